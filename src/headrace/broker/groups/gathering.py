@@ -1,8 +1,9 @@
-"""What comes for the groups of one partition in one turn of the event loop, and may be decided together at its end.
+"""The events for the groups of one partition that come in one turn of the event loop and are decided together at its
+end.
 
-A commit changes nothing before it is durable, a heartbeat of a consumer group tells nothing before it is, and who joins
-or syncs among others waits for them, so that each may wait for those beside it (decisions 0026 and 0036). Bounded by
-GROUP_GATHERED_BYTES_MAX.
+A commit changes nothing before it is durable, and a heartbeat of a consumer group is answered only once its records
+are. A member that joins or syncs waits for the others. So each may wait for those beside it (decisions 0026 and 0036).
+Bounded by GROUP_GATHERED_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from headrace.coordinators.groups.events import CommitOffsets, ConsumerHeartbeat
 _Event: TypeAlias = CommitOffsets | Join | Sync | ConsumerHeartbeat
 
 RECORD_BYTES = 64
-"""Of a committed offset's record, or of a heartbeat, beside its names: nearly."""
+"""The approximate size of a record of a committed offset, or of a heartbeat, without its names."""
 PARTITION_BYTES = 8
-"""Of a partition that a member says to have: nearly."""
+"""The approximate size of a partition that a member says it owns."""
 
 
 class Gathered(NamedTuple):
-    """By group, each in the order in which they came."""
+    """Events by group, each in the order in which they came."""
 
     commits: dict[str, list[CommitOffsets]]
     requests: dict[str, list[Join | Sync]]
@@ -56,14 +57,14 @@ class GroupRequests:
             self._heartbeats.setdefault(group_id, []).append(event)
 
     def take(self) -> Gathered:
-        """All of it; then there is nothing."""
+        """Return all events, and hold none from then on."""
         taken = Gathered(self._commits, self._requests, self._heartbeats)
         self._commits, self._requests, self._heartbeats, self._bytes = {}, {}, {}, 0
         return taken
 
 
 def _size(group_id: str, event: _Event) -> int:
-    """Of what it has written, nearly; a member's share is not known yet."""
+    """Return the approximate size of the records that this event writes. A member's assignment is not known yet."""
     if isinstance(event, Sync):
         return RECORD_BYTES
     if isinstance(event, Join):
@@ -77,7 +78,8 @@ def _size(group_id: str, event: _Event) -> int:
 
 
 def rounds(heartbeats: list[ConsumerHeartbeat]) -> Iterator[tuple[ConsumerHeartbeat, ...]]:
-    """In their order, each member once in each: what is decided of the second rests on what was of the first."""
+    """Split heartbeats, in their order, so that each member is once in each part. The decision about a member's second
+    heartbeat rests on that about its first."""
     found: list[ConsumerHeartbeat] = []
     names: set[tuple[bool, str]] = set()
     for heartbeat in heartbeats:
@@ -93,11 +95,12 @@ def rounds(heartbeats: list[ConsumerHeartbeat]) -> Iterator[tuple[ConsumerHeartb
 
 
 def as_one(heartbeats: Sequence[ConsumerHeartbeat]) -> ConsumerHeartbeat | ConsumerHeartbeats:
-    """The event that they are, of members that are all different."""
+    """Return one event for these heartbeats, which are all from different members."""
     return heartbeats[0] if len(heartbeats) == 1 else ConsumerHeartbeats(tuple(heartbeats))
 
 
 def halves(heartbeats: Sequence[ConsumerHeartbeat]) -> tuple[ConsumerHeartbeat | ConsumerHeartbeats, ...]:
-    """In their order: two events of what was too large as one. A neighbour that is large costs the others few more."""
+    """Split what was too large as one event into two, in order. A large neighbour then costs the others few more
+    tries."""
     middle = len(heartbeats) // 2
     return as_one(heartbeats[:middle]), as_one(heartbeats[middle:])

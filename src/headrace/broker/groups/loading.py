@@ -1,4 +1,4 @@
-"""One partition of the offsets topic is read: records are decoded in worker threads, some at a time."""
+"""Reads one partition of the offsets topic. Records are decoded in worker threads, some at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headrace.wire.errors import ErrorCode
 
 
 async def committed(partition: Partition, end: Offset) -> ErrorCode:
-    """NONE once all below `end` is; else why it will not be told here."""
+    """Return NONE once everything below `end` is committed; else why this broker will not hear of it."""
     outcome = _Outcome(asyncio.get_running_loop().create_future())
     partition.park_commit(end, outcome)
     return await outcome.future
 
 
 class _Outcome:
-    """`Commit`, for one that awaits it."""
+    """A `Commit` that one caller awaits."""
 
     def __init__(self, future: asyncio.Future[ErrorCode]) -> None:
         self.future = future
@@ -34,7 +34,7 @@ class _Outcome:
 
 
 async def read(partition: Partition, end: Offset, replay: Replay, is_over: Callable[[], bool]) -> None:
-    """What lies below `end` into `replay`, until it `is_over`. Raises CorruptData or OSError."""
+    """Read what lies below `end` into `replay`, until `is_over` returns true. Raises CorruptData or OSError."""
     loop, at = asyncio.get_running_loop(), partition.log.log_start_offset
     while at < end and not is_over():
         data = partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
@@ -44,7 +44,7 @@ async def read(partition: Partition, end: Offset, replay: Replay, is_over: Calla
 
 
 def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
-    """In a worker thread: whole batches of the log into `replay`. The offset that follows them."""
+    """Read whole batches of the log into `replay`, in a worker thread. Returns the offset that follows them."""
     if not data:
         raise CorruptData(f"The offsets topic cannot be read at offset {at}.")
     view = memoryview(data)

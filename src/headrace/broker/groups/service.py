@@ -1,8 +1,11 @@
-"""The group coordinator of this broker: which shard keeps a group, and the offsets topic that they are made of.
+"""The group coordinator of this broker: it finds the shard that keeps a group, and makes the offsets topic.
 
-Promises: a group is kept by the leader of its partition of `__consumer_offsets`, found by Kafka's hash, and by no
-other; until that partition has been read, its groups are loading; the topic is made at the first question for a
-coordinator. Never decides for a group (that is `coordinators.groups`) nor for the cluster (that is the controller).
+Promises:
+- Only the leader of a group's partition of `__consumer_offsets`, found by Kafka's hash, keeps the group.
+- Until that partition has been read, its groups are loading.
+- The topic is made when a client first asks for a coordinator.
+
+It never decides for a group (`coordinators.groups` does) nor for the cluster (the controller does).
 """
 
 from __future__ import annotations
@@ -45,15 +48,15 @@ log = structlog.get_logger(__name__)
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 CLIENT_ID_CHARS_MAX: Final = 200
-"""Of a client's id, in the member id made from it."""
+"""The number of a client id's characters that its member id keeps."""
 
 
 Submit = Callable[[CreateTopics], Awaitable[TopicAnswers | Refusal]]
-"""Have the controller make topics."""
+"""Has the controller create topics."""
 
 
 class GroupService:
-    """See the module. Loop-only. Follows the image from its making on; `stop` ends it."""
+    """See the module. Loop-only. It follows the image from its construction on; `stop` ends that."""
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class GroupService:
         self._offsets_topic: TopicImage | None = None
         self._shards: dict[PartitionIndex, GroupShard] = {}
         self._unreadable: dict[PartitionIndex, Partition] = {}
-        """Partitions whose log could not be read, as they were led then."""
+        """Partitions whose log could not be read, as this broker led them then."""
         self._stopping = False
         self._stale = False
         self._keeper: asyncio.Task[None] | None = None
@@ -117,7 +120,7 @@ class GroupService:
         )
 
     def config_of(self, group_id: str) -> GroupConfig:
-        """What holds for the group now: its own configs, and for the rest those of all."""
+        """Return the configs of the group as of now: its own, and the cluster's for the rest."""
         image = self._metadata.image
         if group_id not in image.group_configs:
             return self.config
@@ -141,8 +144,8 @@ class GroupService:
     # asking
 
     async def ask(self, group_id: str, build: Callable[[int], Event], *, surely: bool = False) -> Told:
-        """Put a request to a group: its answer, or why it cannot be asked here and now. `surely`: only where no other
-        coordinates it, for which the controller is asked where that is in doubt."""
+        """Put a request to a group. Returns the group's answer, or the error why it cannot be asked here and now.
+        `surely`: ask only where no other broker can coordinate the group; in doubt, the controller is asked first."""
         shard = self.shard(group_id)
         if surely and isinstance(shard, GroupShard) and shard.is_in_doubt:
             await self._lease.renew()
@@ -156,17 +159,17 @@ class GroupService:
     async def ask_as_member(
         self, group_id: str, build: Callable[[int], Event], *, pattern: str | None = None, surely: bool = False
     ) -> Told:
-        """As `ask`, for what tells a member that it is one. Not of a consumer group by a coordinator that the
-        controller has not heard: nothing is written for it, and another may let the session end meanwhile (0027).
-        `pattern`: that it subscribes to."""
+        """As `ask`, for requests whose answer tells a member that it is one. A coordinator in doubt does not answer for
+        a consumer group: its heartbeat writes no record, and another coordinator may end the session meanwhile (0027).
+        `pattern`: the regular expression to which the member subscribes."""
         await self.prepare(group_id, pattern)
         group = self.group(group_id)
         in_consumer_group = isinstance(group, Group) and group.consumer is not None
         return await self.ask(group_id, build, surely=surely or in_consumer_group)
 
     def ready_for_member(self, group_id: str, pattern: str | None, *, surely: bool) -> GroupShard | ErrorCode | None:
-        """Where `ask_as_member` would have nothing to wait for: whom it would ask, or why it cannot be asked. Else
-        None."""
+        """Return the shard that `ask_as_member` would ask, or the error that it would give, where it need not wait.
+        Else None."""
         shard = self.shard(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -177,37 +180,38 @@ class GroupService:
         return None if (surely or consumer is not None) and shard.is_in_doubt else shard
 
     def group(self, group_id: str) -> Group | ErrorCode | None:
-        """A group as it stands; None where nobody has heard of it; else why it cannot be said."""
+        """Return a group as it stands; None where it does not exist; else the error why this broker cannot say."""
         shard = self.shard(group_id)
         return shard if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
 
     def committed(self, group_id: str) -> Group | ErrorCode | None:
-        """As `group`, for its offsets: another coordinator may have later ones where others may lead by now, and who
-        went back to these would read again what was read: NOT_COORDINATOR. See `broker.kit.lease`, and `make_sure`."""
+        """As `group`, for its committed offsets. Returns NOT_COORDINATOR where another broker may lead by now. It may
+        have later offsets, and a consumer that went back to older ones would read records twice. See
+        `broker.kit.lease`, and `make_sure`."""
         shard = self.shard(group_id)
         if isinstance(shard, ErrorCode):
             return shard
         return ErrorCode.NOT_COORDINATOR if shard.is_in_doubt else shard.groups.get(group_id)
 
     def is_in_doubt(self, group_ids: Iterable[str]) -> bool:
-        """Whether another may coordinate one of them by now, as far as is known here."""
+        """Whether, as far as this broker knows, another may coordinate one of these groups by now."""
         if self._lease.is_held:
             return False
         shards = map(self.shard, group_ids)
         return any(isinstance(shard, GroupShard) and shard.is_in_doubt for shard in shards)
 
     async def make_sure(self) -> None:
-        """Ask the controller, which dispels all doubts if it answers."""
+        """Ask the controller. Its answer, if any, dispels all doubts."""
         await self._lease.renew()
 
     def groups(self) -> Iterator[Group]:
-        """All groups that are kept here."""
+        """Iterate over all groups that this broker keeps."""
         for _, shard in sorted(self._shards.items()):
             yield from shard.groups.values()
 
     @property
     def shards(self) -> tuple[GroupShard, ...]:
-        """Those that are kept here, loaded or not."""
+        """The shards of this broker, loaded or not."""
         return tuple(self._shards.values())
 
     @property
@@ -226,8 +230,8 @@ class GroupService:
         return (shard is not None and shard.loaded) or index in self._unreadable
 
     def shard(self, group_id: str) -> GroupShard | ErrorCode:
-        """Who keeps the group, where that is this broker and it is ready; INVALID_GROUP_ID where no group has such a
-        long name, and nothing is looked up by it."""
+        """Return the shard that keeps the group, where that is this broker and it is ready; else an error.
+        INVALID_GROUP_ID means that the name is longer than any group's, and nothing is looked up by it."""
         if len(group_id) > GROUP_NAME_CHARS_MAX:
             return ErrorCode.INVALID_GROUP_ID
         topic = self._kept_in()
@@ -259,13 +263,13 @@ class GroupService:
         return self._partitions.find(TopicPartition(topic.id, index), self._metadata.image)
 
     def topics(self) -> ClusterTopics:
-        """The cluster's topics as they are now, for the groups that subscribe to them."""
+        """Return the cluster's topics as they are now, for the groups that subscribe to them."""
         if self._topics.image is not self._metadata.image:
             self._topics = self._topics.at(self._metadata.image)
         return self._topics
 
     async def prepare(self, group_id: str, pattern: str | None) -> None:
-        """Have the expressions of a group, and one more, looked up among the topics as they are now."""
+        """Match the expressions of a group, and one more, against the topics as they are now."""
         shard = self.shard(group_id)
         group = None if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
         consumer = None if group is None else group.consumer
@@ -274,18 +278,18 @@ class GroupService:
             await self.topics().prepare([*patterns, pattern] if pattern else patterns)
 
     def new_member_id(self, client_id: str) -> str:
-        """The client's id and a UUID, as Kafka does it."""
+        """Return the client's id and a UUID, as Kafka does."""
         chance = uuid.UUID(int=self._random.getrandbits(128), version=4)
         return f"{client_id[:CLIENT_ID_CHARS_MAX]}-{chance}"
 
     # the coordinator, and the topic
 
     async def topic_is_there(self) -> Refusal | None:
-        """Once there is an offsets topic: it is made where there is none yet."""
+        """Create the offsets topic where it does not exist. Returns None once it does, else the refusal."""
         return None if self._metadata.image.topic(OFFSETS_TOPIC) is not None else await self._create_topic()
 
     def coordinator(self, group_id: str) -> BrokerImage | Refusal:
-        """The broker to ask about a group."""
+        """Return the broker to ask about a group."""
         if len(group_id) > GROUP_NAME_CHARS_MAX:
             message = f"A group's name can't be longer than {GROUP_NAME_CHARS_MAX} characters."
             return Refusal(ErrorCode.INVALID_GROUP_ID, message)
@@ -299,7 +303,8 @@ class GroupService:
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The group's partition has no leader now; try again.")
 
     async def _create_topic(self) -> Refusal | None:
-        """Make it, and be ready to keep groups; whoever asks meanwhile waits for the same."""
+        """Create the topic, and wait until this broker can keep groups. Callers that come meanwhile wait for the
+        same."""
         async with self._creating:
             if self._metadata.image.topic(OFFSETS_TOPIC) is not None:
                 return None
@@ -345,7 +350,7 @@ class GroupService:
                 return
 
     def _look_again(self) -> None:
-        """Have the shards brought in step with what is led here."""
+        """Bring the shards in step with the partitions that this broker leads."""
         self._stale = True
         if not self._stopping and (self._keeper is None or self._keeper.done()):
             self._keeper = started(self._keep(), "group shards", self._on_bug)
@@ -362,7 +367,8 @@ class GroupService:
         return topic_id in self._metadata.image.topics
 
     def _keep_shards(self) -> None:
-        """Each is loaded by itself: it waits until its log is committed to the end, for which others may be missing."""
+        """Start and end shards. Each is loaded by itself: it waits until its log is committed to the end, for which
+        other replicas may be missing."""
         led = self._led()
         for index, shard in list(self._shards.items()):
             if led.get(index) is not shard.partition:
@@ -386,7 +392,7 @@ class GroupService:
                 load.add_done_callback(self._loads.discard)
 
     def _led(self) -> dict[PartitionIndex, Partition]:
-        """The partitions of the offsets topic that are served here."""
+        """Return the partitions of the offsets topic that this broker serves."""
         topic = self._metadata.image.topic(OFFSETS_TOPIC)
         if topic is None:
             return {}
@@ -420,7 +426,8 @@ class GroupService:
     # sessions
 
     def _put_off(self, lapse_s: float) -> None:
-        """The lease is held again: while it was not, no session of a consumer group could be prolonged here."""
+        """Extend sessions, as the lease is held again. Without it, no session of a consumer group could be extended
+        here."""
         for shard in self._shards.values():
             if shard.loaded and shard.partition.has_followers:
                 task = started(shard.put_off(lapse_s), "sessions of consumer groups are put off", self._on_bug)
@@ -446,7 +453,7 @@ class GroupService:
     # ending
 
     def begin_stop(self) -> None:
-        """Take nothing more, and send away whoever waits for other members; what is being written goes on."""
+        """Accept nothing more, and send away the members that wait for others. Writes under way go on."""
         self._stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -454,7 +461,7 @@ class GroupService:
             shard.refuse_parked()
 
     async def stop(self) -> None:
-        """Nothing is asked any more: end what is under way."""
+        """End what is under way. Nobody asks this service any more."""
         self.begin_stop()
         for task in (self._keeper, self._sweep, *self._loads, *self._puttings_off):
             if task is not None and not task.done():

@@ -1,9 +1,13 @@
 """One partition of the offsets topic and the groups that it keeps: the driver of the group machine.
 
-Promises: the machine's effects are carried out in its order; a record counts only once it is committed by the acks=all
-rule; nothing is answered before the log was read to its end. Where the fate of an append is in doubt (the leadership
-ended, the disk failed) the whole shard is given up: who waits is told to look again, and the log says what happened.
-Loop-only, save that records are decoded in worker threads.
+Promises:
+- The machine's effects are carried out in their order.
+- A record counts only once it is committed by the acks=all rule.
+- Nothing is answered before the log was read to its end.
+
+Where the fate of an append is in doubt (the leadership ended, the disk failed), the whole shard is given up. Waiting
+clients hear that they must look for the coordinator again, and the log says what happened. Loop-only, save that records
+are decoded in worker threads.
 """
 
 from __future__ import annotations
@@ -68,12 +72,13 @@ log = structlog.get_logger(__name__)
 _Gathered = TypeVar("_Gathered", CommitOffsets, ConsumerHeartbeat)
 _GATHERED = (CommitOffsets, ConsumerHeartbeat)
 _PARKED = (Join, Sync)
-"""Who asks these waits for other members."""
+"""Requests whose sender waits for other members."""
 
 
 class GroupShard:
-    """See the module. `partition` is led here as long as the shard lives; `on_lost` is told when it no longer is.
-    `config_of`: what holds for a group now, by its name; `config`: where it has nothing of its own."""
+    """See the module. This broker leads `partition` as long as the shard lives; `on_lost` is called when it no longer
+    does. `config_of` gives the configs of a group by its name; `config` holds for groups without configs of their own.
+    """
 
     def __init__(
         self,
@@ -107,31 +112,31 @@ class GroupShard:
         self._working = False
         self._gathering = False
         self._entries: list[Entry] = []
-        """To be written next, together: of several groups while they decide about what was gathered."""
+        """Entries to be written next, together. They are of several groups while those decide about gathered events."""
         self._gathered = GroupRequests()
-        """Of this turn of the loop."""
+        """The events of this turn of the loop."""
         self._heard: dict[str, dict[str, int]] = {}
-        """Of groups whose members' heartbeats were answered since anything else happened to them: when, by member."""
+        """Members whose heartbeats were answered since the last event of their group, each with the time."""
         self._commit_writer = CommitWriter()
         self._timers = GroupTimers(self._wake)
         self._end = Offset(0)
-        """All that is to be loaded lies below."""
+        """All that is to be loaded lies below this offset."""
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether another may coordinate these groups by now, as far as is known here."""
+        """Whether, as far as this broker knows, another may coordinate these groups by now."""
         return self.partition.has_followers and not self._lease.is_held
 
     # asking
 
     def ask(self, group_id: str, build: Callable[[int], Event]) -> asyncio.Future[Told]:
-        """Put a request to a group. `build` is given the waiter's number and makes the event."""
+        """Put a request to a group. `build` gets the waiter's number and returns the event."""
         future: asyncio.Future[Told] = self._loop.create_future()
         self.put(group_id, build, future)
         return future
 
     def put(self, group_id: str, build: Callable[[int], Event], waiting: Waiter) -> None:
-        """As `ask`, for who brings somebody to be told."""
+        """As `ask`, for a caller that brings its own waiter."""
         waiter = self._waiters.number()
         event = build(waiter)
         if not self._room.has_room(event, self.groups.get(group_id)):
@@ -145,8 +150,9 @@ class GroupShard:
             self._waiters.add(waiter, waiting, parked=True)
             self.gather(group_id, event)
             return
-        self._decide_gathered()  # what came before goes before
-        if self.lost:  # with it: what is not there any more says nothing of a group
+        # Requests that came before are decided before. A group that is missing in a lost shard may exist.
+        self._decide_gathered()
+        if self.lost:
             waiting.set_result(ErrorCode.NOT_COORDINATOR)
             return
         if self._is_one_too_many(group_id, event):
@@ -162,8 +168,8 @@ class GroupShard:
             self._waiters.await_disk(waiter, waiting)
 
     def _has_others_to_wait_for(self, group_id: str, event: Join | Sync) -> bool:
-        """Whether it is one of many that a classic group waits for, so that the end of the turn is soon enough. Not the
-        leader's SyncGroup, for which all wait."""
+        """Whether this is one of many requests that a classic group waits for, so that the end of the turn is soon
+        enough. The leader's SyncGroup is none of them: all wait for it."""
         group = self.groups.get(group_id)
         if group is None or event.member_id not in group.members:
             return False
@@ -172,8 +178,8 @@ class GroupShard:
         return group.state is GroupState.COMPLETING and event.member_id != group.leader
 
     def beat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode | None:
-        """What a heartbeat of a classic group is answered, at once: the group is told of it with what happens to it
-        next. None: nothing is done, and it is to be `put`."""
+        """Return the answer to a heartbeat of a classic group at once. The group hears of it with its next event. None:
+        nothing was done, and the heartbeat is to be `put`."""
         group = self.groups.get(group_id)
         if group is None or group.consumer is not None or self._working:
             return None
@@ -186,20 +192,22 @@ class GroupShard:
         return error
 
     def registered(self, waiting: Waiter) -> int:
-        """A number for one who will wait for the disk, for `gather`."""
+        """Return a number for a caller that will wait for the disk, for `gather`."""
         waiter = self._waiters.number()
         self._waiters.await_disk(waiter, waiting)
         return waiter
 
     def _is_one_too_many(self, group_id: str, event: Event) -> bool:
-        """Whether there is no room for the group that this would make. What makes none is answered as ever."""
+        """Whether the event would create a group for which there is no room. An event that creates none is answered as
+        usual."""
         if group_id in self.groups or len(self.groups) < GROUPS_PER_SHARD_MAX:
             return False
         made, _ = step(group_id, None, event, self._now(), self._config_of(group_id), self._topics())
         return made is not None
 
     def send(self, group_id: str, event: Event) -> None:
-        """One event for one group; those that it leads to follow before this returns. None where all is lost."""
+        """Put one event to one group. The events that it leads to are done before this returns. Does nothing where the
+        shard is lost."""
         if self.lost:
             return
         self._events.append((group_id, event))
@@ -252,7 +260,7 @@ class GroupShard:
                 assert_never(effect)
 
     def _append(self, group_id: str, append: Append) -> None:
-        """At once, but for commits that came with others, which are appended with those, in one batch."""
+        """Append at once. Commits that were gathered with others are appended with those, in one batch."""
         if self.lost:
             return
         try:
@@ -265,11 +273,11 @@ class GroupShard:
             self._write_entries()
 
     def gather(self, group_id: str, event: CommitOffsets | Join | Sync | ConsumerHeartbeat) -> None:
-        """Have it decided with those that come in the same turn of the loop."""
+        """Have the event decided with those that come in the same turn of the loop."""
         if not self._gathered.has_room(group_id, event):
             self._decide_gathered()
         if self.lost:
-            return  # with those who were gathered: all were told
+            return  # with the gathered requests, all of which were answered
         if self._gathered.is_empty:
             self._loop.call_soon(self._end_turn)
         self._gathered.add(group_id, event)
@@ -281,8 +289,8 @@ class GroupShard:
             self._on_bug(error)
 
     def _decide_gathered(self) -> None:
-        """Have the groups decide, commits first, of which all that are taken are one batch. What comes while they do,
-        from who was just answered, is for the next turn."""
+        """Have the groups decide, commits first; all accepted commits form one batch. Requests that come meanwhile,
+        from clients that were just answered, are for the next turn."""
         if self._gathered.is_empty or self._working:
             return
         gathered = self._gathered.take()
@@ -302,7 +310,8 @@ class GroupShard:
                 self._hear(group_id, together)
 
     def _hear(self, group_id: str, heartbeats: Sequence[ConsumerHeartbeat]) -> None:
-        """Members of one group, all different. Not where another may let sessions end that this prolongs."""
+        """Decide heartbeats of different members of one group. Refused where another coordinator may end the sessions
+        that they would extend."""
         if self.is_in_doubt:
             for heartbeat in heartbeats:
                 self._waiters.answer(heartbeat.waiter, ErrorCode.NOT_COORDINATOR)
@@ -312,7 +321,7 @@ class GroupShard:
             self.send(group_id, as_one(taken))
 
     def _with_room(self, group_id: str, events: Sequence[_Gathered]) -> list[_Gathered]:
-        """Those for whose group there is room; the others are told that there is none."""
+        """Return the events for whose group there is room; answer the others that there is none."""
         taken = []
         for event in events:
             if self._is_one_too_many(group_id, event):
@@ -327,7 +336,7 @@ class GroupShard:
             self._write(entries)
 
     def _write(self, entries: list[Entry]) -> None:
-        """In one batch."""
+        """Write the entries in one batch."""
         if self.lost:
             return
         now_ms = self._clock.now_ms()
@@ -335,7 +344,7 @@ class GroupShard:
         if not isinstance(outcome, WriteRefusal):
             self.partition.park_commit(outcome.end, Settled(self, entries))
         elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
-            for group_id, write, _ in entries:  # which is told for all partitions together
+            for group_id, write, _ in entries:  # the lack of room is reported for all partitions together
                 self._refuse(group_id, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif outcome.error in IN_DOUBT:
             self.lose()
@@ -348,7 +357,7 @@ class GroupShard:
                 self._refuse(group_id, write, told_as(outcome.error))
 
     def _refuse(self, group_id: str, write: int, error: ErrorCode) -> None:
-        """To be known before anything else is decided of the group."""
+        """Tell the group that a write was refused, before anything else is decided about it."""
         self._events.appendleft((group_id, WriteRefused(write=write, error=error)))
         self._work()
 
@@ -359,18 +368,18 @@ class GroupShard:
         elif group is not None and group.consumer is not None and self._prolongs_nothing:
             self._timers.arm(group_id, elapsed_ms(self._loop.time()) + GROUP_TICK_PUT_OFF_MS)
         else:
-            self._decide_gathered()  # whoever was heard in this turn is not silent
+            self._decide_gathered()  # a member that was heard in this turn is not silent
             self.send(group_id, Tick())
 
     @property
     def _prolongs_nothing(self) -> bool:
-        """Heartbeats of consumer groups are not taken, or were not and that is not yet made up for: nobody's session
-        ends for it."""
+        """Whether heartbeats of consumer groups are refused now, or the time without them is not made up for yet. No
+        session ends meanwhile."""
         return self.is_in_doubt or self._sweeps_to_put_off > 0
 
     def put_off(self, lapse_s: float) -> Coroutine[Any, Any, None]:
-        """The lease is held again after so long, which no member is to pay for. No session ends from now on until what
-        this gives back is done."""
+        """Extend sessions by the time without the lease, which members must not pay for. No session ends until the
+        returned coroutine is done."""
         self._sweeps_to_put_off += 1
         return self._put_off(PutOff(by_ms=math.ceil(lapse_s * 1000)))
 
@@ -383,10 +392,10 @@ class GroupShard:
     # the end
 
     def lose(self) -> None:
-        """Nothing here counts any more. Idempotent."""
+        """Give the shard up: nothing here counts any more. Idempotent."""
         if self.lost:
             return
-        self.lost, self.loaded = True, False  # who is answered now may ask for more at once
+        self.lost, self.loaded = True, False  # a client that is answered now may ask for more at once
         self._events.clear()
         self._gathered.take()
         self._heard.clear()
@@ -398,23 +407,23 @@ class GroupShard:
         self._on_lost(self)
 
     def refuse_parked(self) -> None:
-        """The broker stops: whoever waits for other members is sent elsewhere; what is being written is awaited."""
+        """Send members that wait for others elsewhere, as the broker stops. Writes under way are awaited."""
         self._waiters.answer_parked(ErrorCode.NOT_COORDINATOR)
 
     # loading
 
     async def ready(self) -> None:
-        """Until all that the log held when this was asked is committed, for which others may be missing: what is not
-        could yet be lost. Or the shard is."""
+        """Wait until the log is committed up to its end as of this call, or the shard is lost. Other replicas may be
+        missing for that, and uncommitted records could still be lost."""
         self._end = self.partition.log.log_end_offset
         if await committed(self.partition, self._end) is not ErrorCode.NONE:
             self.lose()
 
     async def load(self) -> None:
-        """Read what is `ready`. Raises CorruptData or OSError where it cannot be read."""
+        """Read the log up to the end that `ready` noted. Raises CorruptData or OSError where it cannot be read."""
         replay = Replay(lambda group_id: self._config_of(group_id).consumer)
         await read(self.partition, self._end, replay, lambda: self.lost)
-        if replay.is_empty:  # of 50 partitions most may be: no thread has to say so
+        if replay.is_empty:  # most of 50 partitions may be empty: these need no thread
             groups = {}
         else:
             grace_ms = math.ceil(self._lease.seconds * 1000) if self.partition.has_followers else 0
@@ -442,9 +451,9 @@ class GroupShard:
     # sweeps
 
     async def expire(self) -> None:
-        """Look at every group for what has outlived its retention."""
+        """Look at every group for offsets and members that have outlived their retention."""
         await sweep(self, lambda _: Expire())
 
     async def keep_topics(self, exist: Callable[[TopicId], bool]) -> None:
-        """Forget what was committed for topics that are no more."""
+        """Forget the offsets committed for topics that no longer exist."""
         await sweep(self, partial(forgetting, exist=exist))

@@ -1,7 +1,7 @@
-"""How much the large subscriptions of groups' members take in the memory of one broker, over all groups.
+"""Counts the memory that large subscriptions of groups' members take in one broker, over all groups.
 
-Promises: a member whose subscription is large joins only where there is room for it, and gives the room back when it is
-gone, whatever ended it. Small ones are not counted: they are bounded by how many members and groups there may be.
+Promises: a member with a large subscription joins only where there is room for it. It gives the room back when it is
+gone, whatever ended it. Small subscriptions are not counted: the limits on members and groups bound them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headrace.coordinators.groups.model import Group, Member
 
 
 class SubscriptionRoom:
-    """One for all shards of a broker."""
+    """The room for large subscriptions: one for all shards of a broker."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        """Of groups that have a member with a large subscription."""
+        """Bytes of the groups that have a member with a large subscription."""
 
     def has_room(self, event: Event, group: Group | None) -> bool:
-        """Whether this may be put to the group: it brings no large subscription, or there is room for that in place of
-        what its member has."""
+        """Whether this event may be put to the group. It may where it brings no large subscription, or there is room
+        for it in place of the member's old one."""
         if not isinstance(event, (Join, ConsumerHeartbeat)):
             return True
         size = _brought(event)
@@ -38,22 +38,22 @@ class SubscriptionRoom:
 
 
 class LargeSubscriptions:
-    """Those of one shard's groups."""
+    """The large subscriptions of one shard's groups."""
 
     def __init__(self, room: SubscriptionRoom) -> None:
         self._room = room
         self._held: dict[str, int] = {}
-        """By group."""
+        """Bytes by group."""
 
     def on_step(self, group_id: str, event: Event, before: Group | None, after: Group | None) -> None:
-        """The event made this of the group."""
+        """Note the change of a group by an event."""
         if group_id not in self._held and not _is_large(event):
             return
         if before is None or after is None or _members(before) is not _members(after):
             self.note(group_id, after)
 
     def note(self, group_id: str, group: Group | None) -> None:
-        """The group is so, or is no more."""
+        """Note the group as it is now; None: it is gone."""
         size = 0 if group is None else _held(group)
         if size < GROUP_LARGE_SUBSCRIPTION_BYTES_MIN:
             size = 0
@@ -62,7 +62,7 @@ class LargeSubscriptions:
             self._held[group_id] = size
 
     def clear(self) -> None:
-        """No group is kept here any more."""
+        """Forget all groups: none is kept here any more."""
         self._room.bytes -= sum(self._held.values())
         self._held.clear()
 
@@ -86,7 +86,7 @@ def _is_large(event: Event) -> bool:
 
 
 def _members(group: Group) -> object:
-    """The same object for as long as nobody comes, goes, or says something else."""
+    """Return an object that stays identical until a member joins, leaves, or changes its subscription."""
     return group.members if group.consumer is None else group.consumer.members
 
 

@@ -1,4 +1,4 @@
-"""Every group of a shard is given an event, a slice of them at a time."""
+"""Gives every group of a shard an event, a slice of them at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS_PER_SLICE: Final = 100
 
 
 class Keeper(Protocol):
-    """A shard."""
+    """The part of a shard that a sweep needs."""
 
     groups: dict[str, Group]
 
@@ -23,7 +23,7 @@ class Keeper(Protocol):
 
 
 async def sweep(keeper: Keeper, build: Callable[[Group], Event | None]) -> None:
-    """Give every group its event, if any."""
+    """Give every group the event that `build` makes for it, if any."""
     for at, group_id in enumerate(list(keeper.groups), 1):
         group = keeper.groups.get(group_id)
         event = None if group is None else build(group)
@@ -34,7 +34,7 @@ async def sweep(keeper: Keeper, build: Callable[[Group], Event | None]) -> None:
 
 
 def forgetting(group: Group, exist: Callable[[TopicId], bool]) -> Event | None:
-    """That topics are no more for which it has committed; None where all of them are there."""
+    """Return the event that topics are gone for which the group has committed; None where all of them exist."""
     ids = {commit.topic_id for commit in group.offsets.values()}
     gone = frozenset(topic_id for topic_id in ids if topic_id.int and not exist(topic_id))
     return ForgetTopics(topic_ids=gone) if gone else None

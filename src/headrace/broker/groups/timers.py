@@ -1,4 +1,4 @@
-"""When groups of one partition are to be woken: one alarm for each, the earliest that was asked for."""
+"""Wakes the groups of one partition: one alarm for each, the earliest that was asked for."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable
 
 
 class GroupTimers:
-    """See the module. Loop-only. `wake` is called with the group's name, whose alarm is over by then."""
+    """See the module. Loop-only. `wake` is called with the group's name, once its alarm is over."""
 
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, tuple[float, asyncio.Handle]] = {}
-        """When, on the loop's clock; uvloop's own handle does not tell it of what is due at once."""
+        """When each alarm is due, on the loop's clock. The time is kept here because uvloop's handle of an alarm that
+        is due at once does not tell it."""
         self._closed = False
 
     def arm(self, group_id: str, at_ms: int) -> None:
-        """Have the group woken by then; an earlier alarm that is set already will do."""
+        """Wake the group by then. An earlier alarm that is set already stays."""
         at, armed = at_ms / 1000, self._timers.get(group_id)
         if self._closed or (armed is not None and armed[0] <= at):
             return
@@ -31,7 +32,7 @@ class GroupTimers:
             armed[1].cancel()
 
     def close(self) -> None:
-        """Nobody is woken any more."""
+        """Wake no group any more."""
         self._closed = True
         for _, timer in self._timers.values():
             timer.cancel()
@@ -43,5 +44,6 @@ class GroupTimers:
 
 
 def elapsed_ms(seconds: float) -> int:
-    """Whole milliseconds: of a time that was made of milliseconds, these (8.11 * 1000 is a little less than 8110)."""
+    """Return whole milliseconds. A time that was made of whole milliseconds gives the same number (8.11 * 1000 is a
+    little less than 8110)."""
     return int(round(seconds * 1000, 3))

@@ -1,8 +1,11 @@
-"""The cluster's topics, as consumer groups look at them: by name, and by regular expression.
+"""The cluster's topics as consumer groups see them: by name, and by regular expression.
 
-Promises: one image's state, never a later one's. What an expression stands for is worked out once for the topics that
-there are, and after that for new ones only; others have their turn of the event loop meanwhile, and one that costs too
-much is refused. Internal topics are topics here too, as with Kafka.
+Promises:
+- It shows the state of one image, never of a later one.
+- An expression is matched once against the topics that exist, and after that against new ones only.
+- The event loop serves others meanwhile. An expression that costs too much is refused.
+
+Internal topics are topics here too, as with Kafka.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from headrace.metadata.image import MetadataImage
 
 
 class _Known:
-    """What an expression stands for, among these topics. Raises PatternError where it is none."""
+    """The topics that an expression matches, among those seen so far. Raises PatternError where it is no expression."""
 
     def __init__(self, expression: str) -> None:
         self._pattern = Pattern(expression)
@@ -39,7 +42,7 @@ class _Known:
         self.looking = asyncio.Lock()
 
     def look(self, topics: immutables.Map[str, TopicId]) -> Iterator[None]:
-        """Work out what it stands for among `topics`. Yields when others should have their turn."""
+        """Match the expression against `topics`. Yields when others should have their turn."""
         if self._topics is topics or self.matching is None:
             return
         known, pattern = self._topics, self._pattern
@@ -68,10 +71,10 @@ class ClusterTopics:
     def __init__(self, image: MetadataImage, known: OrderedDict[str, _Known] | None = None) -> None:
         self.image = image
         self._known: OrderedDict[str, _Known] = OrderedDict() if known is None else known
-        """By expression, the one not asked for the longest first."""
+        """Matches by expression, the one not asked for the longest first."""
 
     def at(self, image: MetadataImage) -> ClusterTopics:
-        """The same for a later image; this one is not to be asked any more."""
+        """Return the topics of a later image; this object must not be asked any more."""
         return ClusterTopics(image, self._known)
 
     @property
@@ -87,11 +90,11 @@ class ClusterTopics:
         return None if topic is None else topic.name
 
     async def prepare(self, patterns: Iterable[str]) -> None:
-        """Have what these stand for worked out, while others have their turns, so that `matching` need not."""
+        """Match these expressions while others have their turns, so that `matching` need not."""
         for pattern in patterns:
             known = self._find(pattern)
             if known is not None:
-                async with known.looking:  # a whole group may come with the same
+                async with known.looking:  # a whole group may come with one expression
                     for _ in known.look(self.image.topic_ids):
                         await asyncio.sleep(0)
 

@@ -1,9 +1,12 @@
-"""Who waits for what a group of one partition says: by number, up to a time where it is the disk that is waited for.
+"""The waiters for answers of one partition's groups, by number. A wait for the disk has a timeout.
 
-Promises: each is told once, at the latest when the time for the disk is up; who waits for other members has no time
-here, for the group has one for it. Those that waited for each other are told a few in each turn of the loop: a
-generation of hundreds is on its way to the first while the answers of the last are put together, and nobody else waits
-for all of them. Bounded by the requests in flight of all connections.
+Promises:
+- Each waiter is answered once. A wait for the disk ends at the latest when its time is up.
+- A wait for other members has no timeout here, for the group has one for it.
+- Members that waited for each other are answered a few in each turn of the loop. The first of a generation of hundreds
+  have their answers while those of the last are put together. No other client waits for all of them.
+
+Bounded by the requests in flight of all connections.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ Told: TypeAlias = AnyReply | ErrorCode
 
 
 class Waiter(Protocol):
-    """Who is told the answer: a future, or the like."""
+    """The receiver of an answer: a future, or the like."""
 
     def done(self) -> bool: ...
 
@@ -36,29 +39,30 @@ class Waiters:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[int, Waiter] = {}
         self._parked: set[int] = set()
-        """Of them, those that wait for other members rather than for the disk."""
+        """Waiters that wait for other members rather than for the disk."""
         self._writing: deque[tuple[float, int]] = deque()
-        """Of them, those that wait for the disk, with the time when they are told to ask again; by that."""
+        """Waiters that wait for the disk, each with the time at which it is told to ask again, in the order of these
+        times."""
         self._released: deque[tuple[int, Told]] = deque()
-        """Of the parked, those whose answer is known, and who are told in the turns to come."""
+        """Parked waiters whose answer is known, to be answered in the turns to come."""
         self._told = 0
-        """Of the parked, in this turn of the loop."""
+        """The number of parked waiters that were answered in this turn of the loop."""
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0
         self._closed: Told | None = None
-        """What all are told from now on."""
+        """The answer that all get from now on."""
 
     def __len__(self) -> int:
-        """Who waits."""
+        """The number of waiters."""
         return len(self._waiters)
 
     def number(self) -> int:
-        """One that nobody had."""
+        """Return a number that no waiter had."""
         number, self._next = self._next, self._next + 1
         return number
 
     def add(self, number: int, waiting: Waiter, *, parked: bool) -> None:
-        """It waits; `parked`: for other members."""
+        """Add a waiter; `parked`: it waits for other members."""
         if self._closed is not None:
             waiting.set_result(self._closed)
             return
@@ -71,7 +75,7 @@ class Waiters:
         self._waiters.pop(number, None)
 
     def await_disk(self, number: int, waiting: Waiter) -> None:
-        """It waits for the disk, up to a time."""
+        """Add a waiter for the disk, with the timeout."""
         if self._closed is not None:
             waiting.set_result(self._closed)
             return
@@ -83,7 +87,7 @@ class Waiters:
         return number in self._parked
 
     def answer(self, number: int, told: Told) -> None:
-        """Now, or, of many who waited for each other, in one of the next turns. A client that is gone meanwhile has
+        """Answer now or, where many waited for each other, in one of the next turns. A client that left meanwhile has
         cancelled its future."""
         if number not in self._parked:
             self._tell(number, told)
@@ -99,7 +103,7 @@ class Waiters:
             waiting.set_result(told)
 
     def _tell_released(self) -> None:
-        """As many as may be told in this turn."""
+        """Answer as many as may be in this turn."""
         while self._released and self._told < GROUP_ANSWERS_PER_TURN_MAX:
             if not self._told:
                 self._loop.call_soon(self._next_turn)
@@ -111,14 +115,14 @@ class Waiters:
         self._tell_released()
 
     def answer_parked(self, told: Told) -> None:
-        """All of them, at once; those whose answer is known get that."""
+        """Answer all parked waiters at once; those whose answer is known get that."""
         while self._released:
             self._tell(*self._released.popleft())
         for number in list(self._parked):
             self._tell(number, told)
 
     def close(self, told: Told) -> None:
-        """Tell all of them, and whoever comes later."""
+        """Answer all waiters, and all that come later."""
         self._closed = told
         if self._timer is not None:
             self._timer.cancel()
@@ -127,14 +131,14 @@ class Waiters:
             self._tell(number, told)
 
     def _watch(self) -> None:
-        """Have the oldest that waits for the disk looked at when its time is up."""
+        """Look at the oldest waiter for the disk when its time is up."""
         while self._writing and self._writing[0][1] not in self._waiters:
             self._writing.popleft()
         if self._writing and self._timer is None and self._closed is None:
             self._timer = self._loop.call_at(self._writing[0][0], self._give_up)
 
     def _give_up(self) -> None:
-        """Tell who has waited too long to ask again. What was appended stands, and counts once it is committed."""
+        """Tell those that have waited too long to ask again. Their append stands, and counts once it is committed."""
         self._timer = None
         while self._writing and self._writing[0][0] <= self._loop.time():
             self._tell(self._writing.popleft()[1], ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,4 +1,4 @@
-"""What the groups of one partition write: records as pairs of bytes, batches, and what becomes of them in words."""
+"""The writes of one partition's groups: records as pairs of bytes, batches, and the error code of their outcome."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ IN_DOUBT: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""Refusals of an append that say that this partition is lost to us, not that the append was at fault."""
+"""Refusals of an append which say that this broker has lost the partition, not that the append was at fault."""
 
 
 class Entry(NamedTuple):
-    """What one group has to write at once."""
+    """The records that one group writes at once."""
 
     group_id: str
     write: int
@@ -30,19 +30,19 @@ class Entry(NamedTuple):
 
 
 def entry(group_id: str, append: Append, commits: CommitWriter) -> Entry:
-    """Raises EncodeError where a record is too large to be one."""
+    """Return the records of `append` as bytes. Raises EncodeError where a record is too large."""
     write, encode = commits.write, records.encode
     pairs = [write(record) if isinstance(record, OffsetCommitted) else encode(record) for record in append.records]
     return Entry(group_id, append.write, pairs)
 
 
 def batch(entries: Iterable[Entry], now_ms: int) -> bytes:
-    """All of them."""
+    """Return one batch of all entries."""
     return encode_pairs(list(itertools.chain.from_iterable(entry.pairs for entry in entries)), now_ms)
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
-    """What a group's client is told of what became of an append, in the words that it knows how to take."""
+    """Return the error for a group's client, from the outcome of an append, in codes that clients of groups know."""
     if error is ErrorCode.NONE:
         return error
     if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
@@ -53,7 +53,7 @@ def told_as(error: ErrorCode) -> ErrorCode:
 
 
 class Shard(Protocol):
-    """Whose groups have written."""
+    """The part of a shard that an append needs."""
 
     lost: bool
 
@@ -62,7 +62,7 @@ class Shard(Protocol):
 
 
 class Settled:
-    """`Commit`: one append, of one group or more."""
+    """A `Commit`: one append, of one group or more."""
 
     __slots__ = ("_entries", "_shard")
 

@@ -1,7 +1,7 @@
-"""AddRaftVoter: a member of the quorum becomes a voter (KIP-853), once it has caught up with the log.
+"""AddRaftVoter: makes a member of the quorum a voter (KIP-853), once it has caught up with the log.
 
-Every broker is a member from its registration on, so its endpoints are known and those of the request are not used.
-Answered when the change is committed. v0.
+Every broker is a member from its registration on. Its endpoints are known, and those of the request are not used. The
+answer comes when the change is committed. v0.
 """
 
 from __future__ import annotations

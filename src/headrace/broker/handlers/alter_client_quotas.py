@@ -1,7 +1,7 @@
-"""AlterClientQuotas: set or remove the quotas of users and client ids, or the defaults of all (KIP-546).
+"""AlterClientQuotas: sets or removes the quotas of users and client ids, or the defaults of all (KIP-546).
 
-In force on every broker once its image has them; on this one, when answered. Each entity changes whole or not at all.
-Quotas of an ip, and of changes that the controller makes (KIP-599), are refused. v1 flexible.
+Quotas are in force on every broker once its image has them; on this one, when the answer is sent. Each entity changes
+whole or not at all. Quotas of an ip, and of changes that the controller makes (KIP-599), are refused. v1 flexible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.wire.messages import alter_client_quotas as wire
 
 
 async def handle(request: wire.AlterClientQuotasRequest, context: RequestContext) -> wire.AlterClientQuotasResponse:
-    """One result for each entity, in the order of the request."""
+    """Return one result for each entity, in the order of the request."""
     wanted = tuple(_alteration(entry) for entry in request.entries)
     answers = await submitted(context, AlterQuotas(alterations=wanted, validate_only=request.validate_only))
     refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers

@@ -1,6 +1,6 @@
-"""AlterConfigs: all configs of a resource at once; what is not named goes back to its default (KIP-133).
+"""AlterConfigs: sets all configs of a resource at once; a config that is not named goes back to its default (KIP-133).
 
-Superseded by IncrementalAlterConfigs, and kept for the clients that have only this one. v2 flexible.
+IncrementalAlterConfigs supersedes it; it is kept for the clients that have only this one. v2 flexible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.wire.messages.alter_configs import (
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    """One result for each resource, in the order of the request."""
+    """Return one result for each resource, in the order of the request."""
     wanted = tuple(_alteration(resource) for resource in request.resources)
     ask = AlterConfigs(resources=wanted, replace_all=True, validate_only=request.validate_only)
     answers = await submitted(context, ask)

@@ -1,8 +1,9 @@
-"""AlterPartitionReassignments: other brokers shall hold a partition; replicas null: what is under way is cancelled.
+"""AlterPartitionReassignments: moves a partition to other brokers; with null replicas, cancels its reassignment.
 
-The answer comes once it is begun: it is finished when the brokers that are added are in sync (KIP-455), which
-ListPartitionReassignments tells. A broker that is not registered, or is named twice, is INVALID_REPLICA_ASSIGNMENT; to
-cancel what is not, NO_REASSIGNMENT_IN_PROGRESS. v1 may forbid another number of replicas (KIP-860).
+The answer comes once the reassignment has begun. It ends when the added brokers are in sync (KIP-455), and
+ListPartitionReassignments shows whether it has. A broker that is not registered, or is named twice, is
+INVALID_REPLICA_ASSIGNMENT. To cancel where nothing is under way is NO_REASSIGNMENT_IN_PROGRESS. v1 may forbid a change
+of the number of replicas (KIP-860).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace.wire.messages.alter_partition_reassignments import (
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """One result for each partition, in the order of the request, or one for all."""
+    """Return one result for each partition, in the order of the request, or one for all."""
     wishes = tuple(_wish(topic.name, partition) for topic in request.topics for partition in topic.partitions)
     ask = ReassignPartitions(partitions=wishes, factor_may_change=request.allow_replication_factor_change)
     answers = await submitted(context, ask, request.timeout_ms)

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs: move replicas of this broker to another of its log directories (KIP-113).
+"""AlterReplicaLogDirs: moves replicas of this broker to another of its log directories (KIP-113).
 
-A broker has one: a replica that is to go where it is stays there, as on Kafka, and any other directory is
-LOG_DIR_NOT_FOUND. What this broker does not hold is REPLICA_NOT_AVAILABLE. A partition that is named for several
+A broker has one log directory. A replica that is to go where it is stays there, as on Kafka; any other directory is
+LOG_DIR_NOT_FOUND. A partition that this broker does not hold is REPLICA_NOT_AVAILABLE. A partition named for several
 directories goes to the last. v2 flexible.
 """
 
@@ -20,7 +20,7 @@ from headrace.wire.messages.alter_replica_log_dirs import (
 
 
 def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
-    """One result for each partition, by topic."""
+    """Return one result for each partition, by topic."""
     wanted: dict[str, dict[int, str]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

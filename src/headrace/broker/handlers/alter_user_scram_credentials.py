@@ -1,6 +1,7 @@
-"""AlterUserScramCredentials: nothing is kept, for there is no authentication (KIP-554).
+"""AlterUserScramCredentials: refuses all changes, for there is no authentication (KIP-554).
 
-To set one is SECURITY_DISABLED; to delete one is RESOURCE_NOT_FOUND, as on Kafka where the user has none. v0 flexible.
+Setting a credential is SECURITY_DISABLED. Deleting one is RESOURCE_NOT_FOUND, as on Kafka where the user has none. v0
+flexible.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.wire.messages.alter_user_scram_credentials import (
 
 
 def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -> AlterUserScramCredentialsResponse:
-    """One result for each user that is named."""
+    """Return one result for each user in the request."""
     users = dict.fromkeys(deletion.name for deletion in request.deletions)
     refused = dict.fromkeys(
         users, (ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")

@@ -1,11 +1,11 @@
-"""ApiVersions: what this broker serves, and the cluster's features (KIP-584).
+"""ApiVersions: lists the APIs of this broker, and the cluster's features (KIP-584).
 
-v0-v2 plain; v3 flexible, features, and the client's software name and version, which have to be of Kafka's form
-(KIP-511): INVALID_REQUEST otherwise; v4 fixes feature encoding for Java 3.x. A version that is not known here is
-answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions alone, so that the client can step down.
+v0-v2 plain. v3 flexible, features, and the client's software name and version: INVALID_REQUEST where they are not of
+Kafka's form (KIP-511). v4 fixes feature encoding for Java 3.x. A request of an unknown version is answered in v0 with
+UNSUPPORTED_VERSION and the versions of ApiVersions alone. So the client can step down.
 
-Produce is advertised from version 0 on, as Apache Kafka 4 does, since librdkafka decides by that range what it may
-do (KAFKA-18659); versions below 3 are not served.
+Produce is advertised from version 0 on, as by Apache Kafka 4: librdkafka derives its features from that range
+(KAFKA-18659). Versions below 3 are not served.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """The list; ApiVersions alone, under UNSUPPORTED_VERSION, where the request's own version was not known."""
+    """Return the list; ApiVersions alone, under UNSUPPORTED_VERSION, where the request's own version is not known."""
     served = context.services.api_versions
     if context.version < 0:
         own = int(ApiKey.API_VERSIONS)

@@ -1,8 +1,8 @@
-"""ConsumerGroupDescribe: a consumer group of the new protocol (KIP-848): its epochs, and its members with what they
-read now and are to read.
+"""ConsumerGroupDescribe: describes consumer groups of the new protocol (KIP-848).
 
-A classic group, or none, is GROUP_ID_NOT_FOUND with words. Authorized operations: all of them, for there are no ACLs
-yet. v1 which protocol a member speaks (KIP-1099): 0 classic, while it is on its way here, or 1 consumer.
+The answer has a group's epochs, and its members with their current and target assignments. A classic group, or none, is
+GROUP_ID_NOT_FOUND with a message. Authorized operations are all operations, for there are no ACLs yet. v1 adds the
+protocol of a member (KIP-1099): 0 classic, while the group is being converted, or 1 consumer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember, context: RequestContex
 
 
 def _assignment(partitions: Partitions, context: RequestContext) -> Assignment:
-    """Topics that are no more are left out: they have no name to be called by."""
+    """Return the assignment of these partitions. Deleted topics are left out: they have no name."""
     found = ((context.image.topic_by_id(topic_id), indexes) for topic_id, indexes in by_topic(partitions).items())
     return Assignment(
         topic_partitions=tuple(

@@ -1,12 +1,15 @@
-"""ConsumerGroupHeartbeat: be a member of a consumer group of the new protocol (KIP-848), and learn what to read.
+"""ConsumerGroupHeartbeat: keeps a member in a consumer group of the new protocol (KIP-848), and tells it its
+assignment.
 
-One request does it all: epoch 0 joins, -1 leaves, -2 leaves for a while (static members), any other is the member's
-own. The broker shares out; the answer says what the member may read where that changed, or where it asks for all.
-Answered once what it says is durable. A classic group of consumers becomes one of these, and its members stay in it,
-where `group.consumer.migration.policy` has it so; else it is GROUP_ID_NOT_FOUND.
+Epoch 0 joins, -1 leaves, -2 leaves for a while (static members), and any other is the member's own. The broker assigns
+partitions. The answer has the member's assignment where that changed, or where the member asks for all. It is sent once
+the group's new records are durable.
 
-v1 subscriptions by regular expression in RE2's syntax (INVALID_REGULAR_EXPRESSION where it is none), and the client
-chooses its member id (KIP-1082); before, the coordinator gave it.
+A classic group of consumers becomes a consumer group, and its members stay in it, where
+`group.consumer.migration.policy` allows that. Otherwise it is GROUP_ID_NOT_FOUND.
+
+v1 subscriptions by regular expression in RE2's syntax (INVALID_REGULAR_EXPRESSION where it is none). In v1 the client
+chooses its member id (KIP-1082); in v0 the coordinator does.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ def handle(
         lambda waiter: _event(request, context, waiter, member_id),
         _response,
         pattern=request.subscribed_topic_regex,
-        surely=True,  # else another may let the session end that the answer prolongs
+        surely=True,  # else another may let the session end that the answer extends
     )
 
 
@@ -72,7 +75,7 @@ def _response(told: Told) -> ConsumerGroupHeartbeatResponse:
 
 
 def _problem(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
-    """What is wrong with the request by itself."""
+    """Return the fault of the request by itself, as a sentence; None where it has none."""
     names = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
     for field, value in names.items():
         if value is not None and not value.strip():

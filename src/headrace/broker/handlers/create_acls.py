@@ -1,4 +1,4 @@
-"""CreateAcls: each is refused with SECURITY_DISABLED, as by Kafka without an authorizer. v2 flexible."""
+"""CreateAcls: refuses each ACL with SECURITY_DISABLED, as Kafka does without an authorizer. v2 flexible."""
 
 from __future__ import annotations
 

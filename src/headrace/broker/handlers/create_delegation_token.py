@@ -1,6 +1,6 @@
 """CreateDelegationToken: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as Kafka answers on a plaintext connection (KIP-48).
 
-v2 flexible; v3 an owner other than who asks.
+v2 flexible; v3 an owner other than the requester.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for topics that are there, numbered on from those they have.
+"""CreatePartitions: adds partitions to existing topics, numbered on from those they have.
 
 `count` is the total that the topic shall have. v0 and v1 plain; v2 flexible; v3 unchanged (quota errors, KIP-599).
 """
@@ -21,7 +21,7 @@ from headrace.wire.messages.create_partitions import (
 
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
-    """One result for each topic, in the order of the request."""
+    """Return one result for each topic, in the order of the request."""
     wanted = tuple(_new_partitions(topic) for topic in request.topics)
     ask = CreatePartitions(topics=wanted, validate_only=request.validate_only)
     answers = await submitted(context, ask, request.timeout_ms)

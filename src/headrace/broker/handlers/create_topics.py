@@ -1,9 +1,13 @@
-"""CreateTopics: new topics, each refused or made on its own, all that are made in one entry.
+"""CreateTopics: creates topics. Each is refused or created on its own, and all that are created share one log entry.
 
-Answered once the topics are in this broker's image, whoever is the controller. A topic's configs come back with value,
-source and default flag. v2 is the first; v4 -1 for the broker's own partition count and replication factor (KIP-464);
-v5 flexible, partitions, factor and configs in the answer (KIP-525); v7 topic ids (KIP-516). `timeout_ms` bounds the
-wait for a controller. What is checked is in `headrace.controller.topics`.
+The answer is sent once the topics are in this broker's image, whichever broker is the controller. It has a topic's
+configs with value, source and default flag. `timeout_ms` bounds the wait for a controller. The checks are in
+`headrace.controller.topics`.
+
+- v2 is the first.
+- v4: -1 for the broker's own partition count and replication factor (KIP-464).
+- v5: flexible; partitions, factor and configs in the answer (KIP-525).
+- v7: topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from headrace.wire.messages.create_topics import (
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """One result for each topic, in the order of the request."""
+    """Return one result for each topic, in the order of the request."""
     wanted = tuple(_new_topic(topic, context) for topic in request.topics)
     ask = CreateTopics(topics=wanted, validate_only=request.validate_only)
     answers = await submitted(context, ask, request.timeout_ms)

@@ -1,4 +1,4 @@
-"""DeleteAcls: each filter is answered SECURITY_DISABLED, as by Kafka without an authorizer. v2 flexible."""
+"""DeleteAcls: answers each filter with SECURITY_DISABLED, as Kafka does without an authorizer. v2 flexible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""DeleteGroups: take groups that have no members away, with all that they committed. Answered once that is durable.
+"""DeleteGroups: deletes groups without members, with their committed offsets. Answered once that is durable.
 
-NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group. The empty name is one that
-offsets may have been committed under. v2 flexible.
+NON_EMPTY_GROUP while there are members; GROUP_ID_NOT_FOUND where there is no such group. The empty name is allowed:
+offsets may have been committed under it. v2 flexible.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""DeleteRecords: move the start of partitions up (KIP-107). What lies below can no longer be read, and its files go.
+"""DeleteRecords: moves the start of partitions up (KIP-107). Records below it can no longer be read, and their files
+go.
 
-Answered once the new start is durable, with it as the low watermark. The offset is at most the high watermark, and -1
-means just that; one below the present start changes nothing. Internal topics belong to their coordinators:
-INVALID_TOPIC_EXCEPTION. POLICY_VIOLATION where the topic's cleanup.policy does not name delete, and where the partition
-is exported to a durable store that still lacks what would go. Of durable history the controller deletes, before the log
-does: the new start is the cluster's, whoever leads. What a leader that is alone in sync has appended is first flushed
-(`broker.requests.visibility`). A `timeout_ms` below REQUEST_WAIT_MS_MIN counts as that; where the time is over
-(REQUEST_TIMED_OUT) the deletion goes on.
+The answer is sent once the new start is durable, with it as the low watermark. The offset is at most the high
+watermark, and -1 stands for it; an offset below the present start changes nothing. Errors:
+- Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
+- POLICY_VIOLATION where the topic's cleanup.policy does not include delete.
+- POLICY_VIOLATION where the partition is exported to a durable store that still lacks the records to delete.
+- REQUEST_TIMED_OUT where the time is over; the deletion goes on. A `timeout_ms` below REQUEST_WAIT_MS_MIN counts as
+  that.
 
-v2 flexible.
+The controller deletes durable history before the log is cut: the new start is the cluster's, whoever leads. A leader
+that is alone in the ISR first flushes its appends (`broker.requests.visibility`). v2 flexible.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ NO_WATERMARK: Final = -1
 
 
 class Deletion:
-    """One partition's outcome, told when the new start is durable."""
+    """The outcome of one partition, settled when the new start is durable."""
 
     __slots__ = ("error", "future", "index", "low_watermark", "partition", "work")
 
@@ -69,7 +71,7 @@ class Deletion:
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    """One result for each partition, in the order of the request. A deletion that times out goes on."""
+    """Return one result for each partition, in the order of the request. A deletion that times out goes on."""
     asked = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     await until_own_appends_are_visible(asked, context)
     topics = [
@@ -117,7 +119,7 @@ def _delete(topic: TopicImage | None, asked: DeleteRecordsPartition, context: Re
 
 
 async def _delete_history(partition: Partition, before: Offset, deletion: Deletion, context: RequestContext) -> None:
-    """First of the catalog, which all brokers know; then of the log."""
+    """Delete from the catalog, which all brokers know, then from the log."""
     key = partition.topic_partition
     while (history := partition.history) is not None and (wanted := min(before, history.next_offset)) > (
         history.log_start_offset
@@ -134,7 +136,8 @@ async def _delete_history(partition: Partition, before: Offset, deletion: Deleti
             deletion.on_outcome(refusal.code)
             return
         if partition.history is history:
-            deletion.on_outcome(ErrorCode.REQUEST_TIMED_OUT)  # it is not known here yet: who asks again finds out
+            # it is not known here yet: a client that asks again finds out
+            deletion.on_outcome(ErrorCode.REQUEST_TIMED_OUT)
             return
     if partition.availability is not ErrorCode.NONE:
         deletion.on_outcome(partition.availability)

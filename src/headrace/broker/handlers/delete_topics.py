@@ -1,4 +1,4 @@
-"""DeleteTopics: topics by name or by id, gone from the image when answered; their files follow.
+"""DeleteTopics: deletes topics by name or id. They are gone from the image when the answer is sent; their files follow.
 
 An unknown name is error 3, "Topic 'x' does not exist"; an unknown id UNKNOWN_TOPIC_ID. v1 is the first; v4 flexible; v5
 error messages; v6 by id too (KIP-516). `timeout_ms` as in CreateTopics.
@@ -23,7 +23,7 @@ from headrace.wire.messages.delete_topics import (
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """One result for each topic: first those that no topic can be meant by, then the others in their order."""
+    """Return one result for each topic: first those that name no topic clearly, then the others in their order."""
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
     bad = [state for state in states if (state.name is None) == (state.topic_id == NO_TOPIC_ID)]
     wanted = tuple(TopicRef(name=state.name, topic_id=TopicId(state.topic_id)) for state in states if state not in bad)

@@ -1,7 +1,8 @@
-"""DescribeClientQuotas: the quotas of the entities that match (KIP-546).
+"""DescribeClientQuotas: lists the quotas of the entities that match (KIP-546).
 
 Each component of the filter names a kind (user, client-id, ip) and matches one name, the default, or any, default
-included. Not strict: entities with further parts match too. No component matches all; strict, none. v1 flexible.
+included. If not strict, entities with further parts match too. Without components, all entities match; if strict, none.
+v1 flexible.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ DEFAULT: Final = 1
 ANY: Final = 2
 
 Filter = Mapping[str, tuple[int, str | None]]
-"""By kind: how it matches, and what."""
+"""By kind: the type of match, and the name."""
 
 
 def handle(request: DescribeClientQuotasRequest, context: RequestContext) -> DescribeClientQuotasResponse:
-    """From one image, in the order of the entities."""
+    """Return the quotas of one image, in the order of the entities."""
     wanted = _filter(request.components)
     if isinstance(wanted, Refusal):
         return DescribeClientQuotasResponse(error_code=wanted.code, error_message=wanted.message, entries=None)

@@ -25,7 +25,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """From the image alone."""
+    """Answer from the image alone."""
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(

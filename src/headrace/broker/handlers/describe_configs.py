@@ -1,7 +1,10 @@
-"""DescribeConfigs: the configs of topics, brokers and groups, with where each value comes from.
+"""DescribeConfigs: lists the configs of topics, brokers and groups, with the source of each value.
 
-Topics: all of theirs, as this broker sees them. A broker: its own, only where it is this one, for nobody else knows its
-static configs; the empty name: the dynamic defaults of all brokers. A group: whether or not there is one of that name.
+- Topics: all of theirs, as this broker sees them.
+- A broker: its own, only where it is this one, for no other knows its static configs. The empty name stands for the
+  dynamic defaults of all brokers.
+- A group: its configs, whether or not a group of that name exists.
+
 v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4 flexible. An empty list of keys means all,
 as null does.
 """
@@ -50,8 +53,8 @@ ADVERTISED_LISTENERS: Final = ConfigDef(
 def handle(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    """One result for each resource, in the order of the request; one that is named again is not answered again, for
-    the answer may be a thousand times as large as the name."""
+    """Return one result for each resource, in the order of the request. A resource that is named again is not answered
+    again: an answer may be a thousand times as large as the name."""
     wanted = list(dict.fromkeys(request.resources))
     if len(wanted) > RESOURCES_PER_TURN_MAX:
         return _in_turns(wanted, request, context)
@@ -61,7 +64,7 @@ def handle(
 async def _in_turns(
     wanted: Sequence[DescribeConfigsResource], request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """A few at a time: others have the event loop between them."""
+    """Answer a few at a time; others have the event loop between them."""
     results = []
     for number, resource in enumerate(wanted):
         results.append(_result(resource, request, context))
@@ -137,7 +140,8 @@ def _broker_values(name: str, context: RequestContext) -> Iterable[ConfigValue] 
 
 
 def _addresses(context: RequestContext) -> Iterable[ConfigValue]:
-    """What this broker was told to advertise, by Kafka's name for it: no config here, but its operators look for it."""
+    """Return the addresses that this broker advertises, under Kafka's name. This is no config here, but operators look
+    for it."""
     broker = context.image.brokers.get(context.services.node_id)
     if broker is None:
         return

@@ -1,8 +1,11 @@
-"""DescribeGroups: a group's state, and its members with what they subscribe to and were assigned (while it is stable).
+"""DescribeGroups: a group's state, and its members with their subscriptions and assignments (while it is stable).
 
-A group that nobody has heard of, or one of the new protocol (ConsumerGroupDescribe tells of those), is Dead, since v6
-with GROUP_ID_NOT_FOUND (KIP-1043). v3 authorized operations: all of them, for there are no ACLs yet; v4 instance ids;
-v5 flexible.
+An unknown group, or one of the new protocol (see ConsumerGroupDescribe), is Dead; since v6 with GROUP_ID_NOT_FOUND
+(KIP-1043).
+
+- v3: authorized operations, which are all of them, for there are no ACLs yet.
+- v4: instance ids.
+- v5: flexible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DescribeLogDirs: how much of the disk each partition takes (KIP-113), and how much of it there is (KIP-827).
+"""DescribeLogDirs: tells the disk space of each partition (KIP-113), and of the volume (KIP-827).
 
-A broker has one log directory. All that it holds is told, led or copied; what it does not hold is left out, as on
-Kafka; null asks for all. There are no replicas on their way to another directory. v2 flexible; v3 an error for the
-whole; v4 the volume's total and usable bytes.
+A broker has one log directory. The answer has every partition that it holds, as leader or follower; others are left
+out, as on Kafka. Null asks for all. No replica is ever on its way to another directory. v2 flexible; v3 an error for
+the whole; v4 the volume's total and usable bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.wire.messages.describe_log_dirs import (
 
 
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    """The one directory, from one image."""
+    """Return the one directory, from one image."""
     partitions = context.services.partitions
     held = partitions.replicas if request.topics is None else _named(request.topics, context)
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
@@ -46,7 +46,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
 
 
 def _named(topics: Iterable[DescribableLogDirTopic], context: RequestContext) -> Iterable[Replica]:
-    """Those of the request that are held here."""
+    """Return the replicas of the request that this broker holds."""
     for asked in topics:
         topic = context.image.topic(asked.topic)
         if topic is None:

@@ -1,4 +1,4 @@
-"""DescribeProducers: who wrote idempotently to a partition of late, from its leader (KIP-664).
+"""DescribeProducers: lists the recent idempotent producers of a partition, from its leader (KIP-664).
 
 There are no transactions yet: no coordinator epoch, and no open transaction. A name that cannot be a topic's is
 INVALID_TOPIC_EXCEPTION. v0 is the only version.
@@ -27,7 +27,7 @@ UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-    """Each partition by itself, in the order of the request."""
+    """Answer each partition by itself, in the order of the request."""
     topics = []
     for asked in request.topics:
         topic = context.image.topic(asked.name)

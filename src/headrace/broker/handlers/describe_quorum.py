@@ -1,10 +1,14 @@
-"""DescribeQuorum: who keeps the cluster's metadata, and how far each is (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum: lists the members of the quorum, and how far each has the log (KIP-595, KIP-836, KIP-853).
 
-The leader knows, and any broker asks it. While there is none, the answer is NOT_LEADER_OR_FOLLOWER, which is retried.
-The one topic of Kafka's is `__cluster_metadata` with its one partition; its offsets are those of the commit log: the
-end is one more than the last entry's index. Here the leader of any partition answers for it too: the in-sync replicas
-stand as voters, the others as observers, each with what it has flushed. v1 times of the last fetch; v2 directories,
-endpoints and words: of the quorum, also where there is no error, what becomes of its learners while it lacks voters.
+The leader of the quorum knows, and any broker asks it. While there is none, the answer is NOT_LEADER_OR_FOLLOWER, on
+which clients retry. Kafka's one topic is `__cluster_metadata`, with one partition. Its offsets are those of the commit
+log: the end is one more than the last entry's index.
+
+Here the leader of any partition answers for it too. In-sync replicas appear as voters, others as observers, each with
+its flushed end.
+
+v1 times of the last fetch; v2 directories, endpoints and messages. The quorum's message says, even without an error,
+what becomes of its learners while it lacks voters.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """One answer for each partition that is asked for."""
+    """Return one answer for each partition in the request."""
     view = await submitted(context, ReadQuorum())
     topics = tuple(
         ResponseTopicData(
@@ -82,7 +86,7 @@ def _refused(index: int, why: Refusal) -> ResponsePartitionData:
 
 
 def _replicas(name: str, index: int, context: RequestContext) -> ResponsePartitionData:
-    """Of a partition that is led here."""
+    """Describe the replicas of a partition that this broker leads."""
     image, clock = context.image, context.services.clock
     topic = image.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):
@@ -107,13 +111,13 @@ def _replicas(name: str, index: int, context: RequestContext) -> ResponsePartiti
 
 
 class Moment(NamedTuple):
-    """Now, by two clocks."""
+    """The current time, by two clocks."""
 
     wall_ms: int
     monotonic_s: float
 
     def wall_of(self, monotonic_s: float) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return self.wall_ms - int(1000 * (self.monotonic_s - monotonic_s))
 
 

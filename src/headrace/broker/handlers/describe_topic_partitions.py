@@ -1,7 +1,8 @@
-"""DescribeTopicPartitions: topics in name order, page by page (KIP-966).
+"""DescribeTopicPartitions: lists topics in name order, page by page (KIP-966).
 
-At most `response_partition_limit` partitions are answered at a time, 2000 at the very most; `next_cursor` says where to
-go on: ask the same again with it. No topics named: all of them. An unknown one: error 3. v0 is the only version.
+A page has at most `response_partition_limit` partitions, and never more than 2000. `next_cursor` is where the next page
+begins: the client repeats its request with it. Without topics in the request, all are listed. An unknown topic is error
+3. v0 is the only version.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace.wire.messages.describe_topic_partitions import (
 
 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
-    """One page."""
+    """Return one page."""
     image = context.image
     room = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -54,7 +55,7 @@ def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> lis
 
 
 def _from_cursor(names: Sequence[str], cursor: RequestCursor | None) -> Iterator[tuple[str, int]]:
-    """(topic, first partition) to answer, in name order."""
+    """Iterate over (topic, first partition) to answer, in name order."""
     for name in names:
         if cursor is None or name > cursor.topic_name:
             yield name, 0

@@ -16,7 +16,7 @@ from headrace.wire.messages.describe_transactions import (
 
 
 def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
-    """One state for each id, in the order of the request."""
+    """Return one state for each id, in the order of the request."""
     return DescribeTransactionsResponse(
         transaction_states=tuple(
             TransactionState(

@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials: there are none, for there is no authentication; who is named is not found (KIP-554).
+"""DescribeUserScramCredentials: finds no user, for there is no authentication and no credentials (KIP-554).
 
-A user who is named twice is DUPLICATE_RESOURCE, as on Kafka. Its ConfigCommand asks this along with the quotas of
-users. v0 flexible.
+A user who is named twice is DUPLICATE_RESOURCE, as on Kafka. Kafka's ConfigCommand sends this request along with that
+for the quotas of users. v0 flexible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.wire.messages.describe_user_scram_credentials import (
 def handle(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """One result for each user that is named."""
+    """Return one result for each user in the request."""
     named = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(results=tuple(_nothing(name, times) for name, times in named.items()))
 

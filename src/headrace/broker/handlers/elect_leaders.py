@@ -1,9 +1,12 @@
-"""ElectLeaders: partitions led by their first replica again, or, where nobody leads, by one that is not in sync.
+"""ElectLeaders: lets the first replica lead again, or, where nobody leads, a replica outside the ISR.
 
-Partitions null: all of the cluster, and told only of those that have not the leader that they should have. Preferred
-(0): the first replica leads, where it is live and in sync; else PREFERRED_LEADER_NOT_AVAILABLE. Unclean (1): where
-nobody leads, a live replica does, and what it has not is lost; ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives. What
-needs no election is ELECTION_NOT_NEEDED. v0 preferred only; v1 election types (KIP-460); v2 flexible.
+- Partitions null: all of the cluster. Only those without their proper leader are in the answer.
+- Preferred (0): the first replica leads, where it is live and in sync; else PREFERRED_LEADER_NOT_AVAILABLE.
+- Unclean (1): where nobody leads, a live replica does, and records that it lacks are lost.
+  ELIGIBLE_LEADERS_NOT_AVAILABLE where none is live.
+- A partition that needs no election is ELECTION_NOT_NEEDED.
+
+v0 preferred only; v1 election types (KIP-460); v2 flexible.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from headrace.wire.messages.elect_leaders import (
 
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """One result for each partition, in the order of the request; an error of the whole request is told of each."""
+    """Return one result for each partition, in the order of the request. An error of the whole request is repeated for
+    each."""
     partitions = _partitions(request)
     if request.election_type not in tuple(Election):
         message = f"Election type {request.election_type} is unknown: 0 is preferred, 1 unclean."

@@ -1,8 +1,9 @@
-"""Envelope: what another broker asks of the controller (KIP-590). For brokers, and not advertised.
+"""Envelope: carries a request of another broker to the controller (KIP-590). For brokers, and not advertised.
 
-`request_data` is an `Ask` as JSON (`headrace.controller.asks`), not a request of a client: so one road carries what
-clients ask for, what brokers ask for by themselves, and where to go on from; the answer names the commit log's entry
-that it rests on, so that the asker can wait for it. Who is not the controller says NOT_CONTROLLER, and who is.
+`request_data` is an `Ask` as JSON (`headrace.controller.asks`), not a request of a client. So one API carries the
+changes that clients ask for, those that brokers ask for by themselves, and reads. The answer names the entry of the
+commit log that it rests on, so that the asking broker can wait for it. A broker that is not the controller answers
+NOT_CONTROLLER, and who is.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
-    """Raises CorruptData on what no broker sends."""
+    """Answer the request of another broker. Raises CorruptData on data that no broker sends."""
     services = context.services
     cluster_id, ask = decode_ask(request.request_data)
     if cluster_id != services.controller.cluster_id:

@@ -1,22 +1,29 @@
-"""Fetch: whole batches from where the reader stands, up to what it may see; waits where there is too little.
+"""Fetch: returns whole batches from the reader's offset on, as far as it may see; waits where there is too little.
 
-Reads go to the high watermark, under read_committed to the last stable offset. At least one batch is given where the
-first would be over the limits (KIP-74). A request that finds fewer than min_bytes, or than max_bytes where that is
-less, parks until they are visible, its time is up, or a partition changes hands; the connection waits with it, or each
-of many parked fetches would bring a whole answer into memory at once. Where slow readers leave little room for answers
-(`net.server.request_budget`), less is given than was asked for. Sessions are incremental (KIP-227).
+Reads go to the high watermark, under read_committed to the last stable offset. At least one batch is returned, even
+where the first exceeds the limits (KIP-74). A request parks where it finds fewer bytes than min_bytes, or than
+max_bytes where that is less. It wakes when they are visible, its time is up, or a partition changes hands. The
+connection waits with it: otherwise each of many parked fetches would bring a whole answer into memory at once. Where
+slow readers leave little room for answers (`net.server.request_budget`), the answer is smaller than the request allows.
+Sessions are incremental (KIP-227).
 
-What the log does not have any more, and durable history has (KIP-405), is given from memory, or read from the store
-beside the loop: the request waits for it, as it waits for bytes to become visible, and where other partitions have
-enough for min_bytes it does not wait at all; the next one finds it. What the store does not give is
-KAFKA_STORAGE_ERROR.
+Records below the log's start that durable history has (KIP-405) come from memory, or are read from the store beside the
+loop. The request waits for that read as it waits for visible bytes. Where other partitions have enough for min_bytes,
+it does not wait, and the next request finds the records. A failure of the store is KAFKA_STORAGE_ERROR.
 
-A reader that names its rack may be sent to the replica there, and is served by followers too (KIP-392): up to what they
-know to be committed; what they do not know is OFFSET_NOT_AVAILABLE, at which it goes back to the leader.
+A reader that names its rack may be sent to the replica there, and followers serve it too (KIP-392). They serve it up to
+the offset that they know to be committed. Above it, the answer is OFFSET_NOT_AVAILABLE, on which the reader goes back
+to the leader.
 
-v4 the first with record batches; v5 log start offset; v7 sessions; v9 the reader's leader epoch (KIP-320); v11 rack;
-v12 flexible; v13 topics by id; v15 and v17 replica fields; v16 the current leader and its address with
-NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951). Replica fetches come later.
+- v4: the first with record batches.
+- v5: log start offset.
+- v7: sessions.
+- v9: the reader's leader epoch (KIP-320).
+- v11: rack.
+- v12: flexible.
+- v13: topics by id.
+- v15, v17: replica fields. Replica fetches come later.
+- v16: the current leader and its address, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
 """
 
 from __future__ import annotations
@@ -62,7 +69,7 @@ NOBODY: Final = BrokerId(-1)
 
 
 class Found(NamedTuple):
-    """What was read of one partition; None of it where it is not served."""
+    """The result of reading one partition; `partition` is None where it is not served."""
 
     key: PartitionKey
     error: ErrorCode
@@ -77,12 +84,12 @@ class Attempt(NamedTuple):
 
     found: list[Found]
     watched: list[Replica]
-    """Those that have no error, or none that lasts."""
+    """Partitions without an error, or with one that does not last."""
     size: int
     is_final: bool
-    """There is an error, or another replica to read from: nothing is waited for."""
+    """There is an error, or another replica to read from: the request does not wait."""
     loading: list[Loading]
-    """Durable history that is on its way."""
+    """Reads of durable history that are under way."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
@@ -110,7 +117,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
 
 
 def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImage) -> Answer:
-    """What there is now for a request that has waited and was read by the short road."""
+    """Return the answer as of now to a request that has waited in `plain_fetch`."""
     header, at = decode_request_header(frame)
     codec = cast("Api", api(header.api_key))
     request = codec.decode_request(header.api_version, frame[at:])
@@ -134,7 +141,8 @@ def _wanted(request: FetchRequest, context: RequestContext) -> list[tuple[Partit
         place = topic.topic_id if by_id else topic.topic
         for asked in topic.partitions:
             key = new(PartitionKey, (place, asked.partition))
-            epoch = max(asked.current_leader_epoch, NO_EPOCH)  # any negative one is none, as on Kafka; here alone
+            # Any negative epoch means none, as on Kafka. It is made so here alone.
+            epoch = max(asked.current_leader_epoch, NO_EPOCH)
             offset_and_limits = (asked.fetch_offset, asked.partition_max_bytes, epoch)
             wanted.append((key, new(Wanted, offset_and_limits)))
     return wanted
@@ -150,7 +158,7 @@ def _forgotten(request: FetchRequest, context: RequestContext) -> list[Partition
 
 
 class Reader:
-    """One request's reading: may be attempted twice, before and after parking."""
+    """The reading of one request. It may be attempted twice, before and after parking."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
         self._context = context
@@ -158,12 +166,12 @@ class Reader:
         self._asked_bytes_max = min(request.max_bytes, FETCH_BYTES_MAX)
         self._bytes_max = self._asked_bytes_max
         self.room = self._bytes_max
-        """What slow readers leave of the room for answers, at the last attempt."""
+        """The bytes that slow readers left for answers, at the last attempt."""
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._rack = request.rack_id
         """Empty: the reader names none, and reads from leaders only."""
         self._loading: dict[PartitionKey, Loading] = {}
-        """Durable history that the first attempt has waited for: nobody else's reading takes it away."""
+        """Reads of durable history that the first attempt has waited for. Held here, no other read can evict them."""
 
     def attempt(self) -> Attempt:
         """Read every wanted partition in order, until the request's bytes are reached."""
@@ -203,14 +211,14 @@ class Reader:
         return Attempt(found, watched, size, is_final, list(self._loading.values()))
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
-        """The replica in the reader's rack that this reader is to read from instead; NOBODY: this one."""
+        """Return the replica in the reader's rack that it should read from instead; NOBODY: this one."""
         if not isinstance(partition, Partition):
             return NOBODY
         preferred = self._context.services.read_replicas.preferred(partition, self._rack, offset)
         return NOBODY if preferred is None else preferred
 
     def _read(self, partition: Replica, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
-        """What the request has room for, after so many bytes of other partitions."""
+        """Read as much as the request has room for, after `so_far` bytes of other partitions."""
         room = min(wanted.bytes_max, self._bytes_max - so_far)
         if room <= 0 and so_far > 0:
             return b"", ErrorCode.NONE
@@ -219,7 +227,7 @@ class Reader:
                 wanted.offset, max(room, 0), committed_only=self._committed_only, at_least_one=so_far == 0
             )
         except (CorruptData, StorageFailure, OSError) as error:
-            if not isinstance(error, DamagedRange):  # which was told when it was found
+            if not isinstance(error, DamagedRange):  # that was logged when it was found
                 log.warning(
                     "fetch failed: the log could not be read",
                     topic=partition.topic,
@@ -233,7 +241,7 @@ class Reader:
     def _read_history(
         self, key: PartitionKey, partition: Replica, wanted: Wanted, so_far: int
     ) -> tuple[Buffer, ErrorCode]:
-        """As `_read`, below the log's start; nothing, where it is still to be read from the store."""
+        """As `_read`, below the log's start. Returns no bytes where they are still to be read from the store."""
         room = min(wanted.bytes_max, self._bytes_max - so_far)
         history, catalog = self._context.services.history, partition.history
         assert history is not None, "who has no store has no history"
@@ -243,7 +251,7 @@ class Reader:
         loaded = self._loading.pop(key, None)
         found: Block | None = None
         if loaded is not None and loaded.done() and not loaded.cancelled():
-            if loaded.exception() is not None:  # which was told
+            if loaded.exception() is not None:  # that was logged
                 return b"", ErrorCode.KAFKA_STORAGE_ERROR
             block = loaded.result().block
             found = block if block.base_offset <= wanted.offset < block.next_offset else None
@@ -252,7 +260,7 @@ class Reader:
                 return b"", ErrorCode.NONE
             try:
                 looked = history.find(partition.topic_partition, catalog, wanted.offset)
-            except HistoryUnavailable:  # which was told
+            except HistoryUnavailable:  # that was logged
                 return b"", ErrorCode.KAFKA_STORAGE_ERROR
             if not isinstance(looked, Block):
                 if looked is not None:
@@ -273,12 +281,12 @@ class Reader:
         return find(TopicPartition(topic.id, key.partition), image)
 
     def read_anew(self) -> FetchResponse:
-        """What there is, once it was waited for."""
+        """Read again and answer, once the wait is over."""
         return self.response(self.attempt())
 
     def response(self, attempt: Attempt) -> FetchResponse:
-        """Everything for a full fetch; for an incremental one what has data, an error or news. Right after the
-        attempt, so that the marks are those of the reading."""
+        """Return the response. A full fetch has every partition; an incremental one those with data, an error or news.
+        Called right after the attempt, so that the offsets are those of the reading."""
         session, incremental = self._plan.session, self._plan.incremental
         topics: dict[str | TopicId, list[PartitionData]] = {}
         for key, error, partition, records, nearer in attempt.found:
@@ -310,9 +318,9 @@ class Reader:
 
 
 _NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:9]
-"""Of a partition's answer: what there is nothing to say of."""
+"""The empty fields of a partition's answer."""
 _NONE_ABORTED: Final = PartitionData(aborted_transactions=())[5:9]
-"""The same under read_committed: as on Kafka the list of aborted transactions is empty, not null."""
+"""As `_NO_EXTRAS`, under read_committed: as on Kafka, the list of aborted transactions is empty, not null."""
 
 
 def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> FetchableTopicResponse:

@@ -1,10 +1,15 @@
-"""FindCoordinator: which broker keeps a group. The first question makes `__consumer_offsets`, and waits for it.
+"""FindCoordinator: names the broker that keeps a group. The first request creates `__consumer_offsets`, and waits for
+it.
 
-Key type 0 is a group. Transactions (1) and share groups (2) have no coordinator here yet: INVALID_REQUEST, with words,
-as for a type that the protocol does not know; an error that a client would retry would have it wait for ever.
+Key type 0 is a group. Transactions (1) and share groups (2) have no coordinator here yet. They are INVALID_REQUEST,
+with a message, as are types that the protocol does not know. After an error that clients retry, a client would wait for
+ever.
 
-v1 key types and error messages; v3 flexible; v4 many keys at once (KIP-699); v5 TRANSACTION_ABORTABLE, never said
-here. v6 is for share groups and not offered.
+- v1: key types and error messages.
+- v3: flexible.
+- v4: many keys at once (KIP-699).
+- v5: TRANSACTION_ABORTABLE, never sent here.
+- v6 is for share groups and not offered.
 """
 
 from __future__ import annotations

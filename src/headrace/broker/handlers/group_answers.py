@@ -1,4 +1,5 @@
-"""Requests of groups' members, answered without a task where nothing has to be awaited first: nearly all of them."""
+"""Answers to requests of groups' members. Where nothing has to be awaited first, as in nearly all, they need no
+task."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from headrace.net.server.connection import Answer
 from headrace.wire.errors import ErrorCode
 
 Respond: TypeAlias = Callable[[Told], Any]
-"""Makes the response of what is told."""
+"""Makes the response from the group's answer."""
 Build: TypeAlias = Callable[[int], Event]
 """Makes the event of a request, given its waiter's number."""
 
 
 class Caller(NamedTuple):
-    """Who asks, and whom."""
+    """The client of a request, and the groups that it asks."""
 
     version: int
-    """Of the request."""
+    """The version of the request."""
     client_id: str
     client_host: str
     groups: GroupService
@@ -43,7 +44,7 @@ class GroupAnswer(Deferred):
 
 
 class PlainAnswer:
-    """A `Later`, and a shard's waiter, of a short road. `say` makes the frame of what is told."""
+    """A `Later`, and a shard's waiter, for shortcuts. `say` makes the frame from the group's answer."""
 
     __slots__ = ("_callback", "_cancelled", "_say", "_told")
     pipelined: ClassVar[bool] = False
@@ -64,7 +65,7 @@ class PlainAnswer:
             self._callback(self)
 
     def cancel(self) -> None:
-        """What was asked is done all the same; nobody is told."""
+        """Drop the answer. The request is carried out all the same."""
         self._cancelled = True
         self._callback = None
 
@@ -77,7 +78,7 @@ class PlainAnswer:
 
 
 def answered(groups: GroupService, group_id: str, build: Build, respond: Respond) -> Any | Awaitable[Any] | Deferred:
-    """As `GroupService.ask`: the response, or something that will have it."""
+    """As `GroupService.ask`: return the response, or a `Deferred` or awaitable of it."""
     return _put(groups.shard(group_id), group_id, build, respond)
 
 

@@ -1,7 +1,7 @@
-"""Heartbeat: a member's sign of life, and how it learns that it must join again (REBALANCE_IN_PROGRESS).
+"""Heartbeat: a member's sign of life. The answer REBALANCE_IN_PROGRESS tells the member to join again.
 
-While the groups are being read every heartbeat is taken: the sessions begin anew after that. v3 static members, fenced
-by their instance id; v4 flexible.
+While the groups are being loaded, every heartbeat succeeds: the sessions begin again after that. v3 static members,
+fenced by their instance id; v4 flexible.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.wire.plain_groups import HEARTBEAT_VERSIONS, read_plain_heartbeat, write_plain_heartbeat
 
 NOBODY: Final = -1
-"""In the place of a waiter's number."""
+"""Stands for a waiter's number where nobody waits."""
 
 
 def handle(

@@ -1,7 +1,7 @@
-"""IncrementalAlterConfigs: set, remove, append to or subtract from single configs of topics and brokers (KIP-339).
+"""IncrementalAlterConfigs: sets, removes, appends to or subtracts from single configs of topics and brokers (KIP-339).
 
-In force when answered. Each resource changes whole or not at all. v1 flexible. What may be set is in
-`headrace.metadata.config_table`, what is checked in `headrace.controller.configs`.
+The changes are in force when the answer is sent. Each resource changes whole or not at all. v1 flexible. The configs
+that may be set are in `headrace.metadata.config_table`, the checks in `headrace.controller.configs`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.wire.messages.incremental_alter_configs import (
 
 
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
-    """One result for each resource, in the order of the request."""
+    """Return one result for each resource, in the order of the request."""
     wanted = tuple(_alteration(resource) for resource in request.resources)
     answers = await submitted(context, AlterConfigs(resources=wanted, validate_only=request.validate_only))
     refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers

@@ -1,8 +1,8 @@
-"""InitProducerId: an id for an idempotent producer, given once and never again.
+"""InitProducerId: gives an idempotent producer an id, which no other ever gets.
 
-A producer that comes with its id and epoch (v3, KIP-360) gets its epoch raised, or a new id where the epoch is used
-up; an id without an epoch (-1), or the reverse, is INVALID_REQUEST. Transactional ids are refused until transactions
-exist; the empty one is INVALID_REQUEST. v2 flexible; v3 id and epoch; v4 PRODUCER_FENCED.
+A producer that sends its id and epoch (v3, KIP-360) gets its epoch raised, or a new id where the epochs are used up. An
+id without an epoch (-1), or the reverse, is INVALID_REQUEST. Transactional ids are refused until transactions exist;
+the empty one is INVALID_REQUEST. v2 flexible; v3 id and epoch; v4 PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_EPOCH: Final = -1
 
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """A fresh id at epoch 0, or the caller's own at the next epoch."""
+    """Return a new id at epoch 0, or the caller's own at the next epoch."""
     one_is_lacking = (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH)
     if request.transactional_id == "" or one_is_lacking:
         return _refused(ErrorCode.INVALID_REQUEST)

@@ -1,13 +1,17 @@
-"""JoinGroup: enter a consumer group, and learn the generation that is formed.
+"""JoinGroup: lets a member join a consumer group, and tells it the new generation.
 
-The answer waits until the group's members have joined, or the rebalance timeout cut them off. A newcomer is first
-given its member id with MEMBER_ID_REQUIRED and joins again with it (v4, KIP-394); older clients are let in at once.
-While the groups are being read the answer is COORDINATOR_LOAD_IN_PROGRESS.
+The answer waits until the group's members have joined, or the rebalance timeout has removed them. A new member first
+gets its member id with MEMBER_ID_REQUIRED and joins again with it (v4, KIP-394); older clients join at once. While the
+groups are being loaded, the answer is COORDINATOR_LOAD_IN_PROGRESS.
 
-v1 a rebalance timeout of its own (v0: the session's); v2 throttle time; v4 member id required; v5 static members
-(`group.instance.id`, KIP-345), which need no member id to come back; v6 flexible; v7 the protocol type in the answer,
-and no protocol with an error; v8 a reason, for the log (KIP-800); v9 skip_assignment: a static leader that came back
-need not share out (KIP-814).
+- v1: a rebalance timeout of its own (v0: the session's).
+- v2: throttle time.
+- v4: member id required.
+- v5: static members (`group.instance.id`, KIP-345), which need no member id to come back.
+- v6: flexible.
+- v7: the protocol type in the answer, and no protocol with an error.
+- v8: a reason, for the log (KIP-800).
+- v9: skip_assignment: a static leader that came back need not assign partitions (KIP-814).
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ def handle(
 
 
 def _asked(request: JoinGroupRequest, caller: Caller) -> tuple[Build, Respond]:
-    """Of a request that has no fault of its own."""
+    """Return the event and the response of a request that has no fault of its own."""
     instance_id = request.group_instance_id
     new_member_id = ""
     if not request.member_id:
@@ -71,7 +75,7 @@ def _response(told: Told, member_id: str, version: int) -> JoinGroupResponse:
 
 
 def _error(request: JoinGroupRequest) -> ErrorCode:
-    """What is wrong with the request by itself."""
+    """Return the error of the request by itself."""
     if not 0 < len(request.group_id) <= GROUP_NAME_CHARS_MAX:
         return ErrorCode.INVALID_GROUP_ID
     names = [request.protocol_type, request.group_instance_id or "", *(offer.name for offer in request.protocols)]

@@ -1,7 +1,9 @@
-"""LeaveGroup: members go at once instead of timing out; the others share out again.
+"""LeaveGroup: removes members at once, before they time out; the others rebalance.
 
-v0-v2 one member, whose error is the answer's; v3 many, each with its own error (KIP-345: administrators remove static
-members by their instance id alone); v4 flexible; v5 a reason, for the log (KIP-800).
+- v0-v2: one member, whose error is the answer's.
+- v3: many, each with its own error (KIP-345). Administrators remove static members by their instance id alone.
+- v4: flexible.
+- v5: a reason, for the log (KIP-800).
 """
 
 from __future__ import annotations

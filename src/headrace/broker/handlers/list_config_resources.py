@@ -1,8 +1,10 @@
-"""ListConfigResources: what has configs, by type (KIP-1142).
+"""ListConfigResources: lists the resources that have configs, by type (KIP-1142).
 
-Topics, brokers, and groups that have configs of their own; there are no subscriptions to client metrics and no configs
-of loggers, of which none is listed. v0 asks for client metrics alone (KIP-714); v1 names the types, none of them
-meaning all. An unknown type: UNSUPPORTED_VERSION, as on Kafka.
+These are topics, brokers, and groups that have configs of their own. There are no subscriptions to client metrics and
+no configs of loggers, so none is listed. An unknown type is UNSUPPORTED_VERSION, as on Kafka.
+
+- v0: asks for client metrics alone (KIP-714).
+- v1: names the types; an empty list means all.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from headrace.wire.messages.list_config_resources import (
 
 
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
-    """Each type once, by its number; names sorted."""
+    """List each type once, by its number; names are sorted."""
     if context.version == 0:
         return ListConfigResourcesResponse()
     known = set(ResourceType)

@@ -1,8 +1,10 @@
-"""ListGroups: the groups that this broker coordinates. A tool asks every broker.
+"""ListGroups: lists the groups that this broker coordinates. A tool asks every broker.
 
-While some are being read, those that are known come with COORDINATOR_LOAD_IN_PROGRESS. v3 flexible; v4 states, and a
-filter by them (KIP-518); v5 types, and a filter by them (KIP-848): classic and consumer. Filters ignore
-case.
+While some are being loaded, the others come with COORDINATOR_LOAD_IN_PROGRESS. Filters ignore case.
+
+- v3: flexible.
+- v4: states, and a filter by them (KIP-518).
+- v5: types, and a filter by them (KIP-848): classic and consumer.
 """
 
 from __future__ import annotations

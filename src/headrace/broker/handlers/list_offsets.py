@@ -1,15 +1,23 @@
-"""ListOffsets: the first, the last and the offset at a time.
+"""ListOffsets: finds the first offset, the last, and the offset at a time.
 
-Timestamps: -1 latest (the high watermark; under read_committed the last stable offset), -2 earliest, durable history
-counted, as it is for times, -3 the record with the highest timestamp (v7, KIP-734), -4 the earliest that is kept here
-(v8, KIP-405), -5 the last in the durable catalog (v9, KIP-1005; -1: none), else the first record at or after that time.
-UNSUPPORTED_VERSION for a negative one that the version does not know.
-The latest offset is not known (OFFSET_NOT_AVAILABLE, from v5; before, LEADER_NOT_AVAILABLE) until the high watermark
-reaches this epoch's start (KIP-207). KAFKA_STORAGE_ERROR where history would have to be read and cannot be. What a
-leader that is alone in sync has appended is first flushed (`broker.requests.visibility`).
+Timestamps:
+- -1 latest: the high watermark; under read_committed the last stable offset.
+- -2 earliest, durable history included, as for times.
+- -3 the record with the highest timestamp (v7, KIP-734).
+- -4 the earliest offset in this broker's log (v8, KIP-405).
+- -5 the last in the durable catalog (v9, KIP-1005; -1: none).
+- Any other: the first record at or after that time. A negative one that the version does not know is
+  UNSUPPORTED_VERSION.
 
-v1 the first with one offset per partition; v2 isolation; v4 epochs; v6 flexible; v10 a timeout for look-ups in remote
-storage (KIP-1075), which is not heeded.
+The latest offset is unknown until the high watermark reaches this epoch's start (KIP-207): OFFSET_NOT_AVAILABLE, before
+v5 LEADER_NOT_AVAILABLE. KAFKA_STORAGE_ERROR where history would have to be read and cannot be. A leader that is alone
+in the ISR first flushes its appends (`broker.requests.visibility`).
+
+- v1: the first with one offset per partition.
+- v2: isolation.
+- v4: epochs.
+- v6: flexible.
+- v10: a timeout for look-ups in remote storage (KIP-1075), which is ignored.
 """
 
 from __future__ import annotations
@@ -47,10 +55,10 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 MARKS_SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The first version that knows each timestamp that is none."""
+"""The first version that knows each special timestamp."""
 NEVER: Final = 2**15
 NOT_OF_THE_END: Final = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
-"""Those of which the answer does not hang on the high watermark."""
+"""Timestamps whose answer does not depend on the high watermark."""
 READ_COMMITTED: Final = 1
 
 
@@ -100,7 +108,7 @@ async def _answer(
 async def _earliest(
     partition: Partition, asked: ListOffsetsPartition, context: RequestContext
 ) -> ListOffsetsPartitionResponse:
-    """Where durable history begins. Known without the store, but for the epoch there."""
+    """Find the start of the partition, durable history included. Only the epoch there needs the store."""
     history, catalog, start = context.services.history, partition.history, partition.start_offset
     epoch = NO_EPOCH
     if history is not None and catalog is not None:
@@ -123,7 +131,7 @@ def _latest(
 
 
 async def _in_history(partition: Partition, timestamp: int, context: RequestContext) -> FoundOffset | None:
-    """What is found below the log's start. Raises HistoryUnavailable."""
+    """Look below the log's start. Raises HistoryUnavailable."""
     history, catalog, local_start = context.services.history, partition.history, partition.log.log_start_offset
     if history is None or catalog is None or partition.start_offset >= local_start:
         return None
@@ -133,7 +141,8 @@ async def _in_history(partition: Partition, timestamp: int, context: RequestCont
 
 
 async def _look_up(partition: Partition, timestamp: int, context: RequestContext) -> FoundOffset | None:
-    """In history and log: again, where what was between them was deleted from the log meanwhile. Raises as both."""
+    """Look in history and log. Both are searched again where the log deleted records between them meanwhile. Raises as
+    both."""
     loop = asyncio.get_running_loop()
     while True:
         local_start = partition.log.log_start_offset
@@ -156,7 +165,7 @@ async def _by_time(
         return _refused(asked, refusal.error)
     try:
         found = await _look_up(partition, asked.timestamp, context)
-    except HistoryUnavailable:  # which was told
+    except HistoryUnavailable:  # that was logged
         return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     except (CorruptData, StorageFailure, OSError) as error:
         log.warning(

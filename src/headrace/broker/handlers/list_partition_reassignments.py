@@ -1,7 +1,8 @@
-"""ListPartitionReassignments: which partitions are on their way to other brokers, from the image (KIP-455).
+"""ListPartitionReassignments: lists the partitions under reassignment, from the image (KIP-455).
 
-Topics null: all that are; else those of the named ones that are. What is not reassigned, or is not there, is left out.
-What is handed over (`controller.moves`) adds its target and removes its source until the target has taken it over.
+Topics null: all of them; else those among the named partitions. A partition that is not reassigned, or does not exist,
+is left out. A move between brokers (`controller.moves`) adds its target and removes its source until the target has
+taken over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.wire.messages.list_partition_reassignments import (
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
-    """In the order of the request; all of them by name."""
+    """Answer in the order of the request; where all are asked for, by name."""
     found = (_topic(name, partitions) for name, partitions in _asked(request, context.image))
     return ListPartitionReassignmentsResponse(
         error_message=None, topics=tuple(topic for topic in found if topic is not None)
@@ -40,7 +41,7 @@ def _asked(
 
 
 def _topic(name: str, partitions: Iterable[PartitionImage | None]) -> OngoingTopicReassignment | None:
-    """None where nothing of it is reassigned."""
+    """Return one topic; None where none of its partitions is reassigned."""
     ongoing = tuple(
         _ongoing(partition)
         for partition in partitions

@@ -1,6 +1,6 @@
-"""ListTransactions: none, for there are no transactions; states that the protocol does not know are named (KIP-664).
+"""ListTransactions: lists none, for there are no transactions; names unknown states in the filter (KIP-664).
 
-v0 flexible; v1 by duration; v2 by a pattern of ids, which is not looked at.
+v0 flexible; v1 by duration; v2 by a pattern of ids, which is ignored.
 """
 
 from __future__ import annotations

@@ -1,11 +1,20 @@
-"""Metadata: brokers, controller and topics, from the image.
+"""Metadata: lists brokers, controller and topics, from the image.
 
-Topics null: all of them (v0: an empty list says so); by name; by id (v12, or v10 with a null name; the Java client
-sends an empty one). An unknown name is error 3, an unknown id UNKNOWN_TOPIC_ID, without a name; a name that cannot be
-INVALID_TOPIC_EXCEPTION. A topic that is not there is made only where the request
-(`allow_auto_topic_creation`, v4; always before) and the broker (`auto.create.topics.enable`) both allow it, and then
-the answer already has it. v1 null for all, controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8
-authorised operations (v11: of topics only); v9 flexible; v10 topic ids; v13 an error of the whole answer, never set.
+Topics are named by null for all (v0: by an empty list), by name, or by id. An id comes in v12, or in v10 with a null
+name; the Java client sends an empty name. An unknown name is error 3, an unknown id UNKNOWN_TOPIC_ID without a name, an
+impossible name INVALID_TOPIC_EXCEPTION.
+
+A missing topic is created only where both the request and the broker allow it, and then the answer already has it. The
+request does so by `allow_auto_topic_creation` (v4; always before), the broker by `auto.create.topics.enable`.
+
+- v1: null for all, controller, racks.
+- v2: cluster id.
+- v5: offline replicas.
+- v7: leader epochs.
+- v8: authorised operations (v11: of topics only).
+- v9: flexible.
+- v10: topic ids.
+- v13: an error of the whole answer, never set.
 """
 
 from __future__ import annotations
@@ -47,7 +56,7 @@ NULL_NAMES_VERSION: Final = 12
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """At once from the image, save where topics are to be made first."""
+    """Answer at once from the image, except where topics are to be created first."""
     missing = _to_create(request, context)
     if missing:
         return _create_and_answer(request, context, missing)
@@ -55,7 +64,7 @@ def handle(request: MetadataRequest, context: RequestContext) -> MetadataRespons
 
 
 def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
-    """Names that are asked for, not there, and to be made."""
+    """Return the names in the request that do not exist and are to be created."""
     if not (request.topics and request.allow_auto_topic_creation):
         return []
     names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in INTERNAL_TOPICS)
@@ -66,7 +75,7 @@ def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
 
 
 async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
-    """Make them; whatever refuses one, its absence in the image says so."""
+    """Create them. Where one is refused, its absence from the image says so."""
     services = context.services
     wanted = tuple(NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing)
     await submitted(context, CreateTopics(topics=wanted))
@@ -86,8 +95,8 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
 
 
 def told_brokers(image: MetadataImage, me: BrokerId) -> Iterator[MetadataResponseBroker]:
-    """Those that live. Where none is known to, the one that answers: who is told of nobody has nobody left to ask
-    (librdkafka 2.16 forgets all brokers that it is not told of, and its consumers then hang for ever)."""
+    """Iterate over the live brokers. Where the image has none, give this broker: a client that hears of none has nobody
+    left to ask. (librdkafka 2.16 forgets all brokers that an answer lacks, and its consumers then hang for ever.)"""
     mine = image.brokers.get(me)
     for broker in image.live_brokers() or ([] if mine is None else [mine]):
         endpoint = endpoint_of(broker)

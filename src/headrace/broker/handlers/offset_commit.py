@@ -1,13 +1,16 @@
-"""OffsetCommit: how far a group has read. Answered once the positions are durable by the acks=all rule.
+"""OffsetCommit: stores how far a group has read. Answered once the offsets are durable by the acks=all rule.
 
-A member commits under its generation; without one (-1, no member id) anybody may while the group has no members. A
-position for a partition that does not exist is refused by itself (UNKNOWN_TOPIC_OR_PARTITION), the others stand.
+A member commits under its generation. Without one (-1, no member id) anybody may commit while the group has no members.
+An offset for a partition that does not exist is refused by itself (UNKNOWN_TOPIC_OR_PARTITION); the others stand.
 
-v2-v4 a retention time, which is not kept to (the broker's offsets.retention.minutes counts, KIP-211); v5 none; v6 the
-leader epoch of what was read (KIP-320); v7 static members, fenced by their instance id; v8 flexible; v9
-GROUP_ID_NOT_FOUND where a generation is claimed of a group that there is not (ILLEGAL_GENERATION before), and a
-consumer group's member (KIP-848) commits at its epoch (STALE_MEMBER_EPOCH at another; UNSUPPORTED_VERSION before); v10
-topics by id.
+- v2-v4: a retention time, which is ignored (the broker's offsets.retention.minutes counts, KIP-211); v5 has none.
+- v6: the leader epoch of what was read (KIP-320).
+- v7: static members, fenced by their instance id.
+- v8: flexible.
+- v9: GROUP_ID_NOT_FOUND where a member claims a generation of a group that does not exist (ILLEGAL_GENERATION before).
+- v9: a consumer group's member (KIP-848) commits at its epoch: STALE_MEMBER_EPOCH at another, UNSUPPORTED_VERSION
+  before v9.
+- v10: topics by id.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ async def handle(request: OffsetCommitRequest, context: RequestContext) -> Offse
 def _wanted(
     topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition, context: RequestContext
 ) -> NewOffset | ErrorCode:
-    """What is to be committed, or why it cannot be."""
+    """Return the offset to commit, or why it cannot be."""
     known = _topic(topic, context)
     if isinstance(known, ErrorCode):
         return known
@@ -110,7 +113,7 @@ async def _commit(
 
 
 def _in_words_of(error: ErrorCode, version: int) -> ErrorCode:
-    """A group's error as this version has it."""
+    """Return a group's error as this version names it."""
     return error if version >= GROUP_NOT_FOUND_VERSION else IN_OLDER_WORDS.get(error, error)
 
 

@@ -1,7 +1,8 @@
-"""OffsetDelete (KIP-496): have a group forget what it committed for some partitions. Answered once that is durable.
+"""OffsetDelete (KIP-496): deletes a group's committed offsets for some partitions. Answered once that is durable.
 
-GROUP_SUBSCRIBED_TO_TOPIC for what its members may be reading; NON_EMPTY_GROUP where there are members of another kind
-than consumers; GROUP_ID_NOT_FOUND where there is no such group. What was not committed is forgotten without a word.
+GROUP_SUBSCRIBED_TO_TOPIC for topics that its members may be reading. NON_EMPTY_GROUP where it has members of another
+kind than consumers. GROUP_ID_NOT_FOUND where there is no such group. A partition without a committed offset is no
+error.
 """
 
 from __future__ import annotations

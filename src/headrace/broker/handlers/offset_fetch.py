@@ -1,14 +1,18 @@
-"""OffsetFetch: how far groups have read. -1 where nothing was committed, also for a group that nobody has heard of.
-What was committed comes back as it was, negative or not: some clients commit -2 for the beginning.
+"""OffsetFetch: returns how far groups have read; -1 where nothing was committed, also for an unknown group.
 
-What was committed for a topic that has been deleted is not given for a namesake. Only what is durable is given, and
-nothing (NOT_COORDINATOR) by a coordinator that holds no lease of the controller and gets none now: another may have
-more.
+A committed offset comes back as it was, negative or not: some clients commit -2 for the beginning. An offset for a
+deleted topic is not returned for a later topic of the same name. Only durable offsets are returned. A coordinator that
+holds no lease of the controller and gets none now returns NOT_COORDINATOR: another may have later offsets.
 
-v1 a group and its partitions, an error in each of them; v2 null topics for all that was committed, the error once; v5
-leader epochs; v6 flexible; v7 require_stable, of no consequence until there are transactions (KIP-447); v8 many groups
-(KIP-709); v9 member id and epoch: a consumer group (KIP-848) answers its members at their latest epoch
-only (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH); v10 topics by id.
+- v1: a group and its partitions, an error in each of them.
+- v2: null topics for all that was committed, the error once.
+- v5: leader epochs.
+- v6: flexible.
+- v7: require_stable, of no consequence until there are transactions (KIP-447).
+- v8: many groups (KIP-709).
+- v9: member id and epoch. A consumer group (KIP-848) answers its members at their latest epoch only (UNKNOWN_MEMBER_ID,
+  STALE_MEMBER_EPOCH).
+- v10: topics by id.
 """
 
 from __future__ import annotations
@@ -84,7 +88,7 @@ def _group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFet
 
 
 def _member_error(group: Group | None, asked: OffsetFetchRequestGroup) -> ErrorCode:
-    """Who names itself must be a member as it says; who does not may look."""
+    """Return the error of a member's id and epoch. A client that names no member may read."""
     if group is None or group.consumer is None or (asked.member_id is None and asked.member_epoch < 0):
         return ErrorCode.NONE
     return group.consumer.check_member(asked.member_id or "", asked.member_epoch)
@@ -125,7 +129,7 @@ def _partition(index: int, commit: Commit, name: str, image: MetadataImage) -> O
 
 
 def _everything(group: Group | None, image: MetadataImage) -> Iterable[OffsetFetchResponseTopics]:
-    """All that the group has committed for topics that exist, by name and partition."""
+    """Iterate over all offsets that the group has committed for topics that exist, by name and partition."""
     by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
     for (name, index), commit in sorted(group.offsets.items(), key=lambda item: item[0]) if group else ():
         if topic_matches(commit, image.topic_ids.get(name)):
@@ -135,7 +139,7 @@ def _everything(group: Group | None, image: MetadataImage) -> Iterable[OffsetFet
 
 
 def _as_one(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int) -> OffsetFetchResponse:
-    """One group's answer in the form that came before v8."""
+    """Return one group's answer in the form of versions below 8."""
     topics: Sequence[OffsetFetchResponseTopics] = group.topics
     if group.error_code and version < TOP_LEVEL_ERROR_VERSION:
         topics = [_nothing(topic, group.error_code) for topic in asked.topics or ()]

@@ -1,9 +1,9 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a reader sees whether its records are still there (KIP-320).
+"""OffsetForLeaderEpoch: tells where an epoch ended, so that a reader sees whether its records are still there
+(KIP-320).
 
-What is older than the log is asked of durable history; KAFKA_STORAGE_ERROR where that cannot be read.
-
-Answers the largest epoch not above the asked one, and the offset at which it ended (the log's end for the newest);
-(-1, -1) where no such epoch is known. v2 the reader's current epoch; v3 replica id; v4 flexible.
+The answer is the largest epoch not above the given one, and the offset at which it ended (the log end for the newest).
+It is (-1, -1) where no such epoch is known. Epochs older than the log are looked up in durable history;
+KAFKA_STORAGE_ERROR where that cannot be read. v2 the reader's current epoch; v3 replica id; v4 flexible.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def _answer(topic: TopicImage | None, asked: OffsetForLeaderPartition, con
     ):
         try:
             epoch, end = await history.end_of_epoch(catalog, LeaderEpoch(asked.leader_epoch), local_start)
-        except HistoryUnavailable:  # which was told
+        except HistoryUnavailable:  # that was logged
             return EpochEndOffset(partition=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
 

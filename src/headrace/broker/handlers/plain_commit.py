@@ -1,7 +1,7 @@
-"""OffsetCommit by a shorter road: positions of partitions that there are, of a group that is kept here.
+"""OffsetCommit by a shortcut, for offsets of known partitions of a group that this broker keeps.
 
-It gives exactly what `headrace.broker.handlers.offset_commit` gives, which has all rules but those of the group itself:
-where a partition is not known, or the group not kept here, nothing is done and the whole request is left to that.
+It answers exactly as `headrace.broker.handlers.offset_commit`, which has all rules but those of the group itself. Where
+a partition is unknown, or another broker keeps the group, it does nothing and leaves the whole request to that handler.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from headrace.wire.plain_commit import (
 
 
 def shortcuts(services: Services, in_words_of: Callable[[ErrorCode, int], ErrorCode]) -> dict[int, Shortcut]:
-    """By version. `in_words_of`: an error as a version has it."""
+    """Return the shortcuts by version. `in_words_of` gives an error as a version names it."""
     return {version: _Road(services, version, in_words_of).serve for version in VERSIONS}
 
 
 class _Road:
-    """Remembers what stands at which place while the cluster does not change, for requests of one version."""
+    """Serves requests of one version. It remembers which partition each topic and index means, while the cluster does
+    not change."""
 
     def __init__(self, services: Services, version: int, in_words_of: Callable[[ErrorCode, int], ErrorCode]) -> None:
         self._groups = services.groups
@@ -49,7 +50,7 @@ class _Road:
         self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], tuple[NamedPartition, TopicId]] = {}
         self._image: MetadataImage | None = None
-        """That they are of."""
+        """The image of the remembered partitions."""
         self.on_error = services.on_error
 
     def serve(self, frame: memoryview, _: Connection) -> PlainAnswer | None:
@@ -69,7 +70,7 @@ class _Road:
         return answer
 
     def _offsets(self, wanted: PlainCommit) -> tuple[NewOffset, ...] | None:
-        """None where there is no such partition."""
+        """Return the offsets to commit; None where a partition does not exist."""
         if self._image is not self._metadata.image:
             self._known.clear()
             self._image = self._metadata.image
@@ -83,7 +84,7 @@ class _Road:
         return tuple(offsets)
 
     def _find(self, topic: bytes, index: int) -> tuple[NamedPartition, TopicId] | None:
-        """As the long road does."""
+        """Look the partition up as the general handler does."""
         assert self._image is not None
         name = topic_of(topic, by_id=self._by_id)
         if self._by_id:

@@ -1,8 +1,9 @@
-"""Fetch by a shorter road: partitions of a consumer without a session, all of them served here and read without error
-from the log, or from durable history that is in memory, and no other replica to read from.
+"""Fetch by a shortcut, for a consumer without a session.
 
-It gives exactly what `headrace.broker.handlers.fetch` gives, which has all rules and all errors: whatever is in the
-way, at once or after the wait, leaves the whole request to that.
+It serves a request whose partitions are all served here, with no other replica to read from. All of them must be
+readable without error, from the log or from durable history in memory. It answers exactly as
+`headrace.broker.handlers.fetch`, which has all rules and all errors. An obstacle, at once or after the wait, leaves the
+whole request to that handler.
 """
 
 from __future__ import annotations
@@ -39,21 +40,21 @@ from headrace.wire.plain_fetch import (
 READ_COMMITTED: Final = 1
 
 LongRoad = Callable[[memoryview, Services, MetadataImage], Answer]
-"""A fetch that has waited, answered from its frame by the general handler, as of the image that it came with."""
+"""Answers a fetch that has waited, from its frame, by the general handler, under the image that it came with."""
 
 
 def shortcuts(services: Services, long_road: LongRoad) -> dict[int, Shortcut]:
-    """By version."""
+    """Return the shortcuts by version."""
     return {version: _Road(services, version, long_road).serve for version in VERSIONS}
 
 
 def enough(bytes_min: int, room: int) -> int:
-    """Bytes that need not wait for more: anything, where there is no room for what was asked for."""
+    """Return the number of bytes for which a fetch need not wait: 1, where there is no room for all of `bytes_min`."""
     return bytes_min if bytes_min <= room else 1
 
 
 class _Place(NamedTuple):
-    """A partition, and what is wanted of it."""
+    """A partition, and the request for it."""
 
     partition: Replica
     asked: Asked
@@ -65,11 +66,11 @@ class _Attempt(NamedTuple):
     found: list[PlainFound]
     size: int
     room: int
-    """What slow readers left of the room for answers."""
+    """The bytes that slow readers left for answers."""
 
 
 class _Road:
-    """Remembers which partition stands at which place, for requests of one version."""
+    """Serves requests of one version. It remembers which partition each topic and index means."""
 
     def __init__(self, services: Services, version: int, long_road: LongRoad) -> None:
         self._services = services
@@ -77,7 +78,7 @@ class _Road:
         self._long_road = long_road
         self._known: dict[tuple[bytes, int], Replica] = {}
         self._known_to_racks: dict[tuple[bytes, int], Replica] = {}
-        """Those of readers that name their rack: what is copied here among them."""
+        """As `_known`, for readers that name their rack: followers' replicas are among these."""
         for known in (self._known, self._known_to_racks):
             services.partitions.on_departure.append(known.clear)
 
@@ -109,7 +110,8 @@ class _Road:
         return answer
 
     def _find_all(self, wanted: PlainFetch) -> list[_Place] | None:
-        """None where one is not served here, or a topic is named twice, which is answered once."""
+        """Return the partitions; None where one is not served here, or a topic is named twice, which is answered
+        once."""
         if len(wanted.topics) > 1 and len(dict(wanted.topics)) < len(wanted.topics):
             return None
         known = self._known_to_racks if wanted.rack else self._known
@@ -136,7 +138,7 @@ class _Road:
         )
 
     def _find(self, topic: bytes, index: int, wanted: PlainFetch) -> Replica | None:
-        """As the long road does; None where that is to say why not."""
+        """Look the partition up as the general handler does; None where that is to say why it is not served."""
         name = topic_of(topic, wanted.version)
         services, image = self._services, self._services.metadata.image
         if self._by_id:
@@ -151,8 +153,8 @@ class _Road:
         return None if isinstance(role, ErrorCode) else role
 
     def _read_all(self, wanted: PlainFetch, places: list[_Place]) -> _Attempt | None:
-        """What every partition has, in order, until the request's bytes are reached; None where there is an error, or
-        something is still to be read from the store."""
+        """Read every partition in order, until the request's bytes are reached. None where there is an error, or
+        records are still to be read from the store."""
         room_left = self._services.answer_bytes_max()
         bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX, room_left)
         committed_only = wanted.isolation_level == READ_COMMITTED
@@ -178,7 +180,7 @@ class _Road:
     def _read_history(
         self, partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
     ) -> Buffer | None:
-        """As `_read`, below the log's start; None, too, where it is not in memory."""
+        """As `_read`, below the log's start. None, too, where the records are not in memory."""
         history, catalog = self._services.history, partition.history
         if history is None or catalog is None:
             return None
@@ -195,10 +197,10 @@ class _Road:
 def _read(
     partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
 ) -> Buffer | None:
-    """What one partition's log has; None where it cannot be read."""
+    """Read one partition's log; None where it cannot be read."""
     try:
         return partition.read(offset, bytes_max, committed_only=committed_only, at_least_one=at_least_one)
-    except StorageFailure as error:  # which may be met but once
+    except StorageFailure as error:  # it may be met but once
         partition.on_unreadable(error, offset)
         return None
     except (CorruptData, OSError):

@@ -1,7 +1,7 @@
-"""JoinGroup, SyncGroup and Heartbeat by a shorter road: of a group that is kept here and can be asked at once.
+"""JoinGroup, SyncGroup and Heartbeat by a shortcut, for a group that this broker keeps and can ask at once.
 
-It puts to the group what the general handler puts to it, and says what that would say. Where nobody can be asked here
-and now, nothing is done and the request is left to that.
+It puts to the group the same event as the general handler, and answers the same. Where the group cannot be asked here
+and now, it does nothing and leaves the request to that handler.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from headrace.wire.plain_groups import PlainHeader, PlainRequest
 
 
 class Way(NamedTuple):
-    """One API's."""
+    """The functions of one API."""
 
     key: ApiKey
     read: Callable[[memoryview], PlainRequest | None]
     asked: Callable[[Any, Caller], tuple[Build, Respond]]
-    """The event of a request, and its response: the general handler's."""
+    """Returns the event of a request, and its response: the general handler's."""
     write: Callable[[PlainHeader, Any], Buffer]
     at_once: Callable[[Any, GroupShard], Any] | None = None
-    """Its response, where that can be told before the group is; None: it is to be asked."""
+    """Returns the response where it is known before the group hears of the request; None: ask the group."""
 
 
 def shortcuts(services: Services, way: Way, versions: Iterable[int]) -> dict[int, Shortcut]:
-    """By version."""
+    """Return the shortcuts by version."""
     return dict.fromkeys(versions, _Road(services, way).serve)
 
 

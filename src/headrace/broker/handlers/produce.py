@@ -1,16 +1,20 @@
-"""Produce: append batches, and acknowledge them as `acks` asks.
+"""Produce: appends batches, and acknowledges them as `acks` asks.
 
-acks=0: no answer at all; after an error the connection is closed, as Kafka does, for nothing else would have the
-client look for the leader again. acks=1: answered once appended, not flushed. acks=all (-1): answered once the high
-watermark has passed the batch, that is, once it is flushed on the whole ISR; REQUEST_TIMED_OUT after the client's
-timeout, or REQUEST_WAIT_MS_MIN where that is longer (the batch may still be committed later: the client retries, and
-an idempotent one is recognised).
+- acks=0: no answer at all. After an error the connection is closed, as on Kafka: nothing else would make the client
+  look for the leader again.
+- acks=1: answered once appended, not flushed.
+- acks=all (-1): answered once the high watermark has passed the batch, that is, once the whole ISR has flushed it.
+  REQUEST_TIMED_OUT after the client's timeout, or REQUEST_WAIT_MS_MIN where that is longer. The batch may still be
+  committed later: the client retries, and the batch of an idempotent producer is recognised.
 
 Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 
-v3 the first with record batches; v8 a message with the error, and the records that are to blame (KIP-467); v9
-flexible; v10 the current leader and its address with NOT_LEADER_OR_FOLLOWER (KIP-951); v11-v12 for transactions, the
-same here; v13 topics by id.
+- v3: the first with record batches.
+- v8: a message with the error, and the records that are to blame (KIP-467).
+- v9: flexible.
+- v10: the current leader and its address with NOT_LEADER_OR_FOLLOWER (KIP-951).
+- v11-v12: for transactions, the same here.
+- v13: topics by id.
 """
 
 from __future__ import annotations
@@ -47,18 +51,18 @@ ACKS_NONE: Final = 0
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
-    """Append all, then answer at once, or once all is appended (recompressed, where the topic wants that) and
+    """Append all batches. Answer at once, or once all are appended (recompressed, where the topic wants that) and
     committed. At acks=0 the answer is None, or Unanswerable."""
     job = ProduceJob(request, context)
     return job.answer()
 
 
 class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
-    """An error that acks=0 leaves no other way to tell than to close the connection."""
+    """An error of a request with acks=0, which only the closing of the connection can report."""
 
 
 class Outcome:
-    """What became of one partition's batch. At acks=all it is told when the batch is committed."""
+    """The outcome of one partition's batch. At acks=all it is final when the batch is committed."""
 
     __slots__ = (
         "_job",
@@ -76,7 +80,7 @@ class Outcome:
         self._job = job
         self.index = index
         self.tells_leader = False
-        """The new leader has taken it, and its producer is to go there."""
+        """True: the new leader has appended the batch, and the producer should go there."""
         self.error = ErrorCode.NONE
         self.message: str | None = None
         self.faults: tuple[RecordFault, ...] = ()
@@ -122,7 +126,8 @@ class ProduceJob:
         self._as_expected = True
         """No outcome has changed since the answer was put together."""
         self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
-        """Not the request: waiters outlive the answer where the disk is slow, and must not hold its records."""
+        """The topics' outcomes, not the request. They may outlive the answer where the disk is slow, and must not hold
+        its records."""
 
     def _take_topic(self, topic: TopicProduceData) -> list[Outcome]:
         topic_id = self._topic_id(topic)
@@ -137,7 +142,7 @@ class ProduceJob:
         return outcomes
 
     def _topic_id(self, topic: TopicProduceData) -> TopicId | ErrorCode:
-        """The topic's id, or the error for each of its partitions."""
+        """Return the topic's id, or the error for each of its partitions."""
         if self._acks not in (ACKS_ALL, 0, 1):
             return ErrorCode.INVALID_REQUIRED_ACKS
         if self._is_transactional:
@@ -163,7 +168,7 @@ class ProduceJob:
             self._append(found, data.records, outcome)
 
     def _is_carried(self, topic_id: TopicId, data: PartitionProduceData, outcome: Outcome) -> bool:
-        """Whether the partition is handed over, and who leads it now is given the batch."""
+        """Whether the partition is handed over, and its new leader gets the batch."""
         if data.records is None or self._acks == ACKS_NONE:
             return False
         partitions, key = self._context.services.partitions, TopicPartition(topic_id, PartitionIndex(data.index))
@@ -188,7 +193,7 @@ class ProduceJob:
     def _on_appended(
         self, partition: Partition | None, outcome: Outcome, appended: Appended | Forwarded | WriteRefusal
     ) -> None:
-        """Told at once, or later and perhaps too late."""
+        """Note the result of an append, at once or later, perhaps too late."""
         if outcome not in self._awaited:
             return
         self._as_expected = self._deferred is None
@@ -210,14 +215,14 @@ class ProduceJob:
             self.on_settled(outcome)
 
     def on_settled(self, outcome: Outcome) -> None:
-        """One outcome is final."""
+        """Note that one outcome is final."""
         if outcome.error is not ErrorCode.NONE:
             self._as_expected = False
         if self._awaited.pop(outcome, self) is None and not self._awaited and self._deferred is not None:
             self._finish(self._deferred)
 
     def _check_unanswered(self) -> None:
-        """Raises Unanswerable where something went wrong."""
+        """Raises Unanswerable where a batch was refused."""
         for name, topic_id, outcomes in self._topics:
             for outcome in outcomes:
                 if outcome.error is not ErrorCode.NONE:
@@ -227,7 +232,7 @@ class ProduceJob:
                     )
 
     def answer(self) -> ProduceResponse | Deferred | None:
-        """The response, now or once every outcome is final or the client's time is up."""
+        """Return the response, now or once every outcome is final or the client's time is up."""
         if not self._awaited:
             try:
                 return self._response()
@@ -242,11 +247,11 @@ class ProduceJob:
 
     @property
     def is_settled(self) -> bool:
-        """`Waiting`: it is answered, or nobody asks any more."""
+        """`Waiting`: it is answered, or nobody waits any more."""
         return self._deferred is None or self._deferred.done()
 
     def time_out(self) -> None:
-        """What is not committed by now is answered so; late outcomes find nobody waiting."""
+        """Answer uncommitted batches with REQUEST_TIMED_OUT. Later outcomes find nobody waiting."""
         awaited, self._awaited = self._awaited, {}
         for outcome in awaited:
             outcome.base_offset = NO_OFFSET
@@ -256,7 +261,8 @@ class ProduceJob:
             self._finish(self._deferred)
 
     def _finish(self, deferred: Deferred) -> None:
-        """Lets go of the outcomes, which know their job, so that nothing is left for the garbage collector."""
+        """Set the answer, and release the outcomes, which refer to their job, so that nothing is left for the garbage
+        collector."""
         try:
             deferred.set_result(deferred.expected if self._as_expected else self._response())
         except Unanswerable as error:

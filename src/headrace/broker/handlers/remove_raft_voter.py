@@ -1,6 +1,6 @@
-"""RemoveRaftVoter: a voter becomes a learner, which has the log and no vote (KIP-853).
+"""RemoveRaftVoter: makes a voter a learner, which has the log and no vote (KIP-853).
 
-Answered when the change is committed; the last voter is refused. v0.
+The answer comes when the change is committed; removing the last voter is refused. v0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""SyncGroup: the leader hands in who reads what, and each member gets its share, once that is durable.
+"""SyncGroup: the leader sends the assignments, and each member gets its own once they are durable.
 
-While the groups are being read the answer is REBALANCE_IN_PROGRESS, for the rebalance it belongs to is gone (and old
-clients know no other answer). v3 static members, fenced by their instance id; v4 flexible; v5 the protocol, its type
-and name, which have to be given (KIP-559): INCONSISTENT_GROUP_PROTOCOL otherwise.
+While the groups are being loaded, the answer is REBALANCE_IN_PROGRESS. The rebalance that the request belongs to is
+gone, and old clients know no other answer.
+
+- v3: static members, fenced by their instance id.
+- v4: flexible.
+- v5: the protocol's type and name, which are required (KIP-559): INCONSISTENT_GROUP_PROTOCOL without them.
 """
 
 from __future__ import annotations

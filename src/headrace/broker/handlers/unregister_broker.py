@@ -1,4 +1,4 @@
-"""UnregisterBroker: a broker that was stopped goes for good, from the quorum too (KIP-500).
+"""UnregisterBroker: removes a stopped broker for good, from the quorum too (KIP-500).
 
 Refused while it runs, and while it has the only in-sync copy of a partition. v0.
 """

@@ -1,7 +1,7 @@
-"""UpdateFeatures: to bring a feature to the level that it has is done; any other is INVALID_UPDATE_VERSION (KIP-584).
+"""UpdateFeatures: accepts the level that a feature has; any other is INVALID_UPDATE_VERSION (KIP-584).
 
-Nothing is changed, so that it is answered at once, whatever `timeout_ms`. One refused feature refuses the request, as
-on Kafka. v1 upgrade types and `validate_only` (KIP-778); v2 tells no single features.
+Nothing changes, so the answer comes at once, whatever `timeout_ms`. One refused feature refuses the request, as on
+Kafka. v1 upgrade types and `validate_only` (KIP-778); v2 has no results for single features.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFea
 
 
 def _problem(update: FeatureUpdateKey, version: int) -> str | None:
-    """Before v1 a flag says whether the level may fall; the level alone decides here."""
+    """Return why an update is refused; None: it is not. Before v1 a flag says whether the level may fall; here the
+    level alone decides."""
     upgrade_type = update.upgrade_type if version >= UPGRADE_TYPES_VERSION else UPGRADE
     return update_problem(update.feature, update.max_version_level, upgrade_type)
 

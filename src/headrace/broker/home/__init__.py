@@ -1,1 +1,1 @@
-"""What a broker finds on its own disk before it serves: its identity, its places, and the addresses of others."""
+"""A broker's own disk, read before it serves: its identity, its directories, and the addresses of other brokers."""

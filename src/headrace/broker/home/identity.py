@@ -1,9 +1,13 @@
-"""Who this broker is: the identity file of its data directory, and the claim that it is the only one there.
+"""The identity file of a broker's data directory, and the lock that claims the directory for one process.
 
-Promises: an identity is written once, durably, before anything else is; a directory of another broker is refused with
-one sentence; two processes never share a directory. A cluster is born once: by a broker that starts alone, or by the
-voters that `up --nodes N` names to all before any of them starts; who joins one is born into none. Source: Kafka's
-meta.properties (KIP-866, KIP-858, KIP-853).
+Promises:
+- An identity is written once, durably, before anything else is.
+- A broker refuses the directory of another broker, with one sentence.
+- Two processes never share a directory.
+- A cluster is born once: by a broker that starts alone, or by the voters that `up --nodes N` names to all before any of
+  them starts. A broker that joins a cluster has no voters in its identity.
+
+Source: Kafka's meta.properties (KIP-866, KIP-858, KIP-853).
 """
 
 from __future__ import annotations
@@ -27,12 +31,12 @@ LOCK_NAME: Final = ".lock"
 PLACES: Final = ("logs", "journal")
 """Directories of the data directory that may be volumes of their own (`places`)."""
 MADE: Final = "places.json"
-"""That they were made once."""
+"""The file that notes that these directories were made once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BornVoter:
-    """A voter of the cluster's birth, and where it listened then (None: it was alone)."""
+    """A voter of the cluster's birth, and the address where it listened then (None: it was alone)."""
 
     broker_id: BrokerId
     directory_id: DirectoryId
@@ -42,13 +46,14 @@ class BornVoter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What the data directory says of itself."""
+    """The contents of the identity file."""
 
     cluster_id: ClusterId
     broker_id: BrokerId
     directory_id: DirectoryId
     voters: tuple[BornVoter, ...]
-    """Of the cluster's birth; empty: it joined a cluster that was there. Who votes now is in the commit log."""
+    """The voters of the cluster's birth; empty where this broker joined an existing cluster. The commit log holds the
+    voters of today."""
 
 
 def claim(disk: Disk, data: Path) -> Lock:
@@ -63,9 +68,9 @@ def claim(disk: Disk, data: Path) -> Lock:
 
 
 def make_durable_directory(disk: Disk, path: Path) -> None:
-    """Make it and its missing parents, each durable before anything is made in it.
+    """Make the directory and its missing parents. Each is durable before anything is made in it.
 
-    The parent is synced also where the directory is there: an earlier start may have been killed in between.
+    The parent is synced even where the directory exists: an earlier start may have been killed in between.
     """
     if disk.exists(path):
         with suppress(PermissionError):  # a parent that may not be read is not one that an earlier start wrote in
@@ -77,8 +82,8 @@ def make_durable_directory(disk: Disk, path: Path) -> None:
 
 
 def load_or_create(disk: Disk, data: Path, broker_id: BrokerId, random: Random) -> Identity:
-    """The directory's identity; a new cluster's, of this broker alone, where the directory is empty. Blocking. Raises
-    UsageError where it is another broker's, or damaged."""
+    """Return the directory's identity. In an empty directory, write and return that of a new cluster of this broker
+    alone. Blocking. Raises UsageError where the directory is another broker's, or damaged."""
     found = load(disk, data, broker_id)
     if found is None:
         (found,) = born(random, {broker_id: None})
@@ -87,7 +92,7 @@ def load_or_create(disk: Disk, data: Path, broker_id: BrokerId, random: Random) 
 
 
 def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
-    """The directory's identity; None where the directory is empty. Blocking. Raises UsageError."""
+    """Return the directory's identity; None where the directory is empty. Blocking. Raises UsageError."""
     path = data / FILE_NAME
     if disk.exists(path):
         found = _load(disk, path)
@@ -108,8 +113,8 @@ def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
 
 
 def check_memory(disk: Disk, data: Path) -> None:
-    """A broker that was at work here has its commit log, which says how it voted: without it, it would vote again.
-    Blocking. Raises UsageError."""
+    """Refuse to start without the commit log where this broker has worked before. The log says how the broker voted:
+    without it, the broker could vote twice in one term. Blocking. Raises UsageError."""
     metadata = data / "metadata"
     logs = data / "logs"
     later = [logs] if disk.exists(logs) and disk.list_directory(logs) else []  # an empty one may be a mount point
@@ -124,7 +129,8 @@ def check_memory(disk: Disk, data: Path) -> None:
 
 
 def born(random: Random, brokers: Mapping[BrokerId, tuple[str, int] | None]) -> list[Identity]:
-    """A new cluster of these brokers, all of them voters, by the addresses where they listen."""
+    """Return the identities of a new cluster of these brokers. All are voters, and each broker's value is the address
+    where it listens."""
     cluster_id = ClusterId(_new_id(random))
     voters = tuple(
         BornVoter(
@@ -142,7 +148,7 @@ def born(random: Random, brokers: Mapping[BrokerId, tuple[str, int] | None]) -> 
 
 
 def joining(random: Random, cluster_id: ClusterId, broker_id: BrokerId) -> Identity:
-    """A broker that comes to a cluster that is there."""
+    """Return the identity of a broker that joins an existing cluster."""
     return Identity(cluster_id=cluster_id, broker_id=broker_id, directory_id=new_directory_id(random), voters=())
 
 
@@ -159,7 +165,8 @@ def _new_id(random: Random) -> str:
 
 
 def read(disk: Disk, data: Path) -> Identity:
-    """Whose directory it is, whoever that be. Blocking. Raises UsageError where it is no broker's, or damaged."""
+    """Return the identity of the directory, whichever broker's it is. Blocking. Raises UsageError where it is no
+    broker's, or damaged."""
     path = data / FILE_NAME
     if not disk.exists(path):
         raise UsageError(f"{data} is no broker's data directory (it has no {FILE_NAME}): name one with --data.")
@@ -186,12 +193,12 @@ def _voter(fields: Mapping[str, Any]) -> BornVoter:
 
 
 def write(disk: Disk, data: Path, identity: Identity) -> None:
-    """There whole or not at all. Blocking."""
+    """Write the identity file, whole or not at all. Blocking."""
     write_durably(disk, data / FILE_NAME, json.dumps(encode(identity), indent=1) + "\n")
 
 
 def encode(identity: Identity) -> dict[str, Any]:
-    """As a JSON object."""
+    """Return the identity as a JSON object."""
     return {
         "version": VERSION,
         "cluster_id": identity.cluster_id,
@@ -204,7 +211,7 @@ def encode(identity: Identity) -> dict[str, Any]:
 def decode(fields: Mapping[str, Any]) -> Identity:
     """Raises ValueError, KeyError and TypeError on what `encode` did not make."""
     broker_id, directory_id = BrokerId(fields["broker_id"]), DirectoryId(uuid.UUID(fields["directory_id"]))
-    alone = ({"broker_id": broker_id, "directory_id": str(directory_id)},)  # version 1 knew nothing else
+    alone = ({"broker_id": broker_id, "directory_id": str(directory_id)},)  # version 1 knew no other voter
     return Identity(
         cluster_id=ClusterId(fields["cluster_id"]),
         broker_id=broker_id,
@@ -214,7 +221,7 @@ def decode(fields: Mapping[str, Any]) -> Identity:
 
 
 def write_durably(disk: Disk, path: Path, text: str) -> None:
-    """Written beside, synced, renamed, and the rename synced. Blocking."""
+    """Write the file beside `path`, sync it, rename it, and sync the rename. Blocking."""
     temporary = path.with_name(path.name + ".tmp")
     file = disk.open(temporary, create=True)
     try:

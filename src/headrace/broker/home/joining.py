@@ -1,7 +1,10 @@
-"""Which cluster a broker comes to: its directory's, a new one, or the one that answers at the addresses to join.
+"""Finds the cluster of a starting broker: its directory's, a new one, or the one that answers at the addresses to join.
 
-Promises: with addresses to join, nothing is ever born: it is waited until one of them answers; a directory of another
-cluster is refused, and the sentence says so. Source: DESIGN "Birth, identity, membership".
+Promises:
+- With addresses to join, no cluster is born: the broker waits until one of them answers.
+- A directory of another cluster is refused, and the message says so.
+
+Source: DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ log = structlog.get_logger(__name__)
 
 
 async def identify(disk: Disk, data: Path, broker_id: BrokerId, random: Random, join: Sequence[Address]) -> Identity:
-    """The identity of this directory, which is claimed already. Waits for as long as nobody answers where an empty one
-    is to join a cluster. Raises UsageError."""
+    """Return the identity of this directory, which is claimed already. With an empty directory and a cluster to join,
+    wait until one of the addresses answers. Raises UsageError."""
     loop = asyncio.get_running_loop()
     if not join:
         return await loop.run_in_executor(None, load_or_create, disk, data, broker_id, random)
@@ -58,7 +61,7 @@ async def _wait_for_answer(join: Sequence[Address]) -> ClusterId:
 
 
 async def _first_answer(join: Sequence[Address]) -> tuple[Address, ClusterId] | None:
-    """Who answers first, in turn, and of which cluster it is; None where nobody does."""
+    """Ask the addresses in turn; return the first that answers and its cluster. None where none answers."""
     for address in join:
         try:
             if cluster_id := await cluster_at(address):
@@ -69,7 +72,7 @@ async def _first_answer(join: Sequence[Address]) -> tuple[Address, ClusterId] | 
 
 
 async def cluster_at(address: Address) -> ClusterId | None:
-    """The cluster that the broker there belongs to; None where it was not born yet. Raises ClientError."""
+    """Return the cluster of the broker at this address; None where it was not born yet. Raises ClientError."""
     connection = await connect(address, client_id="headrace-broker", timeout_ms=JOIN_TIMEOUT_MS)
     try:
         response = await connection.request(

@@ -1,9 +1,12 @@
-"""A broker whose metadata is from before the quorum was recovered by force: it stops, remembers why, and can come back.
+"""A broker whose metadata is from before a forced recovery of the quorum: it stops, remembers why, and can come back.
 
-Promises: a broker that was told of a later lineage never serves again with what it has of the metadata, in this process
-or the next; its metadata is set aside only after it was told so, for a member of the lineage that holds would forget
-how it voted; the partitions' logs, and the directory's id, stay. Interrupted anywhere, `rejoin` is done or can be
-asked for again. Blocking.
+Promises:
+- A broker that has heard of a later lineage never serves again from its old metadata, in this process or the next.
+- Its metadata is set aside only after it has heard so. A member of the lineage that holds would forget its votes.
+- The partitions' logs, and the directory's id, stay.
+- Interrupted anywhere, `rejoin` is done or can be asked for again.
+
+Blocking.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ class Superseded(UsageError):  # noqa: N818 - a state
 
 
 def note_superseded(disk: Disk, data: Path, reason: str) -> None:
-    """For the next start."""
+    """Write the reason down for the next start."""
     identity.write_durably(disk, data / FILE_NAME, json.dumps({"reason": reason}, indent=1) + "\n")
 
 
 def check_superseded(disk: Disk, data: Path) -> None:
-    """Raises Superseded where an earlier process was told so."""
+    """Raises Superseded where an earlier process noted that the quorum was recovered without it."""
     path = data / FILE_NAME
     if not disk.exists(path):
         return
@@ -47,8 +50,8 @@ def check_superseded(disk: Disk, data: Path) -> None:
 
 
 def rejoin(disk: Disk, data: Path) -> Path | None:
-    """Set the metadata of a superseded broker aside, so that it joins again, as a learner: where it lies now; None
-    where an earlier try had done that. The directory is claimed. Raises UsageError."""
+    """Set the metadata of a superseded broker aside, so that it joins again as a learner. Returns where the metadata
+    lies now; None where an earlier try had moved it. The directory is claimed. Raises UsageError."""
     if not disk.exists(data / FILE_NAME):
         raise UsageError(
             f"Nothing in {data} says that its metadata is superseded: start the broker with --join and an address of "
@@ -66,7 +69,7 @@ def rejoin(disk: Disk, data: Path) -> Path | None:
 
 
 def set_aside(disk: Disk, data: Path) -> Path:
-    """Rename the metadata; where to."""
+    """Rename the metadata, and return its new path."""
     kept = unused(disk, data, f"{METADATA}.superseded")
     disk.rename(data / METADATA, kept)
     disk.sync_directory(data)
@@ -74,7 +77,7 @@ def set_aside(disk: Disk, data: Path) -> Path:
 
 
 def unused(disk: Disk, data: Path, name: str) -> Path:
-    """A name that nothing has yet."""
+    """Return a path in `data`, made of `name` and a number, that does not exist yet."""
     number = 1
     while disk.exists(data / f"{name}-{number}"):
         number += 1

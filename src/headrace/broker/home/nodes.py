@@ -1,8 +1,10 @@
 """The brokers of `headrace up --nodes N`: where each keeps its data and listens, and the birth of their cluster.
 
-Promises: all voters are named to all before any starts, durably and once: after that a broker whose directory is empty
-comes back as a learner, never as the voter that it was; where all are empty, as that of the only one, nothing starts,
-for there is no cluster left to come back to. Two supervisors never share a directory.
+Promises:
+- All voters are named to all before any starts, durably and once.
+- After that, a broker whose directory is empty comes back as a learner, never as the voter that it was.
+- Where all directories are empty, or the only one is, nothing starts: no cluster is left to come back to.
+- Two supervisors never share a directory.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from headrace.broker.home import identity
 FILE_NAME: Final = "nodes.json"
 NODES_MAX: Final = 9
 PORTS: Final = range(20_000, 32_000)
-"""Where free ports are looked for: below those that the system hands to clients, so that a broker that was killed finds
-its own still free."""
+"""The range in which free ports are looked for. It lies below the ports that the system gives to clients, so a killed
+broker finds its own still free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Node:
 
 
 def prepare(disk: Disk, data: Path, listen: Address, count: int, random: Random) -> tuple[Lock, list[Node]]:
-    """Claim the directory, and have the cluster born where it was not. Blocking. Raises UsageError."""
+    """Claim the directory, and create the cluster where there is none yet. Blocking. Raises UsageError."""
     if not 1 <= count <= NODES_MAX:
         raise UsageError(f"--nodes {count} cannot be: choose 1 to {NODES_MAX}.")
     if listen.is_wildcard:
@@ -102,7 +104,7 @@ def _plan(listen: Address, count: int, random: Random) -> dict[str, Any]:
 
 
 def free_ports(host: str, count: int, random: Random) -> list[int]:
-    """So many ports that nobody listens at now. Raises UsageError where they cannot be found."""
+    """Return `count` ports on which nobody listens now. Raises UsageError where they cannot be found."""
     found: list[int] = []
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for _ in range(100 * count):

@@ -1,9 +1,13 @@
-"""The directories that are this broker's: each says whose it is, and the data directory says that it was made.
+"""The directories of this broker: each records its owner, and the data directory records that it was made.
 
-Promises: a broker never takes a place of its own that is away, as where a volume is not mounted, for one in which
-nothing is yet: it would lead empty logs, and the others would cut theirs to those. What says so is durable in that
-order, so that a crash in a first start leaves nothing that is refused later. As Kafka's meta.properties in each of
-log.dirs (KIP-858); in its format, so that Kafka's tools read it.
+Promises:
+- A broker never takes a missing directory of its own, such as an unmounted volume, for a new and empty one. It would
+  lead empty logs, and its followers would truncate theirs to match.
+- Each directory's owner is durable before the note that it was made. A crash in a first start leaves nothing that is
+  refused later.
+
+The owner file is as Kafka's meta.properties in each of log.dirs (KIP-858), in its format, so that Kafka's tools read
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ OWNER: Final = "meta.properties"
 
 
 def check_places(disk: Disk, data: Path, identity: Identity) -> None:
-    """Whether those that were made are there. Changes nothing. Blocking. Raises UsageError, OSError."""
+    """Check that every directory that was made is still there. Changes nothing. Blocking. Raises UsageError,
+    OSError."""
     made = _made(disk, data)
     for name in PLACES:
         owner = data / name / OWNER
@@ -40,9 +45,10 @@ def check_places(disk: Disk, data: Path, identity: Identity) -> None:
 
 
 def make_places(disk: Disk, data: Path, identity: Identity) -> None:
-    """Those that never were: once they have been looked for, and the commit log is there. Blocking. Raises OSError.
+    """Make the directories that never were. Called after `check_places`, once the commit log is there. Blocking. Raises
+    OSError.
 
-    A place that is there and not noted as made is written again: a first start may have died before it was durable.
+    A directory that is there and not noted as made is written again: a first start may have died before it was durable.
     """
     made = _made(disk, data)
     for name in PLACES:
@@ -67,7 +73,7 @@ def _text(identity: Identity) -> str:
 
 
 def _id(identity: Identity) -> str:
-    """As Kafka writes ids."""
+    """Return the directory's id as Kafka writes ids."""
     return base64.urlsafe_b64encode(identity.directory_id.bytes).decode().rstrip("=")
 
 

@@ -1,6 +1,6 @@
-"""An answer that comes later, on the event loop alone, and the deadlines of many of them under one timer.
+"""An answer that is set later, on the event loop alone, and the deadlines of many such answers under one timer.
 
-Both cost a fraction of what a future and a timer of its own for each request do, and produce is what they are for.
+Both are made for produce. They cost a fraction of a future and a timer for each request.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _MISSING: Final = object()
 
 
 class Deferred:
-    """A result that is set once. As a future, but its callbacks are called at once, where it is set.
+    """A result that is set once. It works as a future, but its callbacks are called at once, where it is set.
 
-    `expected` is what the result will be if all goes well, so that its frame can be made while the disk is at work.
+    `expected` is the result if all goes well, so that its frame can be made while the disk is at work.
     """
 
     __slots__ = ("_callbacks", "_cancelled", "_error", "_result", "expected")
@@ -38,7 +38,7 @@ class Deferred:
         return self._cancelled
 
     def cancel(self) -> bool:
-        """Nobody asks any more: what is set later is dropped."""
+        """Drop any result that is set later: nobody waits for it."""
         if self.done():
             return False
         self._cancelled = True
@@ -63,7 +63,7 @@ class Deferred:
             self._tell()
 
     def settle(self, work: Callable[[], Any]) -> None:
-        """Set what `work` gives, or raises; not where nobody asks any more."""
+        """Set the result of `work`, or the error that it raises. Does nothing where this is done already."""
         if self.done():
             return
         try:
@@ -93,25 +93,25 @@ class Waiting(Protocol):
         """Whether it waits no more, so that its deadline means nothing."""
 
     def time_out(self) -> None:
-        """The deadline has come. Not called where it is settled."""
+        """Called when the deadline has come. Not called where it is settled."""
 
 
 @lru_cache(maxsize=64)
 def _rounded_up(number: int) -> int:
-    """To so many significant bits, or one more."""
+    """Round up to DEADLINE_SIGNIFICANT_BITS significant bits, or one more."""
     shift = max(0, number.bit_length() - DEADLINE_SIGNIFICANT_BITS)
     return -(-number >> shift) << shift
 
 
 class _Queue(deque[tuple[float, Waiting]]):
-    """Waiters of one length, in the order of their deadlines."""
+    """Waiters of one timeout, in the order of their deadlines."""
 
     __slots__ = ("cleared_at",)
 
     def __init__(self) -> None:
         super().__init__()
         self.cleared_at = DEADLINES_SETTLED_MIN
-        """Length at which those that are settled are let go: twice what was left, so that each is looked at twice."""
+        """The length at which settled waiters are removed: twice what was left, so that each is looked at twice."""
 
     def clear_settled(self) -> None:
         left = [each for each in self if not each[1].is_settled]
@@ -121,9 +121,12 @@ class _Queue(deque[tuple[float, Waiting]]):
 
 
 class Deadlines:
-    """Waiters in the order of their deadlines, a queue for each length of time. Lengths are rounded up to so many
-    significant bits, so that there are few queues whatever clients ask for. Settled ones go with the next that comes to
-    their queue, or, behind one that still waits, once there are twice as many as were left the last time."""
+    """Waiters in the order of their deadlines, a queue for each timeout. Timeouts are rounded up to
+    DEADLINE_SIGNIFICANT_BITS, so that there are few queues whatever clients ask for.
+
+    Settled waiters at the head of a queue are removed when the next is added. Those behind one that still waits are
+    removed once the queue is twice as long as after its last clearing.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -131,7 +134,7 @@ class Deadlines:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def add(self, waiting: Waiting, timeout_ms: int) -> None:
-        """Have it timed out so many milliseconds from now, or at most a thirtieth of that later."""
+        """Time `waiting` out after `timeout_ms` milliseconds, or at most a thirtieth of that later."""
         timeout_ms = _rounded_up(timeout_ms)
         queue = self._queues.get(timeout_ms)
         if queue is None:
@@ -144,7 +147,7 @@ class Deadlines:
         queue.append((self._loop.time() + timeout_ms / 1000, waiting))
 
     def _look(self, timeout_ms: int) -> None:
-        """Time out those that are due, and come again for the next, if any."""
+        """Time out the waiters that are due, and set the timer for the next, if any."""
         queue, now = self._queues[timeout_ms], self._loop.time()
         while queue and (queue[0][1].is_settled or queue[0][0] <= now):
             _, waiting = queue.popleft()
@@ -156,11 +159,11 @@ class Deadlines:
             del self._queues[timeout_ms], self._timers[timeout_ms]
 
     def __len__(self) -> int:
-        """Waiters that are kept, settled ones among them."""
+        """The number of waiters that are kept, settled ones among them."""
         return sum(map(len, self._queues.values()))
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Forget all waiters."""
         for timer in self._timers.values():
             timer.cancel()
         self._queues.clear()

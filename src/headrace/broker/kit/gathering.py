@@ -1,4 +1,4 @@
-"""Waiting a moment for those who will share what costs the same for one as for ten: a sync, a frame to a follower."""
+"""Waits a moment for requests that can share one cost, such as a sync or a frame to a follower."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from headrace.base.limits import FLUSH_GATHER_BACKOFF_MAX, FLUSH_GATHER_MS_MAX
 
 
 class GroupCommitTimer:
-    """Waits, before a round, for those who will share it: producers that were just answered send again at once.
+    """Waits before a round for those that will share it: producers that were just answered send again at once.
 
-    A round costs the same for one append as for ten. The next one begins when as many have come as shared the last or
-    came while it ran, or after a millisecond. A wait that was in vain is not tried again for a while, twice as long
-    each time; a lone producer, with one request in flight, never waits. The model is PostgreSQL's commit_delay with
-    commit_siblings; the number of siblings is learnt here.
+    A round costs as much for one append as for ten. The next one begins when enough appends have come, or after a
+    millisecond. Enough means as many as shared the last round or came while it ran. After a wait in vain, the next
+    rounds begin at once; their number doubles each time. A lone producer with one request in flight never waits. The
+    model is PostgreSQL's commit_delay with commit_siblings; the number of siblings is learnt here.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -25,14 +25,14 @@ class GroupCommitTimer:
         self._sharing = 1
         """Appends that are expected to share the next round."""
         self._vain = 0
-        """Waits in vain, one after the other."""
+        """Waits in vain, in a row."""
         self._skip = 0
         """Rounds that begin at once before the next wait is tried."""
         self._timer: asyncio.TimerHandle | None = None
         self._then: Callable[[], object] | None = None
 
     def begin(self, then: Callable[[], object]) -> None:
-        """Call `then`, on the loop, once enough have come, unless the round begins otherwise before that."""
+        """Call `then` on the loop once enough appends have come, unless the round begins before that."""
         if self._then is not None:
             return
         if self._pending >= self._sharing or self._skip:
@@ -50,7 +50,7 @@ class GroupCommitTimer:
             self._go()
 
     def begun(self) -> None:
-        """The round begins: it is shared by all that have come."""
+        """Note that the round begins, shared by all appends that have come."""
         self._shared, self._pending = self._pending, 0
         if self._then is not None:
             self._then = None
@@ -58,7 +58,8 @@ class GroupCommitTimer:
             self._timer.cancel()
 
     def answered(self) -> None:
-        """The round is over: those that shared it may come again, beside those that came while it ran."""
+        """Note that the round is over. The appends that shared it are expected again, beside those that came while it
+        ran."""
         self._sharing = max(1, self._shared + self._pending)
 
     def _in_vain(self) -> None:

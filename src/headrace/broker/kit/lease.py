@@ -1,10 +1,13 @@
-"""For how long a broker may answer from what it knows, as if nobody else could have been made to lead what it led.
+"""The time for which a broker may answer from its own state, as if nobody else could lead its partitions.
 
-Promises: while it is held, no other leader has acknowledged anything that this broker does not know. It begins when a
-heartbeat left that the controller took, after which all that was decided by then was replayed here. Whoever is made to
-lead after that has this broker in its ISR, and acknowledges nothing without it until the broker is fenced (which takes
-a session, of which a controller that is replaced is taken to have been silent for a part) or has been left behind
-(`replica.lag.time.max.ms`). Does not hold for what takes a leader out of the ISR at once: see decision 0028.
+Promises: while the lease is held, no other leader has acknowledged anything that this broker does not know. This does
+not hold where a leader leaves the ISR at once: see decision 0028.
+
+The lease begins when a heartbeat was sent that the controller accepted and after which this broker replayed all earlier
+decisions. A leader that is elected later has this broker in its ISR. It acknowledges nothing without this broker until
+one of two things happens:
+- The controller fences this broker, which takes a session. A new controller counts a part of that session as silence.
+- The leader finds that this broker has been behind for `replica.lag.time.max.ms`.
 """
 
 from __future__ import annotations
@@ -17,19 +20,19 @@ from headrace.base.limits import CLOCK_ERROR_MAX, LEASE_WAIT_MS_MAX, REPLACED_SE
 
 
 def lease_s(session_s: float, lag_max_s: float) -> float:
-    """How long a lease lasts where sessions do so long and followers may be so far behind."""
+    """Return the seconds that a lease lasts, given the session's length and how long followers may be behind."""
     return min((1 - REPLACED_SESSION_PART_MAX) * session_s, lag_max_s) * (1 - CLOCK_ERROR_MAX)
 
 
 class Lease:
-    """See the module. Loop-only. `ask` sends a heartbeat, which extends the lease where it is taken."""
+    """See the module. Loop-only. `ask` sends a heartbeat, which extends the lease where the controller accepts it."""
 
     def __init__(self, seconds: float, ask: Callable[[], Awaitable[object]]) -> None:
         self.seconds = seconds
         self._ask = ask
         self._from = -math.inf
         self._over_at: float | None = None
-        """When it was held last, where it is not."""
+        """When the lease ended; None while it is held."""
         self._asked: asyncio.Future[object] | None = None
         self._on_regained: list[Callable[[float], None]] = []
 
@@ -38,11 +41,11 @@ class Lease:
         return asyncio.get_running_loop().time() - self._from < self.seconds
 
     def on_regained(self, callback: Callable[[float], None]) -> None:
-        """Have it called, in the turn of the loop in which the lease is held again, with the seconds without it."""
+        """Call `callback` in the turn of the loop in which the lease is held again, with the seconds without it."""
         self._on_regained.append(callback)
 
     def extend(self, asked_at: float) -> None:
-        """A heartbeat that left at that time, in the loop's time, was taken."""
+        """Extend the lease: the controller accepted a heartbeat that was sent at `asked_at`, in the loop's time."""
         if self._over_at is None and not self.is_held:
             self._over_at = self._from + self.seconds
         self._from = max(self._from, asked_at)
@@ -53,13 +56,14 @@ class Lease:
                     callback(lapse_s)
 
     def end(self) -> None:
-        """This broker takes its leave."""
+        """Give the lease up for good: this broker leaves."""
         self._from, self.seconds = -math.inf, 0.0
         if self._asked is not None:
             self._asked.cancel()
 
     async def renew(self) -> None:
-        """Ask now, and wait for that, LEASE_WAIT_MS_MAX at most; whoever comes meanwhile waits for the same answer."""
+        """Send a heartbeat now and wait for its answer, at most LEASE_WAIT_MS_MAX. Callers that come meanwhile wait for
+        the same answer."""
         if self.seconds <= 0:
             return
         if self._asked is None or self._asked.done():

@@ -37,12 +37,13 @@ class CommitParking:
         self._waiting.insert(at, (end, waiter))
 
     def wake_below(self, high_watermark: Offset, outcome: ErrorCode = ErrorCode.NONE) -> None:
-        """Everything below `high_watermark` is committed; `outcome`: or committed by too few."""
+        """Settle the appends below `high_watermark` with `outcome`: NONE, or an error where too few replicas have
+        them."""
         while self._waiting and self._waiting[0][0] <= high_watermark:
             self._waiting.popleft()[1].on_outcome(outcome)
 
     def refuse_all(self, error: ErrorCode) -> None:
-        """The leadership under which these were taken ended, or the disk failed."""
+        """Refuse all waiting appends: the leadership that took them ended, or the disk failed."""
         waiting, self._waiting = self._waiting, deque()
         for _, waiter in waiting:
             waiter.on_outcome(error)
@@ -52,7 +53,7 @@ class CommitParking:
 
 
 class FlushParking:
-    """Those of one partition who wait for what is unsynced now, whatever it is, to be durable."""
+    """The waiters of one partition that wait for all that is unsynced now to be durable."""
 
     def __init__(self) -> None:
         self._next: list[Commit] = []
@@ -60,7 +61,7 @@ class FlushParking:
         """None: no flush is under way."""
 
     def park(self, waiter: Commit, *, needs_flush: bool) -> None:
-        """`needs_flush`: the log has more to sync than the flush under way, if any, covers."""
+        """Add a waiter. `needs_flush`: the log has more to sync than the flush under way, if any, covers."""
         if needs_flush:
             self._next.append(waiter)
         elif self._under_way is not None:
@@ -69,11 +70,11 @@ class FlushParking:
             waiter.on_outcome(ErrorCode.NONE)
 
     def begin(self) -> None:
-        """A flush takes up all that is unsynced."""
+        """Note that a flush begins, which covers all that is unsynced."""
         self._under_way, self._next = self._next, []
 
     def finish(self) -> None:
-        """It succeeded."""
+        """Note that the flush succeeded."""
         done, self._under_way = self._under_way or [], None
         for waiter in done:
             waiter.on_outcome(ErrorCode.NONE)
@@ -94,8 +95,10 @@ class Watchable(Protocol):
 
 
 class ParkedFetch:
-    """A fetch that waits until `missing_bytes` more are visible over its partitions, or for `wait_s`; then `read_on` is
-    called, once, in the next turn of the loop."""
+    """A fetch that waits until `missing_bytes` more are visible over its partitions, or for `wait_s`.
+
+    Then `read_on` is called, once, in the next turn of the loop.
+    """
 
     __slots__ = ("_loop", "_missing_bytes", "_partitions", "_read_on", "_timer")
 
@@ -112,19 +115,19 @@ class ParkedFetch:
                 partition.watch(self)
 
     def on_visible(self, size: int) -> None:
-        """`size` more bytes can be read from one of the partitions."""
+        """Note that `size` more bytes can be read from one of the partitions."""
         self._missing_bytes -= size
         if self._missing_bytes <= 0:
             self.wake()
 
     def wake(self) -> None:
-        """Go on: what it waits for is there, time is up, the partition changed hands, or the broker stops."""
+        """Resume the fetch: its bytes are there, time is up, the partition changed hands, or the broker stops."""
         if self._read_on is not None:
             self._loop.call_soon(self._read_on)
         self.leave()
 
     def leave(self) -> None:
-        """Wait no more. Idempotent."""
+        """Stop waiting. Idempotent."""
         self._read_on = None
         self._timer.cancel()
         for partition in self._partitions:

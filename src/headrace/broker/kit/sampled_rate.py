@@ -1,8 +1,9 @@
-"""How fast something goes on, over a window of samples, as Kafka measures it for its quotas.
+"""A rate over a window of samples, as Kafka measures it for its quotas.
 
-Promises: nothing but what the window holds counts, and a window that is not full counts as if it were, so that a burst
-after silence is allowed as much as the window holds. Times are given, in monotonic seconds. Source: Kafka's Rate and
-SampledStat; QuotaUtils for the wait.
+Promises: only what the window holds counts. A window that is not full counts as if it were, so that a burst after
+silence may be as large as the window allows. Times are given by the caller, in monotonic seconds.
+
+Source: Kafka's Rate and SampledStat; QuotaUtils for the wait.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import NamedTuple
 
 class Window(NamedTuple):
     samples: int
-    """The last of which is being filled."""
+    """Samples in the window; the last one is being filled."""
     seconds: float
-    """Of each."""
+    """The length of each sample."""
 
     @property
     def whole(self) -> float:
-        """Seconds after which what was recorded counts no more."""
+        """Seconds after which a recorded amount counts no more."""
         return self.samples * self.seconds
 
 
@@ -32,7 +33,7 @@ class _Sample:
 
 
 class SampledRate:
-    """One."""
+    """The rate of one measured quantity."""
 
     __slots__ = ("_samples",)
 
@@ -49,7 +50,7 @@ class SampledRate:
         samples[-1].last = now
 
     def measure(self, now: float, window: Window) -> tuple[float, float]:
-        """How much in a second, and the seconds over which that was."""
+        """Return the amount per second, and the seconds over which it was measured."""
         samples = self._samples
         while samples and now - samples[0].last >= window.whole:
             samples.popleft()
@@ -59,11 +60,11 @@ class SampledRate:
         return sum(sample.total for sample in samples) / elapsed, elapsed
 
     def wait_ms(self, limit: float, now: float, window: Window) -> float:
-        """Milliseconds without more after which it is at the limit; 0: it is not above. Infinite where the limit is so
-        small that no number says it."""
+        """Return the milliseconds without traffic after which the rate is at the limit; 0 where it is not above.
+        Infinite where the limit is too small for a number to express the wait."""
         rate, seconds = self.measure(now, window)
         return (rate - limit) / limit * seconds * 1000 if rate > limit else 0.0
 
     def is_idle(self, now: float, window: Window) -> bool:
-        """Whether nothing of what was recorded counts any more."""
+        """Whether nothing that was recorded counts any more."""
         return not self._samples or now - self._samples[-1].last >= window.whole

@@ -1,8 +1,10 @@
 """Threads that wait for the durable store, so that nothing else does.
 
-Promises: a store that is silent holds its own threads, which are few, and never those of the loop, by which logs are
-flushed and opened; whoever comes when all are held waits, and nobody else. To stop waits for none of them, nor does the
-end of the process: what they were at is cut off as by a crash, which leaves at worst what nothing refers to.
+Promises:
+- A silent store holds only its own few threads, never those in which the loop flushes and opens logs.
+- Where all of them are held, only the callers of this store wait.
+- Neither `stop` nor the end of the process waits for them. Their work is cut off as by a crash, which leaves at worst
+  objects that nothing refers to.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class DaemonThreads(Executor):
-    """As `ThreadPoolExecutor`, but that the interpreter's end does not wait for its threads. Invariant: there are as
-    many threads as jobs that are not through, or as many as there may be."""
+    """An executor as `ThreadPoolExecutor`, but the interpreter's end does not wait for its threads.
+
+    Invariant: there are as many threads as unfinished jobs, or as many as there may be.
+    """
 
     def __init__(self, max_workers: int, thread_name_prefix: str) -> None:
         self._max_workers = max_workers
@@ -32,9 +36,9 @@ class DaemonThreads(Executor):
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
-        """Of threads."""
+        """The number of threads."""
         self._unfinished = 0
-        """Jobs that wait or are worked on."""
+        """Jobs that wait or run."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -49,8 +53,8 @@ class DaemonThreads(Executor):
         return future
 
     def _match(self) -> None:
-        """Start threads where there are more jobs. Raises RuntimeError where none can be, and there is none at all:
-        else the jobs wait for those."""
+        """Start threads where there are more jobs. Raises RuntimeError where none can be started and there is none at
+        all. Otherwise the jobs wait for the threads that there are."""
         while self._count < min(self._unfinished, self._max_workers):
             name = f"{self._name}_{self._count + 1}"
             try:
@@ -62,7 +66,7 @@ class DaemonThreads(Executor):
             self._count += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nothing is submitted any more."""
+        """End the threads once their jobs are done. Nothing is submitted any more."""
         assert not wait, "nobody waits for the store's threads"
         with suppress(Empty):
             while cancel_futures:
@@ -89,25 +93,26 @@ class DaemonThreads(Executor):
             del job, future, work
 
     def _finished(self) -> None:
-        """Before anybody hears of it: who submits another at once is to find this thread free."""
+        """Count one job less, before its future is set: a caller that submits another at once finds this thread
+        free."""
         with self._lock:
             self._unfinished -= 1
 
 
 class StoreThreads:
-    """The one door to a store: what asks it goes through `run`. Loop-only."""
+    """The only way to a store: every request to it goes through `run`. Loop-only."""
 
     def __init__(self, count_max: int, name: str) -> None:
         self._threads = DaemonThreads(count_max, name)
         self._is_over = False
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """In a thread, or behind what is there, where all are held. Raises StorageFailure where this is stopped."""
+        """Run `work` in a thread, or once one is free. Raises StorageFailure where this is stopped."""
         if self._is_over:
             raise StorageFailure("the broker stops, and asks the durable store for nothing more")
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def stop(self) -> None:
-        """Nothing begins any more; what is under way is not waited for."""
+        """Start nothing more. Work under way is not waited for."""
         self._is_over = True
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,5 @@
-"""Tasks that nobody awaits: what they raise is a mistake of ours, and is told to whoever stops the broker."""
+"""Tasks that nobody awaits. An exception from one is a bug of Headrace, and goes to the callback that stops the
+broker."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ OnBug: TypeAlias = Callable[[BaseException], None]
 
 
 def started(work: Coroutine[Any, Any, None], name: str, on_bug: OnBug) -> asyncio.Task[None]:
-    """A task on the running loop; `on_bug` hears of what it raises."""
+    """Start a task on the running loop; `on_bug` is called with any exception that it raises."""
 
     def over(done: asyncio.Task[None]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:

@@ -1,6 +1,6 @@
-"""Serves what commands ask about moves (`wire.moves`): which are under way, and to have partitions moved.
+"""Serves the requests of commands about moves (`wire.moves`): to list those under way, and to have partitions moved.
 
-Promises: what is asked of the controller is answered with its refusal, or a sentence, where it is not done.
+Promises: where the controller does not do what was asked, the answer is its refusal, or a sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.wire.moves import (
 
 
 class MoveDoor:
-    """One per broker. `moves` are there only with a store."""
+    """One per broker. `moves` exist only with a store."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class MoveDoor:
         self._moves = moves
 
     def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | Asked:
-        """One frame. Raises CorruptData."""
+        """Serve one frame. Raises CorruptData."""
         request = decode_request(frame)
         if request.kind == LIST:
             return [encode_answer(self._under_way())]
@@ -134,7 +134,7 @@ class MoveDoor:
 
 
 class Asked:
-    """A `Later`: the controller is asked."""
+    """A `Later`: the answer of the controller is pending."""
 
     pipelined: ClassVar[bool] = False
 

@@ -1,8 +1,12 @@
-"""The owner's part of a move: exports while it serves, then stops writing, stores the rest, and proposes the seal.
+"""The owner's part of a move: it exports while it serves, then stops writing, stores the rest, and proposes the seal.
 
-Promises: from a proposal on it writes nothing in that leader epoch, whatever it is told; what was not proposed is gone
-on with; who has stopped in vain writes for ten times as long first, and gives up after twenty such tries. The last that
-it stores is published with the seal, in one entry. Never decides: the controller does. Loop-only.
+Promises:
+- From a proposal on, it writes nothing in that leader epoch, whatever answer it gets.
+- Where a stop ends without a proposal, it goes on writing.
+- After a stop in vain, it writes for ten times as long before the next. After twenty such tries it gives up.
+- The last part that it stores is published with the seal, in one entry.
+
+It never decides: the controller does. Loop-only.
 """
 
 from __future__ import annotations
@@ -49,15 +53,15 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER})
-"""Whether it was decided is not known, or it was not: it is asked again."""
+"""Answers after which it is unknown whether the seal was decided, or it was not: the controller is asked again."""
 
 
 class Vain(NamedTuple):
-    """Tries to seal that came to nothing."""
+    """The failed tries to seal."""
 
     tries: int
     not_before: float
-    """By the loop's time: when the owner may stop writing again."""
+    """When the owner may stop writing again, by the loop's time."""
     reason: str
 
 
@@ -87,16 +91,16 @@ class Owner:
         self._clock = clock
         self._turns = asyncio.Semaphore(MOVE_SEALS_AT_ONCE_MAX)
         self.sealing: set[TopicPartition] = set()
-        """What has stopped to be sealed."""
+        """Partitions that have stopped writing in order to be sealed."""
         self._vain: dict[TopicPartition, Vain] = {}
 
     def forget(self, key: TopicPartition) -> None:
-        """Its move is over."""
+        """Forget the failed tries, as the move is over."""
         self._vain.pop(key, None)
 
     async def hand_over(self, key: TopicPartition, move: Move, changed: asyncio.Event) -> bool:
-        """As far as can be done now; `changed` is set when the image is another. Whether the next step may be taken at
-        once. Raises HeadraceError, OSError, TimeoutError."""
+        """Hand over as far as can be done now; `changed` is set when the image is another. Returns whether the next
+        step may be taken at once. Raises HeadraceError, OSError, TimeoutError."""
         await self._partitions.settled()
         partition = self._partitions.find(key, self._image())
         if isinstance(partition, ErrorCode):
@@ -122,7 +126,7 @@ class Owner:
         return True
 
     def _may_seal(self, key: TopicPartition, move: Move) -> bool:
-        """Whether the image would have it so now."""
+        """Whether the image allows the seal now."""
         image = self._image()
         known = image.moves.get(key)
         target = image.brokers.get(move.target)
@@ -133,25 +137,25 @@ class Owner:
     # while it serves
 
     def bytes_left(self, partition: Partition) -> int:
-        """That are still to be exported."""
+        """Return the bytes that are still to be exported."""
         return bytes_from(partition.log, self._image().durable(partition.topic_partition).next_offset)
 
     def is_to_copy(self, partition: Partition) -> bool:
-        """Whether there is more to export than is exported while nothing is written; and something, where the target
-        is to read anything."""
+        """Whether to export before writing stops: more than MOVE_TAIL_BYTES is left, or nothing is exported yet that
+        the target could read."""
         has_any = bool(self._image().durable(partition.topic_partition).entries)
         left = self.bytes_left(partition)
         return left > MOVE_TAIL_BYTES or (left > 0 and not has_any)
 
     async def _copy(self, partition: Partition, move: Move) -> None:
-        """Export while records come, until what is left is little, or does not get less. Raises HeadraceError where
-        that is more than can be exported while nothing is written."""
+        """Export while records arrive, until little is left, or no less than before. Raises HeadraceError where more is
+        left than can be exported while nothing is written."""
         least, rounds, rate = self.bytes_left(partition), 0, 0.0
         while self.is_to_copy(partition) and rounds < MOVE_TAIL_ROUNDS_MAX and self._is_wanted(partition, move):
             begun = now()
             size = await self._exporter.export_next(partition, MOVE_EXPORT_BYTES_MAX)
             if size == 0:
-                break  # what is left is not committed yet
+                break  # the rest is not committed yet
             rate = size / max(now() - begun, 0.001)
             if move.bytes_per_second > 0:
                 await asyncio.sleep(size / move.bytes_per_second)
@@ -169,7 +173,7 @@ class Owner:
     # the seal
 
     async def _seal(self, partition: Partition, move: Move, changed: asyncio.Event) -> None:
-        """Stop writing, have all of it in durable history, and propose that the target goes on."""
+        """Stop writing, have everything in durable history, and propose that the target goes on."""
         key, epoch = partition.topic_partition, partition.leader_epoch
         partition.stop_writing()
         begun, stopped_ms, steps = now(), self._clock.now_ms(), Steps()
@@ -209,10 +213,10 @@ class Owner:
         )
 
     async def _prepare(self, partition: Partition, steps: Steps) -> tuple[SealedTail | None, str]:
-        """All that is appended is flushed, and in the store; and what is known of producers, to whom nothing is added
-        any more."""
+        """Flush everything that was appended, and store it. Returns the tail to publish, and the producers' state, to
+        which nothing is added any more."""
         while (unpacking := partition.unpacked()) is not None:
-            await unpacking  # or what comes after it would be carried before it
+            await unpacking  # or later batches would be carried before it
         while (waiting := partition.own_appends_visible()) is not None:
             await waiting
         steps.take("flushed_ms")
@@ -223,7 +227,7 @@ class Owner:
         return tail, producers
 
     async def _export_tail(self, partition: Partition) -> SealedTail | None:
-        """The last segment is in the store, and is published with the seal; None: all is published."""
+        """Store the last segment, which is published with the seal. None: everything is published."""
         while (tail := await self._exporter.store_next(partition, MOVE_EXPORT_BYTES_MAX)) is not None:
             has_any = bool(self._image().durable(partition.topic_partition).entries)
             if has_any and tail.descriptor.end_offset + 1 == partition.log.log_end_offset:
@@ -232,13 +236,13 @@ class Owner:
         return None
 
     def _put_off(self, key: TopicPartition, stopped_s: float, reason: str) -> None:
-        """It was in vain: the owner writes for long before it stops again."""
+        """Note a try in vain: the owner writes for long before it stops again."""
         tries = self._vain.get(key, NOT_TRIED).tries + 1
         least_ms = min(MOVE_RETRY_MS_MIN * 2**tries, MOVE_SEAL_PAUSE_MS_MAX)
         self._vain[key] = Vain(tries, now() + max(MOVE_SEAL_PAUSES * stopped_s, least_ms / 1000), reason)
 
     def _check_still_stopped(self, partition: Partition, epoch: LeaderEpoch, tail: SealedTail | None) -> None:
-        """Raises HeadraceError."""
+        """Check that the partition has stopped and everything is stored. Raises HeadraceError."""
         catalog = self._image().durable(partition.topic_partition)
         end, stored = partition.log.log_end_offset, catalog.next_offset
         if tail is not None and tail.descriptor.start_offset == stored and tail.previous_hash == catalog.head:
@@ -261,8 +265,8 @@ class Owner:
         )
 
     async def _propose(self, partition: Partition, seal: Seal, changed: asyncio.Event) -> str | None:
-        """Until the image shows what became of it: another leader epoch, whoever leads in it. Why it was refused, where
-        it was: the owner goes on in an epoch of its own then, and the move begins anew."""
+        """Propose until the image shows the outcome: another leader epoch, whoever leads in it. Returns the reason of a
+        refusal, or None. After one, the owner goes on in a new epoch of its own, and the move begins again."""
         refused: str | None = None
         key, epoch = partition.topic_partition, seal.state.leader_epoch
         ask: SealMove | GiveUpMove = SealMove(seal=seal)
@@ -282,7 +286,7 @@ class Owner:
         return refused
 
     def _is_open(self, key: TopicPartition, epoch: LeaderEpoch) -> bool:
-        """Whether the image does not show yet what became of a proposal in that epoch."""
+        """Whether the image does not yet show the outcome of a proposal in that epoch."""
         known = self._image().partition(key)
         return known is not None and known.leader_epoch == epoch
 
@@ -300,7 +304,7 @@ class Owner:
         )
 
     async def _give_up(self, partition: Partition, reason: str) -> None:
-        """It cannot be done, now or later."""
+        """Have the controller cancel the move: it cannot be done, now or later."""
         check_accepted(await self._control.submit(self._giving_up(partition, for_good=True)))
         log.error(
             "a move is cancelled", topic=partition.topic, partition=partition.topic_partition.partition, reason=reason
@@ -308,7 +312,8 @@ class Owner:
 
 
 async def _both(marking: Coroutine[Any, Any, None], preparing: Coroutine[Any, Any, T]) -> T:
-    """The result of the second. Where one fails the other is not left at work, for what was stopped goes on then."""
+    """Return the result of the second. Where one fails, the other is cancelled or awaited: the partition then goes on
+    writing."""
     tasks = asyncio.create_task(marking), asyncio.create_task(preparing)
     try:
         await asyncio.gather(*tasks)
@@ -320,7 +325,7 @@ async def _both(marking: Coroutine[Any, Any, None], preparing: Coroutine[Any, An
 
 
 class Steps:
-    """When each step of a pause was over, in milliseconds since it began."""
+    """The end of each step of a pause, in milliseconds since the pause began."""
 
     def __init__(self) -> None:
         self._begun = now()
@@ -331,7 +336,7 @@ class Steps:
 
 
 def bytes_from(partition_log: PartitionLog, offset: Offset) -> int:
-    """About how many bytes the log has from `offset` on."""
+    """Return about how many bytes the log has from `offset` on."""
     found, closed, end = 0.0, 0, partition_log.log_start_offset
     for segment in partition_log.closed_segments():
         closed += segment.size
@@ -342,15 +347,15 @@ def bytes_from(partition_log: PartitionLog, offset: Offset) -> int:
 
 
 def _part(start: Offset, end: Offset, offset: Offset) -> float:
-    """Which part of [start, end) lies at `offset` or above."""
+    """Return the fraction of [start, end) that lies at `offset` or above."""
     return 0.0 if end <= max(start, offset) else (end - max(start, offset)) / (end - start)
 
 
 def sentence_of(error: BaseException) -> str:
-    """Why a step failed, as a sentence."""
+    """Return why a step failed, as a sentence."""
     return str(error) or "it took too long"
 
 
 def now() -> float:
-    """The loop's time, in seconds."""
+    """Return the loop's time, in seconds."""
     return asyncio.get_running_loop().time()

@@ -1,8 +1,10 @@
-"""Hand-overs of partitions, as the brokers that they are between carry them out (DESIGN section 4).
+"""Moves of partitions, as the brokers at both ends carry them out (DESIGN section 4).
 
-Every step begins with what the image says, so that a restart of any broker goes on; `handing_over` has the owner's
-steps, `taking_over` the target's. Promises: a step that fails is tried again, with a pause that doubles up to a limit,
-for as long as the image wants it. Never decides: the controller does. Loop-only.
+Every step begins with the state in the image, so that a restart of any broker goes on. `handing_over` has the owner's
+steps, `taking_over` the target's.
+
+Promises: a failed step is tried again for as long as the image wants it, after a pause that doubles up to a limit. It
+never decides: the controller does. Loop-only.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class Phase(Enum):
-    """Where a move is, as people are told."""
+    """The phase of a move, as commands show it."""
 
     COPYING = "pre-copy"
     PROVING = "waiting for the target"
@@ -84,16 +86,16 @@ class Moves:
         )
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._changed: dict[TopicPartition, asyncio.Event] = {}
-        """Set when what the image says of a move, or of brokers, has changed."""
+        """Set when the image of a move, or of brokers, has changed."""
         self._stopping = False
         self._obstacles: dict[TopicPartition, str] = {}
-        """Why a step failed last, as it was told."""
+        """Why a step failed last, as it was logged."""
 
     def start(self) -> None:
         self._look()
 
     async def stop(self) -> None:
-        """What is under way is cut off; the next start goes on with it."""
+        """Cut off the moves under way; the next start goes on with them."""
         self._stopping = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -103,15 +105,15 @@ class Moves:
 
     @property
     def finished(self) -> deque[Finished]:
-        """What this broker has taken over lately."""
+        """Moves that this broker has taken over lately."""
         return self.target.finished
 
     def obstacle(self, key: TopicPartition) -> str:
-        """Why the last step of a move failed; empty: it did not."""
+        """Return why the last step of a move failed; empty: it did not."""
         return self._obstacles.get(key, "")
 
     def phase(self, key: TopicPartition) -> Phase:
-        """Of a move that is under way."""
+        """Return the phase of a move that is under way."""
         move = self._image().moves[key]
         if move.state is not None:
             return Phase.RECOVERING
@@ -122,7 +124,7 @@ class Moves:
         return Phase.PROVING if is_copied else Phase.COPYING
 
     def bytes_left(self, key: TopicPartition) -> int:
-        """That this broker has still to export of it."""
+        """Return the bytes of the partition that this broker has still to export."""
         partition = self._partitions.role(key)
         return self.owner.bytes_left(partition) if isinstance(partition, Partition) else 0
 
@@ -144,7 +146,7 @@ class Moves:
                 self._tasks[key] = started(self._tend(key), "a move of a partition", self._on_bug)
 
     def _concerns(self, key: TopicPartition, move: Move) -> bool:
-        """Whether this broker has anything to do in it now, or soon."""
+        """Whether this broker has anything to do in the move now, or soon."""
         known = self._image().partition(key)
         assert known is not None, "a move is of a partition"
         if move.state is None and move.source == self._node:
@@ -188,7 +190,7 @@ class Moves:
         return str(key.topic_id) if topic is None else topic.name
 
     async def _step(self, key: TopicPartition, known: PartitionImage, move: Move) -> bool:
-        """Whether the next may be taken at once; else something has to change first."""
+        """Take the next step. Returns whether another may follow at once; else something has to change first."""
         if move.state is not None:
             return await self.target.finish(key, known, move.source, move.state)
         if move.source == self._node:

@@ -1,8 +1,8 @@
-"""The target's part of a move: proves that it reads the store, and, once its log is there and durable, finishes.
+"""The target's part of a move: it proves that it reads the store, and finishes once its log is there and durable.
 
 Promises: it asks to finish only where its log is open, empty and durable, and begins where the owner's ended. A log
-that cannot be opened is tried again, and after six tries another broker is to go on. Never decides: the controller
-does. Loop-only.
+that cannot be opened is tried again; after six tries another broker is to go on. It never decides: the controller does.
+Loop-only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Finished(NamedTuple):
     source: BrokerId
     last_committed_offset: Offset
     pause_ms: int
-    """From the owner's last accepted record to the first that could be accepted here, by both brokers' wall clocks."""
+    """Milliseconds from the owner's last accepted record to the first that could be accepted here, by both brokers'
+    wall clocks."""
 
 
 class Target:
@@ -62,15 +63,15 @@ class Target:
         self._history = history
         self._clock = clock
         self._failures: dict[TopicPartition, tuple[LeaderEpoch, int]] = {}
-        """How often a log that is to be taken over could not be opened, and in which epoch."""
+        """How often a log that is to be taken over could not be opened, and in which leader epoch."""
         self.finished: deque[Finished] = deque(maxlen=MOVES_REMEMBERED_MAX)
 
     def forget(self, key: TopicPartition) -> None:
-        """Its move is over."""
+        """Forget the failures, as the move is over."""
         self._failures.pop(key, None)
 
     async def prove(self, key: TopicPartition, move: Move) -> bool:
-        """Read what the owner has exported, where there is anything."""
+        """Read what the owner has exported, where there is anything, and tell the controller so. Returns False."""
         catalog = self._image().durable(key)
         if not catalog.entries or move.proven_by == self._broker_epoch():
             return False
@@ -84,7 +85,7 @@ class Target:
     async def finish(
         self, key: TopicPartition, known: PartitionImage, source: BrokerId, state: StorageStateSealed
     ) -> bool:
-        """The log is open, and durable where the owner's ended."""
+        """Ask the controller to finish, once the log is open, and durable where the owner's ended."""
         seen_ms = self._since(state)
         await self._partitions.settled()
         if key in self._partitions.offline:
@@ -118,11 +119,12 @@ class Target:
         return True
 
     def _since(self, state: StorageStateSealed) -> int:
-        """Milliseconds since the owner took its last record."""
+        """Return the milliseconds since the owner accepted its last record."""
         return max(0, self._clock.now_ms() - state.timestamp_ms)
 
     async def _count_failure(self, key: TopicPartition, known: PartitionImage, problem: str) -> None:
-        """Tried too often, another is to go on. Raises HeadraceError: it is tried again here until then."""
+        """Count a failure to open the log, and raise HeadraceError: it is tried again. After too many, ask for another
+        target."""
         epoch, tries = self._failures.get(key, (known.leader_epoch, 0))
         tries = tries + 1 if epoch == known.leader_epoch else 1
         self._failures[key] = known.leader_epoch, tries
@@ -140,7 +142,7 @@ class Target:
 
 
 def _unable(role: Replica | None, offline: str | None) -> str | None:
-    """Why a log that is to be taken over cannot be, as a sentence; None where it can, or is not open yet."""
+    """Return why a log that is to be taken over cannot be, as a sentence; None where it can, or is not open yet."""
     if role is None:
         return offline
     if role.log.read_only is not None:

@@ -1,6 +1,6 @@
-"""What the admin handlers share: asking the controller, and fresh topic ids.
+"""Helpers of the admin handlers: asking the controller, and new topic ids.
 
-Promises: an admin request is answered with an error code also where nothing can be committed.
+Promises: an admin request is answered with an error code even where nothing can be committed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 async def submitted(context: RequestContext, ask: Ask[T], timeout_ms: int = CONTROLLER_WAIT_MS_MAX) -> T | Refusal:
-    """The controller's answer, once committed and carried out on this node, so that a new topic can be written to at
-    once; NOT_CONTROLLER, on which a client asks again, where nobody is the controller for so long."""
+    """Return the controller's answer, once it is committed and carried out on this node. A new topic can then be
+    written to at once. NOT_CONTROLLER, on which a client asks again, where there is no controller for that long."""
     wait_ms = min(max(timeout_ms, REQUEST_WAIT_MS_MIN), CONTROLLER_WAIT_MS_MAX)
     return await context.services.control.submit(ask, wait_ms=wait_ms)
 
 
 def other_cluster(context: RequestContext, named: str | None) -> Refusal | None:
-    """A request may name the cluster that it is meant for; why this is not that one, where it is not."""
+    """Return why the request is not for this cluster, where it names another one; else None."""
     if named in (None, context.image.cluster_id):
         return None
     message = f"This is cluster {context.image.cluster_id}, not {named}: ask one of that cluster."
@@ -35,12 +35,12 @@ def other_cluster(context: RequestContext, named: str | None) -> Refusal | None:
 
 
 def error_of(refusal: Refusal | None) -> tuple[int, str | None]:
-    """(error code, message) as responses carry them."""
+    """Return (error code, message) as responses carry them."""
     return (0, None) if refusal is None else (int(refusal.code), refusal.message)
 
 
 def new_topic_id(random: Random) -> TopicId:
-    """A topic id that was never used, by chance."""
+    """Return a random topic id. Chance alone makes it a new one."""
     while True:
         if (topic_id := topic_id_of(random.getrandbits(128))) is not None:
             return topic_id

@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's services, and one request's own facts. Handlers keep no state of their own."""
+"""The input of a handler: the broker's services, and the facts of one request. Handlers keep no state of their own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Services:
     control: Control
     controller: ControllerService
     address_of: Callable[[BrokerId], Address | None]
-    """Where a broker is reached by others, where that is known."""
+    """The address at which other brokers reach a broker, where that is known."""
     partitions: Partitions
     read_replicas: ReadReplicas
     fetch_sessions: FetchSessions
@@ -48,18 +48,18 @@ class Services:
     deadlines: Deadlines
     quotas: ClientQuotas
     answer_bytes_max: Callable[[], int]
-    """How large an answer may be now, for the room that slow readers leave."""
+    """The bytes that an answer may have now, in the room that slow readers leave."""
     on_error: Callable[[int, int], object]
-    """Told of an error in an answer that the dispatcher does not see: its API key, and which."""
+    """Called for an error in an answer that the dispatcher does not see, with the API key and the error code."""
     history: History | None
     """Durable history, where there is a store."""
     api_versions: Mapping[int, tuple[int, int]]
-    """What is advertised: API key to its lowest and highest version."""
+    """The advertised APIs: API key to its lowest and highest version."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request's facts. `image` is read once, so that the whole request is answered from one state."""
+    """The facts of one request. `image` is read once, so that the whole request is answered from one state."""
 
     services: Services
     image: MetadataImage
@@ -70,8 +70,8 @@ class RequestContext:
 
 
 Shortcut: TypeAlias = Callable[[memoryview, Connection], "Answer | Later | Deferred | None"]
-"""Serves the usual form of a request from its frame, without the length; None, with nothing done, leaves it to the
-handler. The result of a `Deferred` is an `Answer`."""
+"""Serves the usual form of a request from its frame, without the length. None: nothing was done, and the handler serves
+it. The result of a `Deferred` is an `Answer`."""
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 """(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""
 
@@ -82,12 +82,12 @@ class Handler:
 
     key: int
     versions: tuple[int, int]
-    """Lowest and highest version served, inclusive: what ApiVersions advertises."""
+    """Lowest and highest version served, inclusive: ApiVersions advertises these."""
     handle: Handle
     pipelined: bool = False
-    """True: further requests of the connection are taken up while this one waits (produce). False: as Kafka does, the
+    """True: further requests of the connection are served while this one waits (produce). False: as in Kafka, the
     connection is muted until the answer is there."""
     advertised: bool = True
-    """False: for other brokers, and not told by ApiVersions."""
+    """False: for other brokers, and not listed by ApiVersions."""
     shortcuts: Callable[[Services], Mapping[int, Shortcut]] | None = None
-    """Made once: shortcuts, by version."""
+    """Makes the shortcuts, by version. Called once."""

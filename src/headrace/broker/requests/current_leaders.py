@@ -1,9 +1,12 @@
-"""Where to go instead: answers of produce and fetch tell who leads the partitions that are not led here, and how that
-broker is reached, so that a client need not ask for metadata first (KIP-951).
+"""Names the leader of partitions that this broker does not lead, in answers of produce and fetch.
 
-Promises: what one answer tells is of one image. A partition that nobody leads is told of by its error alone. Clients
-take a leader only where its epoch is newer than the one that they know, so an old one does no harm. An answer without
-such errors is given back as it is.
+The answer gives the leader's address too, so that a client need not ask for metadata first (KIP-951).
+
+Promises:
+- All leaders in one answer are from one image.
+- A partition without a leader has its error alone.
+- An old leader does no harm: clients accept one only where its epoch is newer than the one that they know.
+- An answer without such errors is returned as it is.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from headrace.wire.messages import fetch, produce
 
 PRODUCE_VERSION: Final = 10
 FETCH_VERSION: Final = 16
-"""From these on, answers have the fields."""
+"""The first versions whose answers have these fields."""
 MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-"""Errors that say that another leads, or that the client's leader epoch is old."""
+"""Errors which say that another broker leads, or that the client's leader epoch is old."""
 
 
 def told_in_produce(
@@ -32,7 +35,8 @@ def told_in_produce(
     image: MetadataImage,
     carried: Collection[tuple[str | TopicId, int]] = (),
 ) -> produce.ProduceResponse:
-    """The answer with what it can say of leaders in this version. `carried`: batches that another leader has taken."""
+    """Return the answer with the leaders that it can name in this version. `carried`: batches that another leader has
+    appended."""
     told = [part.error_code for topic in response.responses for part in topic.partition_responses]
     if version < PRODUCE_VERSION or (MOVED.isdisjoint(told) and not carried):
         return response
@@ -56,7 +60,7 @@ def told_in_produce(
 
 
 def told_in_fetch(response: fetch.FetchResponse, *, version: int, image: MetadataImage) -> fetch.FetchResponse:
-    """The same for fetch, which goes by topic ids in those versions."""
+    """As `told_in_produce`, for fetch, which uses topic ids in these versions."""
     told = [part.error_code for topic in response.responses for part in topic.partitions]
     if version < FETCH_VERSION or MOVED.isdisjoint(told):
         return response
@@ -75,14 +79,14 @@ def told_in_fetch(response: fetch.FetchResponse, *, version: int, image: Metadat
 
 
 class _Leaders:
-    """Of one answer: asked for each partition, then for the nodes that were told."""
+    """The leaders named in one answer, and then the addresses of their brokers."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
         self._told: dict[BrokerId, BrokerImage] = {}
 
     def of(self, topic: str | TopicId, partition: int) -> tuple[BrokerId, LeaderEpoch] | None:
-        """Leader and epoch; None where nobody leads, or there is no such partition (any more)."""
+        """Return leader and epoch; None where nobody leads, or there is no such partition (any more)."""
         image = self._image
         found = image.topic(topic) if isinstance(topic, str) else image.topic_by_id(topic)
         if found is None or not 0 <= partition < len(found.partitions):
@@ -95,6 +99,6 @@ class _Leaders:
         return leader.id, known.leader_epoch
 
     def nodes(self) -> list[tuple[BrokerId, str, int, str | None]]:
-        """Id, host, port and rack of each."""
+        """Return id, host, port and rack of each leader."""
         endpoints = ((broker, endpoint_of(broker)) for broker in self._told.values())
         return [(broker.id, endpoint.host, endpoint.port, broker.rack) for broker, endpoint in endpoints]

@@ -1,10 +1,12 @@
-"""From a frame to its handler and back: header, version check, body, handler, response frame.
+"""Takes a frame to its handler and back: header, version check, body, handler, response frame.
 
-Promises: only what is advertised is served; an unknown API or version gets what Kafka gives (ApiVersions: the list,
-under UNSUPPORTED_VERSION, KIP-511; any other: a closed connection and one log line). One metadata image serves the
-whole of one request. Our own mistake (an assertion) stops the broker; it is never answered as if nothing were. Until
-`open` no client is served from an image that may be older than what it has seen elsewhere: it waits for a moment, then
-its connection is closed, and it asks another broker.
+Promises:
+- Only advertised APIs and versions are served. To an unknown version of ApiVersions the answer is the list, under
+  UNSUPPORTED_VERSION (KIP-511). Any other unknown API or version closes the connection with one log line, as in Kafka.
+- One metadata image serves the whole of one request.
+- A bug of ours (a failed assertion) stops the broker; it is never hidden behind an answer.
+- Until `open`, no client is served from an image that may be older than what it has seen elsewhere. It waits for a
+  moment; then its connection is closed, and it asks another broker.
 """
 
 from __future__ import annotations
@@ -40,12 +42,13 @@ BEFORE_READY: Final = frozenset(
         ApiKey.REMOVE_RAFT_VOTER,
     }
 )
-"""What is answered at any time: by it brokers come to a cluster and make its quorum, and operators see why not."""
+"""APIs that are answered at any time: brokers join a cluster and form its quorum through them, and operators see why
+not."""
 
 
 class Dispatcher:
     """Serves the frames of a listener with `handlers`. `private`: APIs that are not advertised, each given its frames
-    whole. `on_bug` is told of a mistake of our own, `on_response` of each response that is put together here."""
+    whole. `on_bug` is called with a bug of ours, `on_response` with each response that is put together here."""
 
     def __init__(
         self,
@@ -65,10 +68,10 @@ class Dispatcher:
         self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._opened = asyncio.Event()
         self._shortcuts: dict[bytes, Shortcut] = {}
-        """By the first bytes of a frame."""
+        """Shortcuts by the first bytes of a frame."""
 
     def open(self) -> None:
-        """The broker is ready: clients are served."""
+        """Serve clients from now on: the broker is ready."""
         self._opened.set()
         self._shortcuts = {
             encode_key(key, version): shortcut
@@ -78,7 +81,7 @@ class Dispatcher:
         }
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
-        """One request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
+        """Serve one request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
         shortcut = self._shortcuts.get(bytes(frame[:4]))
         usage = None
         if shortcut is not None and self._quotas.are_set:
@@ -123,7 +126,7 @@ class Dispatcher:
         return self._handle(handler, header, request, context, connection)
 
     async def _once_open(self, frame: bytes, connection: Connection) -> Answer | None:
-        """The answer, once clients are served; where that takes long the connection is closed."""
+        """Return the answer, once clients are served. Where that takes too long, close the connection."""
         try:
             async with asyncio.timeout(UNREADY_WAIT_MS_MAX / 1000):
                 await self._opened.wait()
@@ -187,7 +190,7 @@ class Dispatcher:
         return Pending(self, header, _future(result), connection, pipelined=handler.pipelined)
 
     def _usage(self, header: RequestHeader) -> ClientUsage | None:
-        """Of the client, where a quota holds for it."""
+        """Return the client's usage, where a quota holds for it."""
         return None if header.api_key in EXEMPT else self._quotas.usage(header.client_id or "")
 
     def _handle_metered(
@@ -221,7 +224,7 @@ class Dispatcher:
         return PendingMetered(self, header, _future(result), connection, metered)
 
     def encode(self, header: RequestHeader, response: Any) -> Answer | None:
-        """The response as a frame; None where there is no response."""
+        """Return the response as a frame; None where there is no response."""
         if response is None:
             return None
         if self._on_response is not None:
@@ -229,8 +232,8 @@ class Dispatcher:
         return encode_response_frame(self._apis[header.api_key], header.api_version, header.correlation_id, response)
 
     def failed(self, header: RequestHeader, error: BaseException, connection: Connection) -> None:
-        """A handler raised. The world failed, or else no client can cause this, so it is ours; the connection ends,
-        and an assertion ends all."""
+        """End the connection, as a handler raised. A failure of disk or network is logged; anything else is a bug of
+        ours, for no client can cause it, and stops the broker."""
         if isinstance(error, (HeadraceError, OSError)):
             log.warning("request failed", api=ApiKey(header.api_key).name, reason=str(error))
             connection.abort()
@@ -248,7 +251,7 @@ class Dispatcher:
 
 
 class Pending:
-    """A `Later`: the answer of a handler, or of a shortcut (whose result is a frame already), that is still at work."""
+    """A `Later`: the pending answer of a handler, or of a shortcut (whose result is a frame already)."""
 
     __slots__ = ("_connection", "_dispatcher", "_future", "_header", "add_done_callback", "cancel", "done", "pipelined")
 
@@ -315,7 +318,7 @@ class PendingMetered(Pending):
 
 
 class Foreseen(Pending):
-    """A `Later` whose answer is put together before it may be given: while the disk is at work, there is time."""
+    """A `Later` whose answer is put together before it may be sent: there is time while the disk is at work."""
 
     __slots__ = ("_expected", "_frame")
 

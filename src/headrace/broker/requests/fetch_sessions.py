@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): what a reader asked for is remembered, so that it names only changes.
 
-Promises: a session's epoch is checked at every step, so that a lost or repeated request is noticed and never answered
-from the wrong state; the number of sessions, and of partitions in them, and the names of these are bounded. Never
-does: read data.
+Promises: a session's epoch is checked at every step. A lost or repeated request is noticed, and never answered from the
+wrong state. The numbers of sessions and of their partitions, and the length of topic names, are bounded. It never reads
+data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PartitionKey(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a reader wants of one partition."""
+    """The request of a reader for one partition."""
 
     offset: Offset
     bytes_max: int
@@ -42,7 +42,7 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Shown:
-    """What the reader was last told of a partition: it is left out of an answer while nothing of it changes."""
+    """The last answer to the reader about a partition: later answers leave it out while nothing of it changes."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
@@ -50,7 +50,8 @@ class Shown:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One reader's session. `wanted` is in the order of service: what got data goes to the back (fairness)."""
+    """One reader's session. `wanted` is in the order of service: a partition that sent data goes to the back
+    (fairness)."""
 
     session_id: int
     next_epoch: int
@@ -60,12 +61,12 @@ class FetchSession:
     used_at_ms: int = 0
 
     def served(self, key: PartitionKey) -> None:
-        """Data of this partition went out: others come first next time."""
+        """Move this partition behind the others, as data of it went out."""
         if key in self.wanted:
             self.wanted.move_to_end(key)
 
     def is_news(self, key: PartitionKey, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether these differ from what the reader knows; remembers them."""
+        """Whether these differ from what the reader knows. Remembers them."""
         if key not in self.wanted:  # forgotten while the fetch was parked
             return True
         shown = self.shown.setdefault(key, Shown())
@@ -76,7 +77,7 @@ class FetchSession:
 
 
 class FetchPlan(NamedTuple):
-    """What one request amounts to: the partitions to read, in order, and the session to answer under."""
+    """The plan for one request: the partitions to read, in order, and the session to answer under."""
 
     wanted: list[tuple[PartitionKey, Wanted]]
     session: FetchSession | None
@@ -93,7 +94,7 @@ class FetchSessions:
         self._random = random
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._partitions = 0
-        """That the sessions want, all together."""
+        """Partitions in all sessions together."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -107,8 +108,8 @@ class FetchSessions:
         wanted: Iterable[tuple[PartitionKey, Wanted]],
         forgotten: Iterable[PartitionKey],
     ) -> FetchPlan | ErrorCode:
-        """Take up one request; a refusal is FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
-        FETCH_SESSION_TOPIC_ID_ERROR, at which the reader starts anew."""
+        """Plan one request. A refusal is FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+        FETCH_SESSION_TOPIC_ID_ERROR, on which the reader begins a new session."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.end(session_id)
             items = list(wanted)
@@ -145,24 +146,24 @@ class FetchSessions:
         self._sessions.move_to_end(session.session_id)
 
     def _now_ms(self) -> int:
-        """Monotonic: a wall clock that jumps back would keep idle sessions for as long."""
+        """The monotonic time: with a wall clock that jumps back, idle sessions would be kept for as long."""
         return int(self._clock.monotonic() * 1000)
 
     def forget_shown(self, session_id: int, keys: Iterable[PartitionKey]) -> None:
-        """The reader was not told of these after all: they are news when it asks next."""
+        """Note that the reader did not hear of these after all, so that they are news when it asks next."""
         session = self._sessions.get(session_id)
         if session is not None:
             for key in keys:
                 session.shown.pop(key, None)
 
     def end(self, session_id: int) -> None:
-        """Its places are free; nothing where there is no such session."""
+        """End a session and free its place; does nothing where there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.wanted)
 
     def _open(self, by_id: bool, items: Iterable[tuple[PartitionKey, Wanted]]) -> FetchSession | None:
-        """A new session, or None where all places are taken by sessions in use."""
+        """Return a new session, or None where sessions in use take all places."""
         now_ms = self._now_ms()
         if len(self._sessions) >= FETCH_SESSIONS_MAX:
             oldest = next(iter(self._sessions.values()))
@@ -182,5 +183,5 @@ class FetchSessions:
 
 
 def _names_too_long(keys: Iterable[PartitionKey]) -> bool:
-    """Whether one names a topic that cannot be, and that may be as long as a request: none is remembered."""
+    """Whether a key names a topic too long to exist, which may be as long as a request. None is remembered."""
     return any(isinstance(key.topic, str) and len(key.topic) > TOPIC_NAME_CHARS_MAX for key in keys)

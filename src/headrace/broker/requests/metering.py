@@ -1,10 +1,13 @@
-"""One request of a client that has quotas: what it takes is measured, and who goes beyond is told for how long it is
+"""One request of a client that has quotas: its use is measured, and a client beyond its quota hears for how long it is
 muted.
 
-Promises: the answer is never held back; it says how long the connection is then not read (KIP-219). A fetch that would
-go beyond is answered with nothing, and none of it counts: its session is as if it had not been read. A batch that is
-larger than all that its quota allows at a time comes nevertheless, as soon as its client is not beyond its quota
-already; it then waits for all of that. Requests of such a connection are served one at a time.
+Promises:
+- The answer is never held back; it says for how long the connection is then not read (KIP-219).
+- A fetch that would exceed the quota is answered with no data, and none of it counts. Its session is as if it had not
+  been read.
+- A batch larger than its quota's whole burst is accepted, as soon as its client is within its quota. The client then
+  waits for all of it.
+- Requests of such a connection are served one at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.plain_fetch import TOPIC_ID_VERSION
 
 EXEMPT: Final = frozenset({int(ApiKey.ENVELOPE)})
-"""What brokers ask of each other."""
+"""APIs between brokers, which no quota counts."""
 
 Encode = Callable[[RequestHeader, Any], Answer | None]
 
@@ -67,8 +70,8 @@ class Metered:
         self._spent_s = 0.0
 
     def within_burst(self, request: Any) -> Any:
-        """The request, as it may be carried out: a fetch of more than its quota ever allows at a time would never be
-        answered with anything."""
+        """Return the request with a fetch's size cut to the quota's burst. A fetch of more could never be answered with
+        data."""
         fetch = self._usage.fetch
         if self._header.api_key == ApiKey.FETCH and fetch is not None:
             request = request._replace(max_bytes=min(request.max_bytes, int(fetch.burst)))
@@ -76,15 +79,15 @@ class Metered:
         return request
 
     def pause(self) -> None:
-        """It waits now; what is done until it goes on is for others."""
+        """Stop the clock: the request waits, and the loop's time is for others."""
         self._spent_s += self._clock.monotonic() - self._begun_at
 
     def resume(self) -> None:
-        """It goes on."""
+        """Go on with the clock: the request is worked on."""
         self._begun_at = self._clock.monotonic()
 
     def answer(self, response: Any) -> Answer | None:
-        """The frame to write; None where there is no answer."""
+        """Return the frame to write; None where there is no answer."""
         if self._header.api_key == ApiKey.FETCH:
             return self._answer_to_fetch(response)
         wait_ms = self._used_time()
@@ -112,7 +115,8 @@ class Metered:
         return self._encode(self._header, _told(response, wait_ms))
 
     def _nothing_of(self, response: FetchResponse) -> FetchResponse:
-        """No partition of it. A session that has just begun is not told: its client begins another."""
+        """Return the response without data. A session that has just begun is not mentioned: its client begins
+        another."""
         if self._request.session_epoch <= 0:
             self._sessions.end(response.session_id)
             return response._replace(responses=(), session_id=NO_SESSION)
@@ -128,7 +132,7 @@ class Metered:
         return response._replace(responses=())
 
     def _used_time(self) -> int:
-        """For how long it is to be throttled for the time of the event loop that it took."""
+        """Return the milliseconds of throttling for the time of the event loop that the request took."""
         self.pause()
         return 0 if self._usage.request is None else self._usage.request.record(self._spent_s * 100)
 
@@ -138,7 +142,7 @@ class Metered:
 
 
 def _told(response: Any, wait_ms: int) -> Any:
-    """With the time for which its client is throttled, where there is a response that can say so."""
+    """Return the response with its client's throttle time, where it has a field for it."""
     if wait_ms and "throttle_time_ms" in getattr(response, "_fields", ()):
         return response._replace(throttle_time_ms=wait_ms)
     return response

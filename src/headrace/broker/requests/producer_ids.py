@@ -1,7 +1,7 @@
 """Producer ids, unique for ever: handed out from blocks that the controller allocates (KIP-730).
 
-Promises: no id is given twice, not even after kill -9: a block is committed before its first id is given out, and
-what is left of a block at a crash is lost, not reused.
+Promises: no id is given twice, not even after kill -9. A block is committed before its first id is given out. A crash
+loses the rest of a block; it is not reused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from headrace.controller.decision import Refusal
 
 
 class ProducerIdAllocator:
-    """`allocate_block` commits a block through the spine and gives its first id and its length, or refuses."""
+    """Hands out producer ids. `allocate_block` has the controller commit a block, and returns its first id and its
+    length, or a refusal."""
 
     def __init__(self, allocate_block: Callable[[], Awaitable[tuple[ProducerId, int] | Refusal]]) -> None:
         self._allocate_block = allocate_block
@@ -23,7 +24,7 @@ class ProducerIdAllocator:
         self._turn = asyncio.Lock()
 
     async def take(self) -> ProducerId | Refusal:
-        """A producer id that was never given before."""
+        """Return a producer id that was never given before."""
         async with self._turn:
             if self._next >= self._end:
                 block = await self._allocate_block()

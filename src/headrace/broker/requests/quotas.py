@@ -1,9 +1,14 @@
 """The client quotas that hold on this broker, and what clients have used of them.
 
-Promises: who has no quota costs nothing to remember; who shares a quota shares what is used of it; however many client
-ids are made up, and however long they are, no more than QUOTA_CLIENTS_MAX are measured one by one, and those beyond
-share one measure. Who has a quota of their own is always measured alone. Loop-only.
-Each broker measures its own clients, as on Kafka. Sources: KIP-13, KIP-55 (which quota holds), KIP-124, KIP-219.
+Promises:
+- A client without a quota costs no memory.
+- Clients that share a quota share one measure of its use.
+- At most QUOTA_CLIENTS_MAX client ids are measured one by one, however many are made up and however long they are. The
+  others share one measure.
+- A client with a quota of its own is always measured alone.
+
+Loop-only. Each broker measures its own clients, as on Kafka. Sources: KIP-13, KIP-55 (which quota holds), KIP-124,
+KIP-219.
 """
 
 from __future__ import annotations
@@ -27,17 +32,18 @@ from headrace.metadata.quotas import (
 )
 
 ANONYMOUS: Final = "ANONYMOUS"
-"""Every client's user, as Kafka calls it where nobody is authenticated."""
+"""The user of every client, as Kafka names it where nobody is authenticated."""
 
 _Who: TypeAlias = tuple[str, str | None, str | None]
-"""A quota's key, and the user and client id that it is measured of; None: of all of them together."""
+"""A quota's key, and the user and client id that it is measured for; None: all of them together."""
 _OTHERS: Final = ""
-"""In place of client ids beyond those that are measured one by one, and of those that are longer than any that has a
-quota of its own; none is given to the empty id. Only a default quota is measured so, of which one holds at a time."""
+"""Replaces client ids that are not measured one by one: those beyond the limit, and those longer than any that can
+have its own quota. The empty id itself never has one. Only a default quota is measured so, and only one of these holds
+at a time."""
 
 
 class Usage:
-    """What is used of one quota by those who share it."""
+    """The use of one quota by all clients that share it."""
 
     __slots__ = ("_clock", "_lent_until", "_limit", "_rate", "_wait_ms_max", "_window")
 
@@ -51,7 +57,7 @@ class Usage:
 
     @property
     def limit(self) -> float:
-        """In a second. Another one forgives what was lent."""
+        """The limit per second. A new limit forgives what was lent."""
         return self._limit
 
     @limit.setter
@@ -61,13 +67,13 @@ class Usage:
             self._lent_until = 0.0
 
     def record(self, amount: float) -> int:
-        """So much was used; for how many milliseconds its user is to be throttled."""
+        """Record use, and return for how many milliseconds its client is to be throttled."""
         now = self._clock.monotonic()
         self._rate.record(amount, now, self._window)
         return self._wait_ms(now)
 
     def lend(self, amount: float) -> int:
-        """As `record`, of more than the burst: all of it is waited for, also where that is longer than the window."""
+        """As `record`, for more than the burst. All of it is waited for, even where that is longer than the window."""
         now = self._clock.monotonic()
         self._rate.record(amount, now, self._window)
         self._lent_until = now + self._rate.wait_ms(self._limit, now, self._window) / 1000
@@ -75,7 +81,7 @@ class Usage:
 
     @property
     def wait_ms(self) -> int:
-        """For how long its user is to be throttled where nothing more is used."""
+        """Milliseconds for which the client is to be throttled if it uses nothing more."""
         return self._wait_ms(self._clock.monotonic())
 
     def _wait_ms(self, now: float) -> int:
@@ -83,12 +89,12 @@ class Usage:
         return round(min(wait_ms, self._wait_ms_max))
 
     def take_back(self, amount: float) -> None:
-        """It was not used after all."""
+        """Take an amount back that was not used after all."""
         self._rate.record(-amount, self._clock.monotonic(), self._window)
 
     @property
     def burst(self) -> float:
-        """The most that can be used at a time without going beyond."""
+        """The most that can be used at a time without exceeding the quota."""
         return self._limit * (self._window.samples - 1) * self._window.seconds
 
     @property
@@ -103,7 +109,7 @@ class _Holding(NamedTuple):
     who: _Who
     limit: float
     is_default: bool
-    """It is each client id's that has none of its own, so that who makes ids up makes measures up."""
+    """True: the quota is the default for client ids without one of their own. New ids then make new measures."""
 
 
 _Holdings: TypeAlias = tuple[_Holding | None, _Holding | None, _Holding | None]
@@ -126,17 +132,17 @@ class ClientQuotas:
         self._window = window
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._limits: dict[str, dict[QuotaEntity, float]] = {}
-        """By key."""
+        """Limits by quota key."""
         self._holdings: dict[str, _Holdings] = {}
-        """By client id: which quotas hold for it. Begun anew where it is full, and where quotas change."""
+        """The quotas that hold, by client id. Cleared where it is full, and where quotas change."""
         self._usages: dict[_Who, Usage] = {}
         self._pruned_at = -window.whole
         self.are_set = False
-        """Whether there is any quota at all: all that a request asks, as long as there is none."""
+        """Whether there is any quota. Without one, requests look at nothing else here."""
         self._adopt(image)
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """Quotas may have changed."""
+        """Adopt the quotas of a new image, where they have changed."""
         if delta.after.quotas is not self._quotas:
             self._adopt(delta.after)
 
@@ -154,7 +160,7 @@ class ClientQuotas:
             self._prune()
 
     def usage(self, client_id: str) -> ClientUsage | None:
-        """Of the client that calls itself so; None: no quota holds for it."""
+        """Return the usage of the client with this id; None: no quota holds for it."""
         holdings = self._holdings.get(client_id)
         if holdings is None:
             holdings = self._look_up(client_id)
@@ -191,7 +197,7 @@ class ClientQuotas:
         return None
 
     def _is_measured_alone(self, who: _Who) -> bool:
-        """Of one that has a default quota: whether there is room for a measure of its own."""
+        """Whether there is room to measure a client of a default quota alone."""
         if len(who[2] or "") > QUOTA_NAME_CHARACTERS_MAX:
             return False
         if who in self._usages or len(self._usages) < QUOTA_CLIENTS_MAX:
@@ -212,7 +218,7 @@ class ClientQuotas:
         return usage
 
     def _prune(self) -> None:
-        """Let the idle ones go, of which nothing counts any more; not more often than one can become so."""
+        """Remove idle usages, of which nothing counts any more. Does so at most once in the length of a sample."""
         now = self._clock.monotonic()
         if now - self._pruned_at < self._window.seconds:
             return
@@ -220,12 +226,12 @@ class ClientQuotas:
         self._usages = {who: usage for who, usage in self._usages.items() if not usage.is_idle}
 
     def __len__(self) -> int:
-        """Usages that are remembered."""
+        """The number of usages in memory."""
         return len(self._usages)
 
 
 def _nearest_first(client_id: str) -> Iterator[QuotaEntity]:
-    """Whose quota holds for a client, in Kafka's order: the first that has one."""
+    """Iterate over the entities whose quota may hold for a client, in Kafka's order. The first that has one counts."""
     for user in (ANONYMOUS, None):
         yield quota_entity({USER: user, CLIENT_ID: client_id})
         yield quota_entity({USER: user, CLIENT_ID: None})

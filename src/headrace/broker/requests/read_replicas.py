@@ -11,19 +11,20 @@ from headrace.replica.selector import preferred_replica
 
 
 class ReadReplicas:
-    """One per broker. `by_rack`: whether consumers are sent anywhere at all."""
+    """Chooses the replica for a consumer. One per broker. `by_rack`: whether consumers are sent anywhere at all."""
 
     def __init__(self, image: Callable[[], MetadataImage], *, by_rack: bool) -> None:
         self._image = image
         self._by_rack = by_rack
 
     def preferred(self, partition: Partition, rack: str, offset: Offset) -> BrokerId | None:
-        """Who is to serve a consumer in `rack` (empty: it names none) from `offset` on; None: the leader does."""
+        """Return the replica that should serve a consumer in `rack` (empty: it names none) from `offset` on. None: the
+        leader does."""
         if not (self._by_rack and rack and partition.has_followers):
             return None
         return preferred_replica(partition.standings, rack, self._rack_of, offset)
 
     def _rack_of(self, broker: BrokerId) -> str | None:
-        """None: it has none, or may not serve."""
+        """Return a broker's rack; None: it has none, or is fenced."""
         known = self._image().brokers.get(broker)
         return None if known is None or known.fenced else known.rack

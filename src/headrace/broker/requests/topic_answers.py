@@ -1,6 +1,7 @@
-"""How the image looks in the answers of Metadata, DescribeCluster and DescribeTopicPartitions.
+"""The image's form in the answers of Metadata, DescribeCluster and DescribeTopicPartitions.
 
-Promises: everything of one answer is of one image. Nothing is authorised yet, so every operation is allowed (KIP-430).
+Promises: everything in one answer is from one image. Nothing is authorised yet, so every operation is allowed
+(KIP-430).
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ CLUSTER_OPERATIONS: Final = sum(
 
 
 def endpoint_of(broker: BrokerImage) -> Endpoint:
-    """Where clients reach it: its first listener."""
+    """Return the address where clients reach a broker: its first listener."""
     return broker.endpoints[0]
 
 
 def controller_id(context: RequestContext, image: MetadataImage) -> BrokerId:
-    """Who leads the quorum, where clients can reach it; else this broker, which takes every request and carries it to
-    the controller as soon as there is one."""
+    """Return the quorum's leader, where clients can reach it, else this broker. This broker accepts every request, and
+    carries it to the controller as soon as there is one."""
     leader = context.services.metadata.leader
     known = None if leader is None else image.brokers.get(leader.node)
     return context.services.node_id if known is None or known.fenced else known.id
 
 
 def partition_error(partition: PartitionImage) -> int:
-    """LEADER_NOT_AVAILABLE where nobody leads it."""
+    """Return LEADER_NOT_AVAILABLE where nobody leads the partition, else NONE."""
     return int(ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE)
 
 
@@ -57,5 +58,5 @@ def live_ids(image: MetadataImage) -> frozenset[BrokerId]:
 
 
 def offline_replicas(partition: PartitionImage, live: frozenset[BrokerId]) -> tuple[BrokerId, ...]:
-    """Replicas on brokers that are fenced."""
+    """Return the replicas on brokers that are fenced."""
     return tuple(replica for replica in partition.replicas if replica not in live)

@@ -1,8 +1,8 @@
-"""What this broker alone has appended, and acknowledged at acks=1 before its disk had it, is soon visible: wait for it.
+"""Waits until records that this broker has acknowledged at acks=1 before their flush are visible to readers.
 
-On Kafka, where a leader that is alone in sync has its high watermark at the log's end at once, who was acknowledged a
-record and then asks for the latest offset is told of that record. Here the high watermark is what is flushed, so the
-same question waits for the flush under way. Where others are in sync too, neither waits.
+On Kafka, a leader that is alone in the ISR has its high watermark at the log end at once. So a client whose record was
+acknowledged sees it in the latest offset. Here the high watermark is what is flushed, and the same question waits for
+the flush under way. Where the ISR has other replicas, neither waits.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from headrace.broker.requests.context import RequestContext
 
 
 async def until_own_appends_are_visible(asked: Iterable[tuple[str, int]], context: RequestContext) -> None:
-    """Wait, OWN_FLUSH_WAIT_MS_MAX at most, where nothing but this broker's disk lies between what these partitions, by
-    topic and index, have appended by now and their readers. Leadership may have changed afterwards."""
+    """Wait until readers see what these partitions, by topic and index, have appended so far. Waits only where this
+    broker's disk alone is missing for that, and at most OWN_FLUSH_WAIT_MS_MAX. Leadership may have changed afterwards.
+    """
     waiting: set[asyncio.Future[None]] = set()
     for name, index in asked:
         if (topic := context.image.topic(name)) is None:
