@@ -1,7 +1,11 @@
 """The filesystem of this machine, behind the port `Disk`.
 
-Promises that an append is one `pwritev` where the kernel takes it whole, that a sync is `fdatasync`, and that a
-directory's entries are durable after `sync_directory`. Never retries a failed sync and never hides an OSError.
+Promises:
+- An append is one `pwritev`, where the kernel accepts all of it at once.
+- A sync is `fdatasync`.
+- A directory's entries are durable after `sync_directory`.
+
+Never retries a failed sync and never hides an OSError.
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ from headrace.base.ports import Buffer, File, Lock, Space
 from headrace.storage.syncs import Syncs, syncs_on
 
 BUFFERS_PER_WRITE_MAX: Final = 1024
-"""IOV_MAX on Linux: more buffers than this go in several writes."""
+"""IOV_MAX on Linux. More buffers than this are written in several calls."""
 
 
 class LocalFile:
-    """One open file. Appends are at the end as this handle knows it: one writer per file, any number of readers."""
+    """One open file. Appends go to the end as this handle knows it: one writer per file, any number of readers."""
 
     __slots__ = ("_descriptor", "_end", "path")
 
@@ -61,7 +65,7 @@ class LocalFile:
         return total
 
     def _write_rest(self, offset: int, buffers: Sequence[Buffer], written: int) -> None:
-        """Go on after a short write, or in groups that the kernel takes. `_end` moves only once all is written."""
+        """Continue after a short write, or write in groups that the kernel accepts."""
         left = [memoryview(buffer).cast("B") for buffer in buffers]
         at, skip = offset + written, written
         while left:
@@ -182,7 +186,7 @@ class LocalDisk:
             os.close(descriptor)
 
     def sync_all(self, files: Sequence[Path], directories: Sequence[Path]) -> None:
-        """Each once, whatever becomes of the others: a second sync of what failed would be a success."""
+        """Syncs each path once, even if others fail: a second sync of a path that failed would falsely succeed."""
         works = [partial(self._sync_file, path) for path in files]
         works += [partial(self.sync_directory, path) for path in directories]
         threads: list[Thread] = []
@@ -198,7 +202,7 @@ class LocalDisk:
             thread = Thread(target=run, args=(work,), name="sync")
             try:
                 thread.start()
-            except RuntimeError:  # there are as many as the machine takes
+            except RuntimeError:  # the machine allows no more threads
                 run(work)
             else:
                 threads.append(thread)
@@ -225,7 +229,9 @@ class LocalDisk:
 
 
 class ReadOnlyDisk(LocalDisk):
-    """For those who read what others wrote, and may lack the right to write it: opens nothing for writing."""
+    """Opens nothing for writing. For processes that read files of another process, and may lack the right to write
+    them.
+    """
 
     def open(self, path: Path, *, create: bool = False) -> File:
         if create:

@@ -1,7 +1,7 @@
-"""Object stores: a directory of the owner, here, or anything that obstore reaches (`headrace.storage.remote`).
+"""Object stores: a local directory, or any store that obstore reaches (`headrace.storage.remote`).
 
-Promises: an object appears whole and durable or not at all, and is never changed by a put-if-absent.
-Never lists, reads or keeps a half-written object. All calls block: never make them on the event loop.
+Promises: an object appears whole and durable or not at all, and a put-if-absent never changes an object. Never lists,
+reads or keeps a half-written object. All calls block: never make them on the event loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.base.limits import OBJECT_DIRECTORIES_REMEMBERED_MAX, OBJECT_KEY_C
 from headrace.base.ports import Buffer, Disk, ObjectMeta, Objects, Random
 
 INCOMING: Final = ".incoming"
-"""Directory under the root for objects that are not whole yet; no key may begin with it."""
+"""Directory under the root for objects that are not whole yet. No key may begin with it."""
 
 
 def check_key(key: str) -> str:
@@ -34,8 +34,9 @@ def check_key(key: str) -> str:
 class DirectoryObjects:
     """Objects as files under one directory: a key is a relative path.
 
-    A put writes a file of a random name under `.incoming`, syncs it, and gives it its name by `link` (put-if-absent)
-    or `rename` (replace); then the directories on the way are synced. Several processes may share one root.
+    A put writes a file with a random name under `.incoming` and syncs it. Then it gives the file its name by `link`
+    (put-if-absent) or `rename` (replace). Finally it syncs the directories on the way. Several processes may share one
+    root.
     """
 
     def __init__(self, disk: Disk, root: Path, *, random: Random | None = None) -> None:
@@ -49,7 +50,7 @@ class DirectoryObjects:
         return self.put_parts(key, [data], if_absent=if_absent)
 
     def put_parts(self, key: str, parts: Sequence[Buffer], *, if_absent: bool = True) -> bool:
-        """One object of all of them, as `put`."""
+        """As `put`, for one object that consists of all parts."""
         target = self._path(key)
         try:
             return self._put(target, parts, if_absent)
@@ -101,7 +102,8 @@ class DirectoryObjects:
         return temporary
 
     def _make_durable_directory(self, directory: Path) -> None:
-        """The directory and its parents up to the root's exist and survive a power cut; remembered per directory.
+        """Make the directory and its parents, up to the root's, so that they survive a power cut. Directories that were
+        made durable are remembered.
 
         Directories that exist are synced too, once: the process that made them may have died before its sync.
         """
@@ -164,7 +166,7 @@ class DirectoryObjects:
         return [name for name in self._disk.list_directory(directory) if self._holds_any(directory / name)]
 
     def _holds_any(self, directory: Path) -> bool:
-        """Directories stay when what was in them is deleted."""
+        """Whether the directory holds any object: directories stay when their objects are deleted."""
         return next(self._walk(directory, "", ""), None) is not None
 
     def delete(self, key: str) -> None:
@@ -184,7 +186,7 @@ class DirectoryObjects:
                 if self._disk.modified_ms(incoming / name) < before_ms:
                     self._disk.remove(incoming / name)
                     count += 1
-            except FileNotFoundError:  # it has its name now
+            except FileNotFoundError:  # its put has just renamed it
                 continue
         return count
 
@@ -213,8 +215,9 @@ def open_objects(url: str, disk: Disk | None = None) -> Objects:
 
 
 def put_parts(objects: Objects, key: str, parts: Sequence[Buffer]) -> bool:
-    """As `Objects.put`, of one object in several buffers: a directory takes them as they are, without another buffer
-    that is as large as all of them."""
+    """As `Objects.put`, of one object in several buffers. A directory takes the buffers as they are, without another
+    buffer as large as all of them.
+    """
     if isinstance(objects, DirectoryObjects):
         return objects.put_parts(key, parts)
     return objects.put(key, b"".join(parts))

@@ -1,8 +1,11 @@
-"""Objects in a store that obstore reaches: S3 and what speaks like it, Google, Azure, memory.
+"""Objects in a store that obstore reaches: S3 and compatible stores, Google, Azure, memory.
 
-Promises: a key that is there is never overwritten by a put-if-absent (see `RemoteObjects.put` for large ones); every
-call ends, the longest after a few times STORE_REQUEST_MS_MAX; credentials come from the environment alone and are in no
-URL and in no error. The store itself makes a put atomic and durable. All calls block: never on the event loop.
+Promises:
+- A put-if-absent never overwrites an existing key (see `RemoteObjects.put` for large objects).
+- Every call ends, the longest after a few times STORE_REQUEST_MS_MAX.
+- Credentials come from the environment alone, and are in no URL and in no error.
+
+The store itself makes a put atomic and durable. All calls block: never make them on the event loop.
 """
 
 from __future__ import annotations
@@ -32,16 +35,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SECRET: Final = re.compile(r"(AWS|GOOGLE|GCP|AZURE|OBJECT_STORE)_\w*(KEY|SECRET|TOKEN|PASSWORD|SIGNATURE|SAS)\w*\Z")
-"""Names of variables whose values nobody is to see."""
+"""Names of variables whose values are secret."""
 _SECRET_CHARS_MIN: Final = 4
-"""Shorter values are not looked for in texts: they would hide half of them."""
+"""Shorter values are not searched for in texts: that would hide half of the text."""
 
 
 class RemoteObjects:
     """See the module. Made by `open`."""
 
     def __init__(self, store: ObjectStore, url: str, *, api: Any = None) -> None:
-        """`api`: what stands for the package obstore; None: itself."""
+        """`api` stands in for the package obstore; None: obstore itself."""
         if api is None:
             import obstore
 
@@ -72,9 +75,11 @@ class RemoteObjects:
         return cls(store, url)
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = True) -> bool:
-        """What is larger than OBJECT_SINGLE_BYTES_MAX is sent in parts, for which stores know no condition: where the
-        key is there already it is left alone, but of two that send at the same time the later wins. Durable segments
-        are named by their bytes, and by a leader epoch that only one process has: no two are sent that differ.
+        """As `Objects.put`.
+
+        An object larger than OBJECT_SINGLE_BYTES_MAX is sent in parts, for which stores know no condition. An existing
+        key is still left alone, but if two callers send at the same time, the later one wins. Durable segments are
+        named by their bytes and by a leader epoch that only one process has, so no two such objects differ.
         """
         check_key(key)
         if len(data) > OBJECT_SINGLE_BYTES_MAX:
@@ -90,7 +95,7 @@ class RemoteObjects:
         return True
 
     def _put_in_parts(self, key: str, data: Buffer) -> None:
-        """Until the last part is there, nobody sees anything."""
+        """The object is invisible until its last part is there."""
         self._api.put(
             self._store,
             key,
@@ -146,7 +151,7 @@ class RemoteObjects:
             return
 
     def discard_unfinished(self, before_ms: int) -> int:
-        """Uploads in parts cannot be listed through obstore: the store's own rules have to end them."""
+        """Uploads in parts cannot be listed through obstore. The store's own rules have to end them."""
         return 0
 
     def _call(self, key: str, act: Callable[[], T]) -> T:
@@ -157,12 +162,12 @@ class RemoteObjects:
             raise
         except self._api.exceptions.NotFoundError as error:
             raise FileNotFoundError(f"No object '{key}' in {self._url}.") from error
-        except self._api.exceptions.BaseError as error:  # which may hold what was asked, signature and all
+        except self._api.exceptions.BaseError as error:  # its text may hold the request with its signature
             raise StorageFailure(f"Object '{key}' in {self._url}: {_told(error)}.") from None
 
 
 def _patience() -> dict[str, Any]:
-    """Whoever calls tries again by itself, later; so a call itself gives up soon."""
+    """The limits of one call: it gives up soon, since callers try again later by themselves."""
     milliseconds = {"connect_timeout": STORE_CONNECT_MS_MAX, "timeout": STORE_REQUEST_MS_MAX}
     retry = {
         "max_retries": STORE_RETRIES_MAX,
@@ -170,13 +175,13 @@ def _patience() -> dict[str, Any]:
         "retry_timeout": timedelta(milliseconds=STORE_REQUEST_MS_MAX),
     }
     options: dict[str, Any] = {name: timedelta(milliseconds=value) for name, value in milliseconds.items()}
-    if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):  # not looked at where there are other options
+    if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):  # obstore ignores it beside other options
         options["allow_http"] = True
     return {"client_options": options, "retry_config": retry}
 
 
 def _told(error: Exception) -> str:
-    """The first line of what the store said, without credentials that it may have said back."""
+    """The first line of the store's message, without credentials that it may repeat."""
     text = str(error).strip().split("\n", 1)[0].rstrip(".")
     for name, value in os.environ.items():
         if len(value) >= _SECRET_CHARS_MIN and _SECRET.match(name):

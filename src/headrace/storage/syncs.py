@@ -1,8 +1,9 @@
-"""Syncs that the event loop begins and hears of later: by the kernel's asynchronous I/O, or by a worker thread.
+"""File syncs for the event loop: begun on the loop, which is called when they end.
 
-A worker thread costs a round of group commit more than the disk does: it is woken, waits for the interpreter's lock,
-and wakes the loop. Linux syncs a file without a thread of ours (io_submit(2), IOCB_CMD_FDSYNC, since 4.18) and says so
-through an eventfd. Where it cannot, on other systems and some filesystems, a worker thread does it.
+The kernel's asynchronous I/O carries them out, or else a worker thread. A worker thread costs a round of group commit
+more than the disk does. It is woken, waits for the interpreter's lock, and wakes the loop. Linux syncs a file without a
+thread of ours (io_submit(2), IOCB_CMD_FDSYNC, since 4.18) and reports it through an eventfd. On other systems and some
+filesystems, a worker thread syncs.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ class Syncable(Protocol):
 
 
 class Syncs(Protocol):
-    """One way to do it, on one loop."""
+    """One way to sync files, on one loop."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     def begin(self, file: Syncable, done: Done) -> None:
-        """Sync the file; `done` is called on the loop, later, with the failure where there was one."""
+        """Sync the file. `done` is called later, on the loop, with the failure or None."""
 
 
 class ThreadSyncs:
-    """By the loop's worker threads."""
+    """Syncs in the loop's worker threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop: Final = loop
@@ -60,12 +61,12 @@ def _tell(done: Done, work: asyncio.Future[None]) -> None:
     failure = work.exception()
     if failure is None or isinstance(failure, OSError):
         done(failure)
-    else:  # whoever waits is not to wait for ever
+    else:  # the caller must not wait for ever
         done(OSError(errno.EIO, f"the sync could not be carried out: {failure!r}"))
 
 
 class KernelSyncs:
-    """By the kernel. Goes over to worker threads for good where a file's filesystem does not take part."""
+    """Syncs by the kernel. Changes to worker threads for good where a file's filesystem does not support it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self.loop: Final = loop
@@ -91,13 +92,14 @@ class KernelSyncs:
             self._in_flight += 1
 
     def _on_ended(self) -> None:
-        with suppress(BlockingIOError):  # others were counted in one event
+        with suppress(BlockingIOError):  # one event may have counted several syncs
             self._context.poll()
         self._look()
 
     def _look(self) -> None:
-        """Tell all that have ended. A signal may interrupt the last look, which finds none: what was found before it is
-        told, and the look is taken again, for nothing else would announce what it would have found."""
+        """Report all syncs that have ended. A signal may interrupt `process_events` before it finds any. Those found
+        earlier are reported, and the look is repeated, since no other event would announce the rest.
+        """
         try:
             while self._context.process_events():
                 pass
@@ -113,13 +115,13 @@ class KernelSyncs:
 
 
 def _failure(result: int) -> OSError | None:
-    """A negative result is an error number; the extension gives it as 64 bits without a sign."""
+    """A negative result is an error number, which the extension gives as 64 bits without a sign."""
     number = -result % 2**64
     return OSError(number, os.strerror(number)) if number else None
 
 
 def syncs_on(loop: asyncio.AbstractEventLoop) -> Syncs:
-    """The best way there is here."""
+    """The best way that this machine offers."""
     if HAS_KERNEL_SYNCS:
         try:
             return KernelSyncs(loop, Context(KERNEL_SYNCS_MAX))

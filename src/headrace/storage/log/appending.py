@@ -1,6 +1,7 @@
-"""Giving batches their place: base offset and leader epoch in front, the rest as it came, uncopied.
+"""Gives batches their place in the log: sets base offset and leader epoch, and leaves the rest as it came, uncopied.
 
-The hot path of produce. A batch's CRC does not cover what is set here, unless its time is set too.
+This is the hot path of produce. A batch's CRC does not cover the fields set here, except where its timestamp is set
+too.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ class Placed(NamedTuple):
     """Batches as they will stand in the log."""
 
     buffers: Sequence[Buffer]
-    """What to write, in order."""
+    """Buffers to write, in order."""
     headers: Sequence[BatchHeader]
-    """One for each batch; what the log gives (base offset, epoch) need not be in them."""
+    """One for each batch. The base offset and epoch that the log assigns need not be in them."""
     size: int
     """Bytes in all."""
     max_timestamp: int
     end: Offset
     """Offset after the last record."""
     has_place: bool = False
-    """The headers' base offsets are the log's; else each begins where the one before it ends."""
+    """True: the headers have the log's base offsets. False: each batch begins where the one before it ends."""
 
 
 def place(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int, epoch: int) -> Placed:
-    """Two buffers for each batch: what is new, and the rest."""
+    """Returns two buffers for each batch: the new prefix, and the rest."""
     view = memoryview(batches)
     buffers: list[Buffer] = []
     placed: list[BatchHeader] = []
@@ -54,7 +55,7 @@ def place(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int
 def place_in_time(
     batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], base: int, epoch: int, now_ms: int
 ) -> Placed:
-    """As `place`, with log append time: attribute and highest time are set, and the CRC with them."""
+    """As `place`, with log append time: sets the attribute, the highest timestamp and the CRC."""
     view = memoryview(batches)
     buffers: list[Buffer] = []
     placed: list[BatchHeader] = []
@@ -75,7 +76,7 @@ def place_in_time(
 
 
 def place_verbatim(batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], end: Offset) -> Placed:
-    """A leader's batches, which have their place already."""
+    """A leader's batches, which have their offsets already."""
     placed = [header for _, header in headers]
     times = [header.max_timestamp for header in placed]
     return Placed([batches], placed, len(batches), max(times), end, has_place=True)

@@ -1,9 +1,10 @@
-"""The two small files that are ours, and how every small file is written.
+"""Headrace's own small files, and how every small file is written.
 
-`stamp.json`: whose data the directory holds, and the offset at which the log was born. `checkpoint.json`: the recovery
-point, a position in a segment; everything below it was durable, its indexes and epochs too, before it was written.
+- `stamp.json`: the identity of the log in the directory, and the offset at which the log was born.
+- `checkpoint.json`: the recovery point, a position in a segment. Everything below it was durable, its indexes and
+  epochs too, before the checkpoint was written.
 
-Promises: a file that can be read is whole (a checksum says so) and was written as a whole.
+Promises: a readable file is whole (a checksum says so) and was written as a whole.
 """
 
 from __future__ import annotations
@@ -31,34 +32,34 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Whose data this is. Durable before anything in the directory counts as flushed."""
+    """The identity of the log in a directory. It is durable before anything in the directory counts as flushed."""
 
     identity: LogIdentity
     birth: Offset
     """The first offset that was ever appended here."""
     lineage: int = 0
-    """The first one of this log, above all that the journal held then of another that had its key before."""
+    """The first lineage of this log, above every lineage that the journal then held of an earlier log with its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What recovery may trust."""
+    """The part of a log that recovery may trust."""
 
     recovery_point: Offset
     segment: Offset
     """Base offset of the segment that holds the recovery point (it need not exist where `position` is 0)."""
     position: int
-    """Bytes of that segment below the recovery point. Where it is not 0, the index files cover them."""
+    """Bytes of that segment below the recovery point. Where it is not 0, the index files cover these bytes."""
     max_timestamp: int
-    """Highest record time in those bytes, and the last offset of its batch; -1 for none."""
+    """Highest record timestamp in those bytes, and below that the last offset of its batch; -1 for none."""
     max_timestamp_offset: int
     log_start: Offset
     lineage: int = 0
-    """Rises whenever the log is cut: what the journal holds of an earlier lineage is void."""
+    """Rises whenever the log is cut: journal entries of an earlier lineage are void."""
 
     @classmethod
     def at_segment(cls, base: Offset, log_start: Offset, lineage: int = 0) -> Checkpoint:
-        """All segments before the one that begins at `base` are durable, and nothing is said of that one."""
+        """A checkpoint by which all segments before the one at `base` are durable. It says nothing of that one."""
         return cls(
             recovery_point=base,
             segment=base,
@@ -75,20 +76,22 @@ NOWHERE: Final = Offset(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """How far compaction has come. Durable before the first segment of a round is replaced, and again at its end."""
+    """The progress of compaction. It is durable before the first segment of a round is replaced, and again at the
+    round's end.
+    """
 
     gaps_below: Offset = NOWHERE
-    """Batches may be missing, or hold fewer records than offsets, below this one and nowhere else."""
+    """Batches may be missing, or hold fewer records than offsets, only below this offset."""
     clean_to: Offset = NOWHERE
-    """Below it, no record stands whose key has a later one below it."""
+    """Below this offset, no record remains whose key has a later record below it."""
     is_known: bool = True
-    """False: what was noted could not be read, and this is the worst that it may have said."""
+    """False: the note could not be read, and this is the worst that it can have said."""
     is_mended: bool = True
     """False: an older compaction may have left emptied batches that clients cannot read (`mend_emptied`)."""
 
 
 def checkpoint_of(active: Segment | None, end: Offset, log_start: Offset, lineage: int) -> Checkpoint:
-    """Everything below `end`, the indexes of the active segment among it, is durable."""
+    """A checkpoint by which everything below `end` is durable, the indexes of the active segment included."""
     if active is None:
         return Checkpoint.at_segment(end, log_start, lineage)
     return Checkpoint(
@@ -118,7 +121,7 @@ def encode_stamp(stamp: Stamp) -> bytes:
 
 
 def decode_stamp(data: bytes) -> Stamp:
-    """Raises CorruptData. One of earlier versions names no lineage."""
+    """Raises CorruptData. A stamp of earlier versions has no lineage."""
     fields = {"lineage": 0, **decode_fields(data)}
     try:
         identity = LogIdentity(
@@ -138,7 +141,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """Raises CorruptData. One from before there was a journal names no lineage."""
+    """Raises CorruptData. A checkpoint from before there was a journal has no lineage."""
     fields = {"lineage": 0, **decode_fields(data)}
     try:
         return Checkpoint(**{name: int(fields[name]) for name in Checkpoint.__dataclass_fields__})  # type: ignore[arg-type]  # NewTypes of int
@@ -165,13 +168,15 @@ def decode_compacted(data: bytes) -> Compacted:
 
 
 def write_seal(disk: Disk, directory: Path, epoch: LeaderEpoch) -> None:
-    """Durably. Raises OSError."""
+    """Write the seal durably. Raises OSError."""
     write_file(disk, directory / SEALED, encode_fields({"leader_epoch": epoch}))
     disk.sync_directory(directory)
 
 
 def read_seal(disk: Disk, directory: Path) -> LeaderEpoch | None:
-    """None where there is none, or none that ever counted. Raises OSError."""
+    """The sealed leader epoch; None where there is no readable seal: an unreadable one never counted. Raises
+    OSError.
+    """
     try:
         return LeaderEpoch(int(decode_fields(read_file(disk, directory / SEALED))["leader_epoch"]))
     except (FileNotFoundError, CorruptData, KeyError, ValueError, TypeError):
@@ -179,7 +184,7 @@ def read_seal(disk: Disk, directory: Path) -> LeaderEpoch | None:
 
 
 def read_file(disk: Disk, path: Path) -> bytes:
-    """All of a small file. Raises FileNotFoundError."""
+    """Returns all of a small file. Raises FileNotFoundError."""
     file = disk.open(path)
     try:
         return file.read(0, file.size())
@@ -188,15 +193,20 @@ def read_file(disk: Disk, path: Path) -> bytes:
 
 
 def write_file(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = True) -> None:
-    """Replace a file as a whole. Its name is durable after the caller's `sync_directory`; without `sync`, its contents
-    only after the caller syncs them too. Raises FullDisk where there is no room: nothing is replaced then; OSError."""
+    """Replace a file as a whole.
+
+    Its name is durable after the caller's `sync_directory`. Without `sync`, its contents are durable only after the
+    caller syncs them too. Raises FullDisk where there is no room, with nothing replaced; OSError.
+    """
     beside = write_beside(disk, path, data, sync=sync)
     with full_disks_told():
         disk.rename(beside, path)
 
 
 def write_beside(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = False) -> Path:
-    """What is to replace a file, under a name of its own. Not durable, but with `sync`."""
+    """Write a replacement for a file under a temporary name, and return its path. It is not durable, except with
+    `sync`.
+    """
     temporary = path.with_name(path.name + TEMPORARY)
     with full_disks_told():
         file = disk.open(temporary, create=True)
@@ -213,7 +223,7 @@ def write_beside(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool 
 
 @contextmanager
 def full_disks_told() -> Iterator[None]:
-    """Around writes that no sync is among: has a full disk raise FullDisk."""
+    """Makes a full disk raise FullDisk. Surrounds writes only, never a sync."""
     try:
         yield
     except OSError as error:
@@ -223,7 +233,7 @@ def full_disks_told() -> Iterator[None]:
 
 
 def sync_file(disk: Disk, path: Path) -> None:
-    """Make durable what an earlier `write_file` without sync, or an earlier life, left in the page cache."""
+    """Sync a file that an earlier `write_file` without sync, or an earlier life, left in the page cache."""
     file = disk.open(path)
     try:
         file.sync()
@@ -232,17 +242,21 @@ def sync_file(disk: Disk, path: Path) -> None:
 
 
 def mark_doubt(disk: Disk, directory: Path) -> None:
-    """A sync failed. Should this process or its successor open the directory again before the power goes, the kernel
-    would give it bytes that never reached the disk, and call a sync of them a success: recovery must write them anew.
-    The mark itself needs no sync, for a power cut leaves only what is true. Where there is no descriptor, inode or room
-    for an empty file, a second name for the stamp needs none of them. Where that fails too it is told; what the journal
-    holds of the log, recovery writes anew in any case."""
+    """Mark the directory after a failed sync.
+
+    This process or the next may open the directory again before the power goes. The kernel then returns bytes that
+    never reached the disk, and reports a sync of them as a success. So recovery must write them again. The mark itself
+    needs no sync, for a power cut leaves only what is true.
+
+    Where there is no descriptor, inode or room for an empty file, a second name for the stamp needs none of them. If
+    that fails too, an error is logged. Recovery writes journaled batches again in any case.
+    """
     if disk.exists(directory / DOUBT):
         return
     try:
         disk.open(directory / DOUBT, create=True).close()
     except FileNotFoundError:
-        return  # the directory is gone, and with it what was in doubt
+        return  # the directory is gone, with everything in doubt
     except OSError as error:
         try:
             disk.link(directory / STAMP, directory / DOUBT)
@@ -256,13 +270,13 @@ def mark_doubt(disk: Disk, directory: Path) -> None:
 
 
 def encode_fields(fields: dict[str, Any]) -> bytes:
-    """A small file of ours, with its checksum."""
+    """Encode a small file of Headrace's own, with its checksum."""
     body = json.dumps({"version": 1, **fields}, separators=(", ", ": "))
     return f"{body}\n{crc32c(body.encode()):08x}\n".encode()
 
 
 def decode_fields(data: bytes) -> dict[str, Any]:
-    """Raises CorruptData."""
+    """Decode a file of `encode_fields`. Raises CorruptData."""
     body, _, rest = data.partition(b"\n")
     if rest != f"{crc32c(body):08x}\n".encode():
         raise CorruptData("A checkpoint or stamp fails its checksum.")

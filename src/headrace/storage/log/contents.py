@@ -1,7 +1,11 @@
 """The segments of one log: writing at the end, reading anywhere, cutting at both ends. Knows nothing of durability.
 
-Invariants: segments are in offset order; only the last may be active (`active` is it, or None); each segment's `size`
-bytes are whole batches, whatever its file holds beyond them. Loop-only. Raises OSError as the disk does.
+Invariants:
+- Segments are in offset order.
+- Only the last may be active (`active` is that one, or None).
+- Each segment's `size` bytes are whole batches, whatever its file holds beyond them.
+
+Loop-only. Raises OSError as the disk does.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader, mend_emptied
 
 BATCHES_WALKED: Final = 64
-"""Batches of one read that are walked before the index is asked."""
+"""Batches of one read that are walked before the index is used."""
 _NOTHING: Final = memoryview(b"")
 _base_of = attrgetter("base")
 
@@ -69,26 +73,26 @@ class Contents:
         self.active = segments[-1] if segments and segments[-1].index is not None else None
         self.size = sum(segment.size for segment in segments)
         self._held: list[tuple[Placed, int]] = []
-        """Batches that the active segment is still to be given, and their offsets."""
+        """Batches that still have to be written to the active segment, with their offsets."""
         self.held_size = 0
-        """Bytes of these."""
+        """Bytes of the held batches."""
         self.gaps_below = 0
-        """Below it compaction may have removed whole batches, the last ones of the log among them."""
+        """Below this offset compaction may have removed whole batches, even the last ones of the log."""
         self.is_mended = True
-        """False: below `gaps_below` may be emptied batches that clients cannot read; who reads is given them mended."""
+        """False: below `gaps_below` there may be emptied batches that clients cannot read. Readers get them mended."""
         self.swaps = 0
-        """How often segments have given way to compacted ones: a look-up that ran meanwhile is done again."""
+        """How often segments were replaced by compacted ones. A look-up that ran meanwhile is repeated."""
         self._positions: dict[int, tuple[Segment, int]] = {}
-        """Where readers stopped: offset to segment and position."""
+        """Positions where readers stopped: offset to segment and position."""
         self.newest: Final = newest
         self.again: Final = again
         self._drops = 0
-        """How often what was kept for readers was dropped: a cut, in a worker thread, may overtake a read."""
+        """How often the data kept for readers was dropped. A cut, in a worker thread, may overtake a read."""
 
     # writing
 
     def is_full(self, config: LogConfig, placed: Placed, now_ms: int) -> bool:
-        """Whether the active segment, with what is held for it, must be closed before these batches are taken."""
+        """Whether the active segment, with the batches held for it, must be closed before these batches are added."""
         active = self.active
         if active is None or not active.size:
             return False
@@ -109,7 +113,7 @@ class Contents:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was written yet to the active segment."""
+        """Whether nothing has been written to the active segment yet."""
         return self.active is None or not self.active.size
 
     def open_segment(self, base: int, now_ms: int) -> None:
@@ -121,22 +125,22 @@ class Contents:
         self.active = segment
 
     def close_active(self) -> Segment:
-        """Nothing is written to it any more."""
+        """Close the active segment: nothing is written to it any more."""
         closed, self.active = self.active, None
         assert closed is not None
         closed.close_indexes()
         return closed
 
     def hold(self, placed: Placed, base: int) -> None:
-        """Take batches, which begin at offset `base`, for the active segment; `write_out` writes them."""
+        """Hold batches, which begin at offset `base`, for the active segment. `write_out` writes them."""
         if placed.has_place:
             base = placed.headers[0].base_offset
-        self.newest.add(placed, base)  # first, for it needs memory
+        self.newest.add(placed, base)  # first, since it allocates memory
         self._held.append((placed, base))
         self.held_size += placed.size
 
     def write_out(self, interval: int) -> None:
-        """Write what is held to the active segment, with one append. Where that fails, `undo_write` is to follow."""
+        """Write the held batches to the active segment, with one append. If that fails, `undo_write` has to follow."""
         held, active = self._held, self.active
         if not held:
             return
@@ -148,7 +152,7 @@ class Contents:
         for placed, base in held:
             for header in placed.headers:
                 base = (header.base_offset if placed.has_place else base) + header.last_offset_delta + 1
-                newest = header.max_timestamp if header.count else -1  # emptied ones come from a compacted leader
+                newest = header.max_timestamp if header.count else -1  # emptied batches come from a compacted leader
                 active.add(base - 1, LENGTH_END + header.batch_length, newest, interval)
         self.size += self.held_size
         self._let_go()
@@ -159,15 +163,15 @@ class Contents:
 
     @property
     def held_count(self) -> int:
-        """Appends that are held."""
+        """Number of held appends."""
         return len(self._held)
 
     def drop_held(self) -> None:
-        """It is never written."""
+        """Drop the held batches without writing them."""
         self._let_go()
 
     def undo_write(self, kept: int) -> None:
-        """Cut off what a failed `write_out` may have left. Of what was held the first `kept` appends stay so."""
+        """Cut off the remains of a failed `write_out`. The first `kept` of the held appends stay held."""
         del self._held[kept:]
         self.held_size = sum(placed.size for placed, _ in self._held)
         self._drop_read()
@@ -177,8 +181,9 @@ class Contents:
     # reading
 
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview:
-        """See `PartitionLog.read`. One `File.read`, where a reader goes on from where it stopped, and none where others
-        have read the same just now."""
+        """See `PartitionLog.read`. Costs one `File.read` where a reader continues from where it stopped, and none where
+        another reader has just read the same range.
+        """
         if (found := self.again.find(start, max_bytes, end)) is not None:
             return found
         drops = self._drops
@@ -227,7 +232,7 @@ class Contents:
         return given
 
     def read_held(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview:
-        """As `read`, of what is held, which the disk has no room for."""
+        """As `read`, for held batches that the disk has no room for."""
         data = b"".join(buffer for placed, _ in self._held for buffer in placed.buffers)
         gaps = self.gaps_below
         skipped = cut(data, len(data), self.segments[-1].end, start, gaps_below=gaps).size
@@ -240,8 +245,9 @@ class Contents:
     def _cut_small(
         self, segment: Segment, position: int, data: bytes, limit: int, known: tuple[int, int], end: int
     ) -> tuple[int, int | None]:
-        """Many small batches: leap over those that the index knows to be whole, below `limit` and below `end`. Where no
-        batch comes after the leap, the offset that it led to is not known."""
+        """Handle many small batches: leap over those that the index shows to be whole, below `limit` and below `end`.
+        Where no batch follows the leap, the offset that it reached is unknown.
+        """
         at, next_offset = known
         leap = segment.last_entry(self._disk, position + min(len(data), limit) - 1, end - 1) - position
         size, reached, _ = cut(data, limit, next_offset, end, at=max(at, leap), gaps_below=self.gaps_below)
@@ -254,8 +260,9 @@ class Contents:
             del positions[next(iter(positions))]
 
     def find(self, offset: int) -> tuple[Segment, int] | None:
-        """Segment and position of the batch that holds `offset`, or of the next one where compaction left a gap; None
-        where it left nothing up to the log's end."""
+        """Segment and position of the batch that holds `offset`, or of the next batch where compaction left a gap. None
+        where it left no batch up to the log's end.
+        """
         first = max(bisect_right(self.segments, offset, key=_base_of) - 1, 0)
         for segment in self.segments[first:]:
             if segment.end <= offset:
@@ -276,7 +283,7 @@ class Contents:
         raise CorruptData(f"Offset {offset} is in none of the batches of {self.directory.name}.")
 
     def _drop_read(self) -> None:
-        """Nothing that was kept for readers is what the log holds from now on."""
+        """Drop everything kept for readers: it may differ from the log's contents from now on."""
         self._drops += 1
         self.newest.drop()
         self.again.drop()
@@ -284,11 +291,11 @@ class Contents:
     # damage
 
     def holding(self, offset: int) -> Segment:
-        """The segment that holds `offset`, or is nearest to it. There must be one."""
+        """The segment that holds `offset`, or the nearest one. At least one segment must exist."""
         return self.segments[max(bisect_right(self.segments, offset, key=_base_of) - 1, 0)]
 
     def heed(self, segment: Segment, damages: Sequence[Damage], size: int) -> None:
-        """From now on, reads of a segment keep off these ranges, and off what lies beyond `size`."""
+        """From now on, reads of the segment avoid these damaged ranges, and everything beyond `size`."""
         segment.damages = tuple(damages)
         self.size -= segment.size - size
         segment.size = size
@@ -296,8 +303,9 @@ class Contents:
         self._drop_read()
 
     def correct_indexes(self, twin: Segment, interval: int) -> None:
-        """Where those of the active segment, which may be an earlier life's, do not say what those of its examined
-        `twin` say, take these: rare, and then the batches that came since are walked on the loop."""
+        """Replace the active segment's indexes by those of its examined `twin` where they disagree; they may be an
+        earlier life's. That is rare. The batches that came since the examination are then walked on the loop.
+        """
         active = self.active
         assert active is not None
         assert active.index is not None
@@ -315,7 +323,7 @@ class Contents:
     # compaction
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """One compacted segment takes the place of those that it was made from. Files are as they were."""
+        """Replace the segments that were compacted by the new one. Files stay as they are."""
         at = self.segments.index(old[0])
         assert self.segments[at : at + len(old)] == old, "nothing was dropped meanwhile"
         self.segments = [*self.segments[:at], new, *self.segments[at + len(old) :]]
@@ -324,18 +332,19 @@ class Contents:
             self._files.close(segment)
         self._positions.clear()
         self._drop_read()
-        self.swaps += 1  # last: whoever reads the new number sees the new segments
+        self.swaps += 1  # last: a thread that reads the new number sees the new segments
 
     # cutting
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Forget the oldest segments; their files stay."""
+        """Forget the oldest segments. Their files stay."""
         dropped, self.segments = self.segments[:count], self.segments[count:]
         return self._forget(dropped)
 
     def cut(self, base: int, position: int, end: int) -> list[Segment]:
-        """Forget all after `position` of the segment that begins at `base`, where offset `end` would be; give the
-        segments that are gone whole. Files are as they were, and so are the indexes: they may point beyond the end."""
+        """Forget everything after `position` of the segment that begins at `base`, where offset `end` would be. Returns
+        the segments that are gone whole. Files stay as they are, and so do the indexes: they may point beyond the end.
+        """
         self._let_go()
         keep = bisect_right(self.segments, base, key=_base_of)
         dropped, self.segments = self.segments[keep:], self.segments[:keep]
@@ -345,8 +354,10 @@ class Contents:
         return self._forget(dropped)
 
     def drop_tail(self, end: int, position: int) -> None:
-        """Forget all from offset `end` on, at `position` of the segment that holds it, and, as far as the disk lets us,
-        cut it off the files: the kernel may hold as clean what it never wrote, and a recovery would believe it."""
+        """Forget everything from offset `end` on, at `position` of the segment that holds it. As far as the disk
+        allows, cut it off the files too. The kernel may hold as clean what it never wrote, and a recovery would believe
+        it.
+        """
         holding = [segment for segment in self.segments if segment.base < end]
         if holding and holding[-1].end <= end:
             position = holding[-1].size
@@ -358,8 +369,9 @@ class Contents:
                 self._files.get(holding[-1]).truncate(position)
 
     def reopen_last(self, base: int, interval: int) -> None:
-        """After a cut: make the segment that begins at `base`, where it is there, the active one again, its file cut
-        and synced. Blocking."""
+        """Called after a cut. Make the segment that begins at `base`, where it exists, the active one again, with its
+        file cut and synced. Blocks.
+        """
         if not self.segments or self.segments[-1].base != base:
             return
         old = self.segments[-1]
@@ -390,7 +402,7 @@ class Contents:
         return dropped
 
     def close(self) -> None:
-        """Close the files, but for those that a flush still works on; forget what is held. Idempotent."""
+        """Close the files, except those that a flush still works on. Drop the held batches. Idempotent."""
         self._let_go()
         self._drop_read()
         for segment in self.segments:
@@ -399,8 +411,9 @@ class Contents:
 
 
 def _is_full(data: bytes, size: int, limit: int) -> bool:
-    """Whether a read of whole batches, `size` bytes of `data`, ended where one more would be above `limit`; else it was
-    not to go on from there, and may be a moment later."""
+    """Whether a read of `size` bytes of `data` ended because the next batch would exceed `limit`. Otherwise it ended
+    for another reason, and a moment later it may go further.
+    """
     following = size + LENGTH_END
     return following > len(data) or following + int.from_bytes(data[following - 4 : following]) > limit
 

@@ -1,7 +1,7 @@
 """The local engine: one directory of partition directories on a `Disk`. See `headrace.storage.engine.LogEngine`.
 
-Promises that what it does not know it moves aside and never deletes, and that a name it gives or takes is durable
-before the call returns (but for a new log's, which its first flush makes durable).
+Promises: an unknown directory is moved aside, never deleted. A name that a call gives or removes is durable before the
+call returns. The exception is the name of a new log, which its first flush makes durable.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ FIRST_OFFSET: Final = Offset(0)
 
 
 class LocalLogEngine:
-    """`root` is made by `start` where it is missing; its parent must be there. Without a `journal` each flush syncs the
-    log's own files."""
+    """`start` makes `root` where it is missing; its parent must exist. Without a `journal`, each flush syncs the log's
+    own files.
+    """
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class LocalLogEngine:
         return left
 
     def _start_journal(self, journal: Journal) -> None:
-        """What it has of logs that are gone is of no use."""
+        """Start the journal, and settle the logs in it that are gone."""
         journal.start()
         for key in journal.earlier_keys:
             directory = self.root / key.directory
@@ -120,7 +121,7 @@ class LocalLogEngine:
         except OSError as error:
             raise _unopened(directory, error) from error
         returns = stamp is None and lineage > 0
-        """The journal still has something of a log with this key that is gone."""
+        """The journal still holds records of a deleted log with this key."""
 
         def finish(recovered: Recovered) -> LocalLog:
             if self._journal is not None and recovered.read_only is None:
@@ -139,15 +140,16 @@ class LocalLogEngine:
                 newest=self._newest,
                 again=self._again,
                 journal=self._journal,
-                is_journaled=stamp is not None,  # in an earlier life: what says that nothing is needed may be undurable
+                is_journaled=stamp is not None,  # by an earlier life: the settling may not be durable
                 sealed_in=None if stamp is None else read_seal(self._disk, directory),
             )
 
         return Opening(directory, found, finish, must_sync=returns)
 
     def _begin_whole(self, directory: Path, stamp: Stamp) -> None:
-        """Under its name nothing is ever without its stamp: with what the journal has of that key it would look like
-        a log that was flushed and has lost it. Raises OSError."""
+        """Make the directory appear together with its stamp. If it had no stamp while the journal holds records of its
+        key, it would look like a flushed log that lost its stamp. Raises OSError.
+        """
         beside = self._free_name(directory.name, stamp.identity.topic_id.hex, DELETED)
         self._disk.make_directory(beside)
         write_file(self._disk, beside / STAMP, encode_stamp(stamp))
@@ -157,7 +159,7 @@ class LocalLogEngine:
     def _recover(
         self, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
     ) -> Recovery | Recovered:
-        """Where that is refused, what can be read. Raises StorageFailure, OSError."""
+        """Recover the log, or salvage what can be read where recovery is refused. Raises StorageFailure, OSError."""
         try:
             finish_begun_anew(self._disk, directory)
         except CorruptData as error:
@@ -170,7 +172,9 @@ class LocalLogEngine:
         return recovery
 
     def _claim(self, directory: Path, identity: LogIdentity) -> tuple[Stamp | None, Path | None]:
-        """The stamp of this very log, or None where the directory is free, and where what was in it has gone."""
+        """The stamp of this very log, or None where the directory is free, and the path to which its old contents were
+        moved.
+        """
         if not self._disk.is_directory(directory):
             return None, None
         stamp = self._stamp(directory)
@@ -185,8 +189,9 @@ class LocalLogEngine:
         return stamp, None
 
     def _was_flushed(self, directory: Path, identity: LogIdentity) -> bool:
-        """Whether a stamp that cannot be read was once durable: a checkpoint is written after it, and so is what the
-        journal has."""
+        """Whether an unreadable stamp was once durable: both a checkpoint and the journal's records are written after
+        it.
+        """
         journal = self._journal
         return self._disk.exists(directory / CHECKPOINT) or bool(journal and journal.recoverable(key_of(identity)))
 
@@ -209,16 +214,18 @@ class LocalLogEngine:
         return self._move_aside(directory, stamp)
 
     def _complete(self, directory: Path, stamp: Stamp, journal: Journal) -> None:
-        """What is set aside is not to lack what only the journal holds of it. Raises StorageFailure, OSError."""
+        """Give a log that is set aside the records that only the journal holds. Raises StorageFailure, OSError."""
         key = key_of(stamp.identity)
         self._refuse_lost(key)
         if journaled := journal.recoverable(key):
-            with suppress(CorruptData):  # then it goes as it is
+            with suppress(CorruptData):  # then the log is set aside as it is
                 recover(self._disk, directory, stamp, LogConfig().index_interval_bytes, journaled)
         journal.settle(key)
 
     def _refuse_lost(self, key: LogKey) -> None:
-        """What the journal of this life holds, and the log's own files failed to take, only the next one recovers."""
+        """Raises StorageFailure where this life's journal holds records that the log's own files failed to take: only
+        the next start recovers them.
+        """
         if self._journal is not None and self._journal.has_lost(key):
             raise StorageFailure(f"The disk of {key.directory} has failed: restart the broker on a good one.")
 
@@ -264,7 +271,7 @@ class LocalLogEngine:
             self._journal.close(clean=clean)
 
     def _stamp(self, directory: Path) -> Stamp | None:
-        """None where there is none that can be read: nothing there was ever flushed."""
+        """The directory's stamp. None where there is no readable one: then nothing there was ever flushed."""
         try:
             return decode_stamp(read_file(self._disk, directory / STAMP))
         except (FileNotFoundError, NotADirectoryError, CorruptData):
@@ -274,13 +281,13 @@ class LocalLogEngine:
         return self._move(directory, stamp.identity.topic_id.hex if stamp else "unstamped", STRAY)
 
     def _move(self, directory: Path, mark: str, suffix: str) -> Path:
-        """Rename, durably, to a name that is free."""
+        """Durably rename the directory to a free name."""
         target = self._free_name(directory.name, mark, suffix)
         self._rename(directory, target)
         return target
 
     def _free_name(self, name: str, mark: str, suffix: str) -> Path:
-        """Of a directory that is out of use."""
+        """A free name for a directory that is out of use."""
         target, copies = self.root / out_of_use(name, mark, suffix), 0
         while self._disk.exists(target):
             copies += 1
@@ -288,7 +295,7 @@ class LocalLogEngine:
         return target
 
     def _rename(self, directory: Path, target: Path) -> None:
-        """Durably."""
+        """Rename durably."""
         self._disk.rename(directory, target)
         self._disk.sync_directory(self.root)
 
@@ -320,8 +327,9 @@ Done = Callable[[Outcomes], object]
 
 
 class LocalRound:
-    """A `FlushRound`: one round of the journal for those whose flush is an append and nothing else, and a sync of its
-    own files for each of the others."""
+    """A `FlushRound`. Tickets that only append share one round of the journal; each of the others syncs its log's own
+    files.
+    """
 
     def __init__(self, disk: Disk, tickets: Sequence[Ticket], journal: Journal | None) -> None:
         self._disk = disk
@@ -345,7 +353,9 @@ class LocalRound:
             self._on_journaled(done, failure)
 
     def _on_journaled(self, done: Done, failure: OSError | None) -> None:
-        """What the journal has is durable; the others' own files are to be synced, or all where it failed."""
+        """The journal's records are durable, or its sync failed. Sync the own files of the other logs, or of all logs
+        after a failure.
+        """
         assert self.journaled is not None
         self.journaled.failure = failure
         journaled = failure is None and self.journaled.holds_entries
@@ -356,7 +366,7 @@ class LocalRound:
             self._sync_each(done, journaled=journaled)
 
     def _sync_each(self, done: Done, *, journaled: bool) -> None:
-        """In a worker thread; a failure of one does not keep the others from theirs."""
+        """Sync each log's files in a worker thread. One failure does not stop the others."""
         for ticket in self._tickets:
             if not journaled or ticket.entry is None:
                 ticket.write_out()
@@ -380,7 +390,7 @@ class LocalRound:
 
 
 def _unopened(directory: Path, error: OSError) -> StorageFailure:
-    """Where there was no room for what recovery writes, it may be tried again."""
+    """The error to raise. Where recovery found no room to write, the opening may be tried again (NoRoom)."""
     kind = NoRoom if isinstance(error, FullDisk) else StorageFailure
     return kind(f"The log of {directory.name} cannot be opened: {error}.")
 

@@ -1,6 +1,7 @@
-"""Which leader epoch began at which offset (KIP-101), and Kafka's file of it.
+"""The start offset of each leader epoch (KIP-101), and Kafka's file of them.
 
-Invariant: epochs and start offsets both strictly rise. An epoch without records gives way to the next at its offset.
+Invariant: epochs and start offsets both strictly rise. An epoch without records is replaced by the next one at its
+offset.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> LeaderEpoch:
-        """-1 where there is none."""
+        """The latest epoch; -1 where there is none."""
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
-        """The epoch's records begin at `start`; False where that changes nothing (an old epoch, or none)."""
+        """The epoch's records begin at `start`. Returns False where that changes nothing (an old epoch, or none)."""
         if epoch <= self.latest:
             return False
         while self.entries and self.entries[-1][1] >= start:
@@ -42,15 +43,17 @@ class LeaderEpochs:
         return True
 
     def cut_from(self, offset: Offset) -> bool:
-        """Forget what begins at or above `offset` (the log was cut there)."""
+        """Forget epochs that begin at or above `offset`, since the log was cut there."""
         before = len(self.entries)
         while self.entries and self.entries[-1][1] >= offset:
             self.entries.pop()
         return len(self.entries) != before
 
     def cut_below(self, offset: Offset) -> None:
-        """The log durably starts at `offset`: keep the epoch of the record before it, as starting with that, so that
-        whoever ends there can be compared. Not before that is durable: a crash may bring the old start back."""
+        """The log durably starts at `offset`. Keep the epoch of the record before it, as an epoch that starts with that
+        record. A replica that ends there can then be compared. Called only once the start is durable: a crash may bring
+        the old start back.
+        """
         before = Offset(max(0, offset - 1))
         keep = bisect_right(self.entries, before, key=_start_of)
         if keep:
@@ -73,7 +76,7 @@ class LeaderEpochs:
         return EpochEnd(self.entries[above - 1][0] if above else epoch, end)
 
     def encode(self) -> bytes:
-        """Kafka's `leader-epoch-checkpoint`: version, count, then `epoch start` a line."""
+        """Kafka's `leader-epoch-checkpoint`: the version, the count, then a line `epoch start` for each."""
         lines = ["0", str(len(self.entries)), *(f"{epoch} {start}" for epoch, start in self.entries)]
         return ("\n".join(lines) + "\n").encode()
 

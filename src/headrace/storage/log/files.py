@@ -1,6 +1,7 @@
-"""The open segment files of one engine: at most so many, the least lately used closed first (second chance).
+"""The open segment files of one engine. Their number is bounded: the least recently used are closed first (second
+chance).
 
-Only the loop may let it close files that it did not ask for; those that a flush works on are pinned.
+Only calls on the loop may close files other than the requested one. Files that a flush works on are pinned.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ class SegmentFiles:
         self._open: dict[Segment, None] = {}
 
     def get(self, segment: Segment, *, may_close: bool = True) -> File:
-        """The segment's file, opened where it is not. A worker thread says `may_close=False`. Raises OSError."""
+        """The segment's file, opened if need be. A worker thread passes `may_close=False`. Raises OSError."""
         segment.used = True
         return segment.file or self._add(segment, segment.open(self._disk), may_close)
 
     def create(self, segment: Segment) -> File:
-        """A new, empty file: what bears its name is from before a crash and was cut off then. Raises OSError."""
+        """Create an empty file. An existing file of that name is from before a crash and is cut to nothing. Raises
+        OSError.
+        """
         file = self._disk.open(segment.path, create=True)
         if file.size():
             file.truncate(0)
@@ -46,8 +49,9 @@ class SegmentFiles:
         return file
 
     def _close_one(self) -> bool:
-        """Those used since the last look, or pinned, get another round; False if all are pinned: then one file too many
-        is open. The flusher never has so many pinned at once."""
+        """Close the first file that is not pinned and was not used since the last look. Returns False if all are
+        pinned: then one file too many is open. The flusher never pins so many at once.
+        """
         for segment in 2 * list(self._open):
             if not (segment.pins or segment.used):
                 self.close(segment)

@@ -1,9 +1,13 @@
-"""What makes appended batches durable, in the order that a power cut cannot trick.
+"""Makes appended batches durable, in an order that survives a power cut.
 
-`Unsynced` collects on the loop; a `Ticket` takes it over and carries it out in a worker thread: contents first (closed
-segments, then the active one), then the small files, then the names of all these, and only then what trusts them: the
-note that there are gaps, and the checkpoint; files that are no longer wanted go last. The usual flush is one fdatasync
-and nothing else.
+`Unsynced` collects work on the loop. A `Ticket` takes it over and carries it out in a worker thread, in this order:
+1. The contents: closed segments, then the active one.
+2. The small files.
+3. The names of all these.
+4. The files that trust them: the note that there are gaps, and the checkpoint.
+5. The removal of files that are no longer needed.
+
+The usual flush is one fdatasync and nothing else.
 """
 
 from __future__ import annotations
@@ -28,25 +32,26 @@ from headrace.storage.log.segment import Segment
 
 @dataclass(slots=True)
 class Unsynced:
-    """What the next flush has to do."""
+    """Work for the next flush."""
 
     active: bool = False
     """The active segment was written to."""
     closed: list[Segment] = field(default_factory=list)
-    """Segments closed since; their indexes are still in memory only."""
+    """Segments closed since the last flush. Their indexes are in memory only."""
     birth: bool = False
     """The directory and its stamp are new."""
     names: bool = False
     """The directory's names have changed."""
     checkpoint: bool = False
     gaps_below: Offset = NO_GAPS
-    """What was copied has gaps below it, which are to be noted once it is durable; 0: none that are not noted."""
+    """Copied batches have gaps below this offset, to be noted once the batches are durable. 0: no gap is left to note.
+    """
     snapshots: list[tuple[Offset, bytes]] = field(default_factory=list)
     removals: list[Path] = field(default_factory=list)
-    """Files to remove, once the checkpoint no longer needs them."""
+    """Files to remove once the checkpoint no longer needs them."""
 
     def take_back(self, earlier: Unsynced) -> None:
-        """What was taken over is still to be done."""
+        """Add the work that a ticket took over and did not complete."""
         self.active = self.active or earlier.active
         self.closed = earlier.closed + self.closed
         self.birth = self.birth or earlier.birth
@@ -58,12 +63,12 @@ class Unsynced:
 
     @property
     def besides_active(self) -> bool:
-        """There is work even where the active segment is left to the kernel."""
+        """Whether there is work even where the active segment is left to the kernel."""
         return bool(self.birth or self.closed or self.checkpoint or self.gaps_below or self.snapshots or self.removals)
 
 
 class Ticket:
-    """A `FlushTicket`. Made on the loop; nothing in it changes but what `sync` does to the disk."""
+    """A `FlushTicket`, made on the loop. It is immutable, except for the results of `sync`."""
 
     __slots__ = (
         "_directory",
@@ -108,8 +113,9 @@ class Ticket:
         entry: JournalEntry | None = None,
         journal: Journal | None = None,
     ) -> None:
-        """`end` is what the flush makes durable, at byte `position` of the active segment; `active` is that segment
-        where it is to be synced, and `closing` writes its indexes too. Raises OSError."""
+        """`end` is the offset that the flush makes durable, at byte `position` of the active segment. `active` is that
+        segment, where it has to be synced; `closing` writes its indexes too. Raises OSError.
+        """
         self._disk = disk
         self._directory = directory
         self.work = work
@@ -117,17 +123,17 @@ class Ticket:
         self.position = position
         self.key = key
         self.file_end = file_end
-        """What the log's own files durably hold after a `sync`."""
+        """Offset up to which the log's own files are durable after a `sync`."""
         self.entry = entry
-        """The same for the journal, where nothing else is to be done."""
+        """The journal's entry, where the flush has nothing else to do."""
         self.failure: OSError | None = None
-        """Its log's own file could not be written."""
+        """The log's own file could not be written."""
         self.lacks_room = False
-        """Its failure is that of a write on a full disk, and of no sync."""
+        """The failure is a write on a full disk; no sync has failed."""
         self.is_journaled = False
         self.checkpoint = checkpoint
         self.contents_are_durable = False
-        """Everything below `end` is, names included, whatever fails after that."""
+        """Everything below `end` is durable, names included, whatever fails after that."""
         self._epochs = epochs
         self._journal = journal
         self._write_out = write_out
@@ -141,12 +147,13 @@ class Ticket:
 
     @property
     def has_epochs(self) -> bool:
-        """It writes them."""
+        """Whether it writes the leader epochs."""
         return self._epochs is not None
 
     def write_out(self) -> None:
-        """Give the log's own file what it lacks, on the loop, before a `sync`. Where the journal makes it durable, that
-        can wait (see `PartitionLog.write_out`)."""
+        """Write the missing batches to the log's own file, on the loop, before a `sync`. With the journal that can wait
+        (see `PartitionLog.write_out`).
+        """
         try:
             self._write_out()
         except NoRoom as error:
@@ -155,13 +162,15 @@ class Ticket:
             self.failure = OSError(errno.EIO, str(error), str(self._directory))
 
     def journaled(self) -> OSError | None:
-        """The journal has made it durable, in place of `sync`; the failure, where the log's own file lacks it."""
+        """Called in place of `sync` where the journal has made the batches durable. Returns the failure where the log's
+        own file lacks them.
+        """
         if self.failure is None:
             self.is_journaled = self.contents_are_durable = True
         return self.failure
 
     def sync(self) -> None:
-        """Blocking, once. Raises OSError."""
+        """Blocks; called once. Raises OSError."""
         if self.failure is not None:
             raise self.failure
         for file in self._files:
@@ -175,7 +184,7 @@ class Ticket:
             raise
 
     def _sync_rest(self) -> None:
-        """All but the contents, which are durable."""
+        """Sync everything except the contents, which are durable."""
         disk, directory = self._disk, self._directory
         if self.work.birth:
             sync_file(disk, directory / STAMP)
@@ -184,7 +193,7 @@ class Ticket:
         if self.work.birth:
             disk.sync_directory(directory.parent)
         self.contents_are_durable = True
-        if self.work.gaps_below:  # no earlier: recovery takes it for granted that what lies below is there
+        if self.work.gaps_below:  # no earlier: recovery assumes that batches below are there
             self._note.raise_gaps(self.work.gaps_below)
         if self.checkpoint is not None:
             write_file(disk, directory / CHECKPOINT, encode_checkpoint(self.checkpoint))
@@ -194,7 +203,7 @@ class Ticket:
                 disk.remove(path)
 
     def _write_small_files(self) -> bool:
-        """Indexes, snapshots, epochs; True where there were any."""
+        """Write indexes, snapshots and epochs. Returns whether there were any."""
         for segment in self._indexed:
             assert segment.index is not None
             assert segment.times is not None

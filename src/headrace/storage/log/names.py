@@ -15,22 +15,22 @@ TIME_INDEX: Final = ".timeindex"
 SNAPSHOT: Final = ".snapshot"
 TEMPORARY: Final = ".tmp"
 CLEANED: Final = ".cleaned"
-"""What a compaction has written and nobody relies on yet."""
+"""A file that a compaction has written and nothing relies on yet."""
 SWAP: Final = ".swap"
-"""A compacted segment, whole and durable, that takes the place of all segments in its range of offsets."""
+"""A compacted segment, whole and durable, that replaces all segments in its range of offsets."""
 COMPACTION: Final = "compaction.json"
 SEALED: Final = "sealed.json"
-"""The leader epoch in which the log was about to be sealed: nothing is appended in it any more."""
+"""The leader epoch in which the log was about to be sealed. Nothing is appended in it any more."""
 STAMP: Final = "stamp.json"
 CHECKPOINT: Final = "checkpoint.json"
 DOUBT: Final = "sync-failed"
-"""An empty file: a sync failed here, so that the page cache may hold as clean what never reached the disk."""
+"""An empty file: a sync failed here, so the page cache may hold data as clean that never reached the disk."""
 DAMAGED: Final = ".damaged"
-"""A second name for a segment that is damaged, beside its own: nothing here ever removes it."""
+"""A second name for a damaged segment, beside its own. Headrace never removes it."""
 EPOCHS: Final = "leader-epoch-checkpoint"
 STRAY: Final = "-stray"
 DELETED: Final = "-delete"
-"""Ends of directories that are out of use. No partition's ends so: it ends with a number."""
+"""Suffixes of directories that are out of use. A partition's directory cannot end so: it ends with a number."""
 NAME_BYTES_MAX: Final = 255
 OFFSET_DIGITS: Final = 20
 
@@ -42,14 +42,16 @@ def numbered(directory: Path, offset: int, suffix: str) -> Path:
 
 
 def offsets_of(names: list[str], suffix: str) -> list[int]:
-    """The offsets in the names that end so, rising."""
+    """The offsets in the names with this suffix, rising."""
     length = OFFSET_DIGITS + len(suffix)
     found = (name[:OFFSET_DIGITS] for name in names if len(name) == length and name.endswith(suffix))
     return sorted(int(digits) for digits in found if digits.isascii() and digits.isdecimal())
 
 
 def cleaned_name(base: int, end: int, token: str) -> str:
-    """What is written for the offsets from `base` to `end`; the token keeps what an earlier life left apart."""
+    """Name of the file written for the offsets from `base` to `end`. The token keeps it apart from files of an earlier
+    life.
+    """
     return f"{base:020d}-{end:020d}-{token}{CLEANED}"
 
 
@@ -58,13 +60,13 @@ def swap_path(directory: Path, base: int, end: int) -> Path:
 
 
 def swaps_of(names: list[str]) -> list[tuple[int, int]]:
-    """The ranges of offsets for which there is a swap, rising."""
+    """The ranges of offsets that have a swap file, rising."""
     swaps = [_SWAP.fullmatch(name) for name in names if name.endswith(SWAP)]
     return sorted((int(match[1]), int(match[2])) for match in swaps if match)
 
 
 def segment_paths(directory: Path, base: int) -> tuple[Path, Path, Path]:
-    """Batches, offset index, time index."""
+    """Paths of the batches, the offset index and the time index."""
     return numbered(directory, base, LOG), numbered(directory, base, INDEX), numbered(directory, base, TIME_INDEX)
 
 
@@ -73,11 +75,11 @@ def partition_name(identity: LogIdentity) -> str:
 
 
 def key_of(identity: LogIdentity) -> LogKey:
-    """How the journal knows the log."""
+    """The journal's key of the log."""
     return LogKey(partition_name(identity), identity.topic_id.bytes, identity.assignment_epoch)
 
 
 def out_of_use(name: str, mark: str, suffix: str) -> str:
-    """A directory name that ends with the mark and suffix, shortened to what a filesystem takes."""
+    """A directory name that ends with the mark and suffix, shortened to the filesystem's limit."""
     end = f".{mark}{suffix}"
     return name[: NAME_BYTES_MAX - len(end)] + end

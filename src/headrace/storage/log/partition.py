@@ -70,20 +70,21 @@ from headrace.wire.batches import BatchHeader, CorruptBatch, mend_emptied
 
 
 class Collected:
-    """Appended batches that the journal may be given by the next flush, all of them from `base` on. Until then, or
-    until they are read, the segment's file lacks them too: one write for all costs less than one for each."""
+    """Appended batches that the next flush may give to the journal, all from `base` on. Until then, or until they are
+    read, the segment's file lacks them: one write for all costs less than one for each.
+    """
 
     __slots__ = ("_base", "buffers", "end", "size")
 
     def __init__(self, base: Offset | None) -> None:
-        """None: none is collected."""
+        """`base` None: nothing is collected."""
         self._base = self.end = base
         self.buffers: list[Buffer] = []
         self.size = 0
         """Bytes."""
 
     def add(self, placed: Placed, journal: Journal) -> bool:
-        """One append, unless the journal has no room for it: then there is a gap that ends the collecting."""
+        """Add one append. Returns False where the journal has no room for it: that gap ends the collecting."""
         if self.end is None:
             return False
         if not journal.collects(placed.size, self.size):
@@ -100,7 +101,7 @@ class Collected:
         return self._base
 
     def covers(self, base: Offset, end: Offset) -> bool:
-        """Whether these are all batches from `base` to `end`, and there are some."""
+        """Whether the collected batches are exactly those from `base` to `end`, and there are any."""
         return self.size > 0 and self._base == base and self.end == end
 
 
@@ -142,11 +143,11 @@ class LocalLog:
         self._flushed_position = recovered.segments[-1].size if recovered.segments else 0
         """Bytes below `flushed_end` in the segment that holds it."""
         self._owed = recovered.end
-        """Everything below was appended to be synced before it counts as flushed, and is still to be, or was."""
+        """End of the appends that must be synced before they count as flushed. They are synced, or still have to be."""
         self._epochs = recovered.epochs
         self._epochs_changed = recovered.epochs_are_new
         self._checkpoint = recovered.checkpoint
-        """The one on the disk."""
+        """The checkpoint on the disk."""
         self._snapshots = ProducerSnapshots(directory, recovered.snapshots)
         self._exists = exists
         self._unsynced = Unsynced()
@@ -156,11 +157,11 @@ class LocalLog:
         self._lineage = recovered.lineage
         self._collected = Collected(self.log_end_offset)
         self._is_journaled = is_journaled
-        """The journal may hold something of this lineage."""
+        """The journal may hold records of this lineage."""
         self.lacks_room = False
         self.on_failed: Callable[[], object] | None = None
 
-    # what is known
+    # state
 
     @property
     def size_bytes(self) -> int:
@@ -183,7 +184,7 @@ class LocalLog:
 
     @property
     def _syncs_active(self) -> bool:
-        """False: what is appended is left to the kernel, and what came before is durable."""
+        """False: appends are left to the kernel, and everything before them is durable."""
         return self.config.fsync or self.flushed_end < self._owed
 
     # appending
@@ -216,11 +217,11 @@ class LocalLog:
             if not end <= header.base_offset <= max(end, gaps_below) or header.leader_epoch < epoch:
                 raise CorruptBatch(f"A batch at {header.base_offset} does not go on where the log ends, at {end}.")
             epoch = LeaderEpoch(header.leader_epoch)
-            begins.append((epoch, end))  # or somewhere in the gap before it: never later than it truly did
+            begins.append((epoch, end))  # or inside the gap before it: never later than it truly began
             has_gap = header.base_offset != end or header.count != header.last_offset_delta + 1
             end = Offset(header.next_offset)
             gaps = end if has_gap else gaps
-        if gaps:  # the leader may be of an older version
+        if gaps:  # a leader of an older version may send them
             batches = mend_emptied(batches)
         self._write(place_verbatim(batches, headers, end), now_ms, gaps=gaps)
         for epoch, start in begins:
@@ -231,9 +232,9 @@ class LocalLog:
         assert offset > self.log_end_offset, "there is something to skip"
         contents = self._contents
         try:
-            if not contents.segments:  # the log begins with one
+            if not contents.segments:  # the log's first segment
                 self._open_segment(now_ms)
-            self._roll()  # what comes next begins a segment, whose name says where it goes on
+            self._roll()  # the next batch begins a segment, and its name holds the offset
         except OSError as error:
             raise self._refused(error, contents.held_count) from error
         contents.segments[-1].end = offset
@@ -242,7 +243,7 @@ class LocalLog:
         self.log_end_offset = offset
 
     def _note_gaps(self, end: Offset) -> None:
-        """Readers accept them from now on; recovery does once they are flushed."""
+        """Readers accept the gaps from now on; recovery does once they are flushed."""
         self._contents.gaps_below = max(self._contents.gaps_below, end)
         self._unsynced.gaps_below = end
 
@@ -251,7 +252,7 @@ class LocalLog:
             raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
         contents, config, journal = self._contents, self.config, self._journal
         if self.lacks_room:
-            self.write_out()  # what was taken before comes first
+            self.write_out()  # earlier batches come first
         kept = contents.held_count
         try:
             if contents.is_full(config, placed, now_ms):
@@ -263,7 +264,7 @@ class LocalLog:
             if not config.fsync or gaps:
                 contents.write_out(config.index_interval_bytes)
                 if self._collected.end is not None:
-                    self._drop_collected()  # nothing after it may be journaled before it is synced
+                    self._drop_collected()  # later batches may not be journaled before this is synced
             elif journal is None or not self._collected.add(placed, journal) or contents.is_empty:
                 contents.write_out(config.index_interval_bytes)
         except OSError as error:
@@ -286,9 +287,12 @@ class LocalLog:
         self.lacks_room = False
 
     def _refused(self, error: OSError, kept: int) -> StorageFailure:
-        """Cut off what a failed write left. On a full disk the first `kept` of what is held stay: the journal, or a
-        follower, may have them, so that nothing else may ever be at their offsets. Any other failure is final."""
-        self._drop_collected()  # what was cut off may come back after a power cut, and look as if it came first
+        """Cut off the remains of a failed write, and return the error to raise.
+
+        On a full disk the first `kept` of the held batches stay. The journal, or a follower, may have them, so nothing
+        else may ever stand at their offsets. Any other failure is final.
+        """
+        self._drop_collected()  # after a power cut the cut remains may return and seem to come first
         contents = self._contents
         try:
             contents.undo_write(kept)
@@ -309,7 +313,9 @@ class LocalLog:
         return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
 
     def _keep_in_journal(self) -> None:
-        """What the log's own file lacks, and may never hold, is needed until it is recovered."""
+        """Keep the journal's records of the log: its own file lacks them, and may never hold them, so recovery needs
+        them.
+        """
         if self._journal is not None:
             self._journal.lose(self.key)
         if self._exists:
@@ -369,7 +375,7 @@ class LocalLog:
         return self._look_up(lambda found: lookups.highest(self._disk, found, self.log_start_offset))
 
     def _look_up(self, look: Callable[[Sequence[Segment]], FoundOffset | None]) -> FoundOffset | None:
-        """Again, where segments gave way to compacted ones under it: their files are others then."""
+        """Look up, again where segments were replaced by compacted ones meanwhile: their files have changed then."""
         contents = self._contents
         while True:
             swaps, failure, found = contents.swaps, None, None
@@ -420,7 +426,7 @@ class LocalLog:
         )
 
     def _flushed_in(self, segment: Segment) -> tuple[int, int]:
-        """Offset and position up to which a segment is flushed, that is not so whole."""
+        """Offset and position up to which a segment that is not wholly flushed is flushed."""
         return (self.flushed_end, self._flushed_position) if segment.base < self.flushed_end else (segment.base, 0)
 
     def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
@@ -459,11 +465,11 @@ class LocalLog:
             return None
         try:
             return self._make_ticket(closing=False)
-        except OSError as error:  # no sync has failed: what was written out stays
+        except OSError as error:  # no sync has failed: written batches stay
             raise self._refused(error, self._contents.held_count) from error
 
     def _make_ticket(self, *, closing: bool) -> Ticket:
-        """Take over all that is unsynced. The active segment's indexes are written on closing only."""
+        """Take over all unsynced work. The active segment's indexes are written on closing only."""
         work, active = self._unsynced, self._contents.active
         must_sync = closing or work.gaps_below > 0 or (work.active and self._syncs_active)
         sync_active = active is not None and must_sync
@@ -497,12 +503,14 @@ class LocalLog:
         )
         left = work.active and active is not None and not sync_active
         self._unsynced = Unsynced(active=left)
-        if not left:  # else the journal would have a gap, for what is left to the page cache comes first
+        if not left:  # else the journal has a gap: the page cache holds what came first
             self._collected = Collected(self.log_end_offset)
         return self._ticket
 
     def _journal_entry(self) -> JournalEntry | None:
-        """What the journal needs, where this flush is of appended batches alone and it has been given all of them."""
+        """The journal's entry, where this flush consists of appended batches alone and all of them are collected. None
+        otherwise.
+        """
         work, active, collected = self._unsynced, self._contents.active, self._collected
         entry, only_appends = None, not (work.besides_active or work.names)
         if active is not None and only_appends and collected.covers(self.flushed_end, self.log_end_offset):
@@ -520,13 +528,13 @@ class LocalLog:
         return entry
 
     def _drop_collected(self) -> None:
-        """Nothing more is collected before the next flush, which syncs the log's own files."""
+        """Collect nothing more before the next flush, which syncs the log's own files."""
         if self._journal is not None and self._collected.size:
             self._journal.forget(self._collected.size)
         self._collected = Collected(None)
 
     def _trusted_so_far(self) -> Checkpoint:
-        """All closed segments, and of the active one what was trusted when it was opened."""
+        """The checkpoint that trusts all closed segments, and of the active one what was trusted when it was opened."""
         active, known = self._contents.active, self._checkpoint
         if active is not None and known is not None and known.segment == active.base:
             return replace(known, log_start=self.log_start_offset)
@@ -544,13 +552,13 @@ class LocalLog:
             self._journal.settle(self.key, done.file_end)
         if done.end > self.flushed_end:
             self.flushed_end, self._flushed_position = done.end, done.position
-        if self.flushed_end < self.log_end_offset and not self._syncs_active:  # came meanwhile, and is owed no sync
+        if self.flushed_end < self.log_end_offset and not self._syncs_active:  # appended meanwhile, with no sync due
             self.flushed_end, self._flushed_position = self.log_end_offset, self._contents.segments[-1].size
         return self.flushed_end
 
     def fail_flush(self, ticket: FlushTicket) -> None:
         done = self._take(ticket)
-        if done.contents_are_durable and done.end > self.flushed_end:  # the checkpoint may be there, and says the same
+        if done.contents_are_durable and done.end > self.flushed_end:  # the checkpoint may be written, and agrees
             self.flushed_end, self._flushed_position = done.end, done.position
         if done.lacks_room and not self.failed:
             self._take_back(done)
@@ -558,7 +566,7 @@ class LocalLog:
             self._fail(drop_tail=done.failure is None)
 
     def _take_back(self, done: Ticket) -> None:
-        """No sync has failed, but what it had to write found no room: the next flush has it to do."""
+        """No sync has failed, but a write found no room: the next flush repeats the work."""
         self.lacks_room = True
         self._drop_collected()
         self._epochs_changed = self._epochs_changed or done.has_epochs
@@ -575,15 +583,16 @@ class LocalLog:
         return done
 
     def fail_behind(self) -> None:
-        """Journal: the log's own file could not be synced. What is journaled stays acknowledged."""
+        """Called by the journal when the log's own file could not be synced. Journaled batches stay acknowledged."""
         self.failed = True
         mark_doubt(self._disk, self.directory)
         if self.on_failed is not None:
             self.on_failed()
 
     def _fail(self, *, drop_tail: bool) -> None:
-        """Where a sync failed, drop the unflushed tail. Where a write did, what came before it is as good as ever, and
-        some of it may be acknowledged by the leader alone."""
+        """The log has failed. After a failed sync, drop the unflushed tail. After a failed write, keep it: batches
+        before the failure are sound, and the leader alone may have acknowledged some.
+        """
         self.failed = True
         self._drop_collected()
         self._keep_in_journal()
@@ -603,7 +612,7 @@ class LocalLog:
         self._unsynced.removals += self._snapshots.add(offset)
 
     def _keep_file(self, path: Path) -> None:
-        """It may be that another of this name was to go."""
+        """Do not remove the file: an older one of the same name may have been due for removal."""
         self._unsynced.removals = [each for each in self._unsynced.removals if each != path]
 
     def mark_sealed(self, epoch: LeaderEpoch) -> None:
@@ -626,8 +635,11 @@ class LocalLog:
             raise StorageFailure(f"The log of {self.directory.name} cannot be made: {error}.") from error
 
     def _settle_empty(self, producers: bytes | None) -> None:
-        """The stamp first: a checkpoint says that it is durable. Producers wait for this, so that the disk is waited
-        for as seldom as that allows: for what is in the files, for the first names, and for the checkpoint's."""
+        """Make the empty log's files durable, the stamp first: a checkpoint says that the stamp is durable.
+
+        Producers wait for this, so it waits for the disk only three times: for the files' contents, the first names,
+        and the checkpoint's name.
+        """
         disk, end = self._disk, self.log_end_offset
         files: dict[Path, bytes | bytearray] = {}
         if not self._exists:
@@ -656,7 +668,7 @@ class LocalLog:
         if newest is None:
             return None
         for offset, data in reversed(self._unsynced.snapshots):
-            if offset == newest:  # it is still to be written
+            if offset == newest:  # it still has to be written
                 return offset, data
         return newest, self._snapshots.read(self._disk, newest)
 
@@ -666,7 +678,7 @@ class LocalLog:
         return [self._info(segment) for segment in self._contents.segments if segment.synced]
 
     def _info(self, segment: Segment) -> SegmentInfo:
-        with suppress(CorruptData):  # whoever needs the times is told
+        with suppress(CorruptData):  # callers that need the times get the error
             segment.load_times(self._disk)
         return SegmentInfo(Offset(segment.base), Offset(segment.end), segment.path, segment.size, segment.max_timestamp)
 
@@ -689,7 +701,7 @@ class LocalLog:
             and self.log_end_offset <= up_to
             and retention.is_old(active, config, now_ms, self._written_ms)
         ):
-            with suppress(NoRoom):  # to make some is what older segments go for
+            with suppress(NoRoom):  # removing older segments makes room
                 self.roll()
         count = retention.due(
             closed,
@@ -709,14 +721,16 @@ class LocalLog:
         return dropped
 
     def _written_ms(self, segment: Segment) -> int:
-        """When the segment's file was last written to; -1 where it cannot be told, or is not written yet."""
+        """When the segment's file was last written, in milliseconds; -1 where that is unknown, or nothing is written
+        yet.
+        """
         try:
             return self._disk.modified_ms(segment.path)
         except OSError:
             return -1
 
     def _with_times(self, segments: list[Segment]) -> tuple[list[Segment], CorruptData | None]:
-        """Those whose times are known, up to the first whose time index is wrong."""
+        """The segments before the first with a wrong time index, and the error of that one."""
         for number, segment in enumerate(segments):
             try:
                 segment.load_times(self._disk)
@@ -725,9 +739,10 @@ class LocalLog:
         return segments, None
 
     def _drop(self, count: int) -> list[SegmentInfo]:
-        """Drop the oldest segments; later, where a cleaning works on them. Their files go once the checkpoint with the
-        new start is durable, or a crash could leave a gap between those whose removal was durable and those whose was
-        not."""
+        """Drop the oldest segments; none while a cleaning works on them. Their files are removed once the checkpoint
+        with the new start is durable. Otherwise a crash could leave a gap: some removals would be durable and others
+        not.
+        """
         if self._compaction.cleaning is not None:
             return []
         dropped = [self._info(segment) for segment in self._contents.drop_first(count)]
@@ -781,14 +796,14 @@ class LocalLog:
         return self.directory / place
 
     def _give_way(self, mark: Mark, producers: bytes) -> None:
-        if producers:  # above the log's end: without the mark it is nothing
+        if producers:  # above the log's end it means nothing without the mark
             write_file(self._disk, numbered(self.directory, mark.at, SNAPSHOT), producers)
             self._disk.sync_directory(self.directory)
         self._begin_anew(mark)
         self._snapshots = ProducerSnapshots(self.directory, [mark.at] if producers else [])
 
     def _begin_anew(self, mark: Mark) -> None:
-        """See `replaced`. What only the journal may have reaches the files first, for these are kept."""
+        """See `replaced`. Records that only the journal may hold reach the files first, since these are kept."""
         self._contents.write_out(self.config.index_interval_bytes)
         self._drop_collected()
         if self._exists:
@@ -820,15 +835,18 @@ class LocalLog:
         self.has_replaced = False
 
     def _refuse_failed(self) -> None:
-        """What a cut would sync may pass for clean, and what the journal holds in its place would be void."""
+        """Raises StorageFailure where the log has failed. Its pages may look clean though they are not, so the cut's
+        syncs would prove nothing, while the cut would void the journal's records.
+        """
         if self.failed:
             raise StorageFailure(
                 f"The disk of {self.directory.name} has failed: it cannot be begun anew there, nor cut."
             )
 
     def _check_syncs(self) -> None:
-        """Whether what was just synced can be believed. Raises OSError where a sync behind the journal has failed, of
-        which the log may not have been told yet."""
+        """Raises OSError where the sync just made proves nothing: a sync behind the journal has failed, and the log may
+        not know of it yet.
+        """
         if self._journal is not None and self._journal.has_failed(self.key):
             raise OSError(errno.EIO, "another sync of it failed, so that this one proves nothing", str(self.directory))
 
@@ -842,7 +860,7 @@ class LocalLog:
 
     @contextmanager
     def _syncing_alone(self) -> Iterator[None]:
-        """The log syncs its own files, in no round: the journal believes no other sync of them meanwhile."""
+        """The log syncs its own files outside any round. Meanwhile the journal trusts no other sync of them."""
         if self._journal is None:
             yield
             return
@@ -853,7 +871,7 @@ class LocalLog:
             self._journal.end_work(self.key)
 
     def _note_failure(self) -> None:
-        """A sync of its own files has failed, in whatever thread this is."""
+        """A sync of the log's own files has failed. Any thread."""
         self.failed = True
         if self._exists:
             mark_doubt(self._disk, self.directory)
@@ -861,8 +879,7 @@ class LocalLog:
             self._journal.note_failure(self.key)
 
     def _restart(self, offset: Offset, epoch: LeaderEpoch, producers: bytes) -> None:
-        """First empty, where it is, and only then elsewhere, by the checkpoint: a crash in between leaves an empty
-        log."""
+        """Empty the log where it is, then move it by the checkpoint: a crash in between leaves an empty log."""
         self._truncate(self.log_start_offset)
         for path in self._snapshots.cut_above(NO_OFFSET):
             if self._disk.exists(path):
@@ -884,8 +901,9 @@ class LocalLog:
         self._lower_checkpoint(offset, all_gone=True)
 
     def _truncate(self, offset: Offset, producers: Callable[[Offset], bytes] | None = None) -> None:
-        """Lower the recovery point, then cut, all of it durably: what is appended below the old recovery point must be
-        checked again, and what was cut must not come back behind it."""
+        """Durably lower the recovery point, then cut. Batches appended below the old recovery point must be checked
+        again, and cut batches must not return behind it.
+        """
         contents = self._contents
         contents.write_out(self.config.index_interval_bytes)
         if self._is_journaled:
@@ -903,14 +921,14 @@ class LocalLog:
         if self._exists:
             self._lower_checkpoint(Offset(base) if base >= 0 else end, all_gone=base < 0)
             self._compaction.lower(end)
-        self._forget_damages(end)  # once nothing vouches for it: a crash in between finds it again
+        self._forget_damages(end)  # once nothing vouches for it: after a crash it is found again
         dropped = contents.cut(base, position, end)
         contents.reopen_last(base, self.config.index_interval_bytes)
         gone = [path for segment in dropped for path in segment_paths(self.directory, segment.base)]
         gone += self._snapshots.cut_above(end)
         if snapshot:
             gone += self._snapshots.add(end)
-        if base < 0:  # a new segment may take the name of one whose removal was still to come
+        if base < 0:  # a new segment may get the name of a file that is still to be removed
             gone, self._unsynced.removals = gone + self._unsynced.removals, []
         for path in reversed(gone):
             if self._disk.exists(path):
@@ -920,15 +938,16 @@ class LocalLog:
         self._forget_above(end, position)
 
     def _forget_damages(self, end: Offset) -> None:
-        """Before the cut, durably: what will be appended at offset `end` and above is not what was damaged there."""
+        """Durably forget damage above `end`, before the cut: batches appended there later are not the damaged ones."""
         damages = self.damages
         kept = [damage for damage in damages if damage.end <= end]
         if len(kept) < len(damages):
             write_damages(self._disk, self.directory, [damage for damage in kept if damage.start >= damage.segment])
 
     def _leave_journal(self) -> None:
-        """What the journal holds of the log is void from now on: make the log's own files hold it first. Whether they
-        do is asked as late as can be, for who syncs behind may just be hearing that it failed."""
+        """Void the journal's records of the log, once the log's own files hold them. The check of their syncs comes as
+        late as possible: a sync behind the journal may be failing right now.
+        """
         self._sync_unsynced()
         self._write_snapshots()
         self._lineage = self._next_lineage()
@@ -946,7 +965,9 @@ class LocalLog:
             self._journal.settle(self.key, self.log_end_offset)
 
     def _write_snapshots(self) -> None:
-        """Those that the next flush would write: the log's start may have risen with them, and is durable before it."""
+        """Write the snapshots that the next flush would write. The log's start may have risen with them, and becomes
+        durable first.
+        """
         waiting = [each for each in self._unsynced.snapshots if each[0] in self._snapshots.offsets]
         for offset, data in waiting:
             write_file(self._disk, numbered(self.directory, offset, SNAPSHOT), data)
@@ -954,7 +975,7 @@ class LocalLog:
             self._disk.sync_directory(self.directory)
 
     def _next_lineage(self) -> int:
-        """One in which the journal holds nothing of this log, nor of any that had its key."""
+        """A lineage for which the journal holds no records, neither of this log nor of an earlier one with its key."""
         return self._lineage + 1 if self._journal is None else self._journal.lineage_above(self.key, self._lineage)
 
     def _sync_unsynced(self) -> None:
@@ -963,7 +984,7 @@ class LocalLog:
             sync_file(self._disk, segment.path)
 
     def _make_birth_durable(self) -> None:
-        """A checkpoint says that the directory is durable, and whose it is."""
+        """Make the directory and its stamp durable, as a checkpoint implies."""
         if self._unsynced.birth:
             sync_file(self._disk, self.directory / STAMP)
             self._disk.sync_directory(self.directory)
@@ -971,8 +992,9 @@ class LocalLog:
             self._unsynced.birth = False
 
     def _lower_checkpoint(self, base: Offset, *, all_gone: bool) -> None:
-        """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may be
-        unsynced yet."""
+        """Trust nothing from the segment at `base` on. Never raises the recovery point: earlier segments may still be
+        unsynced.
+        """
         known = self._checkpoint
         if all_gone or (known is not None and known.segment >= base):
             self._make_birth_durable()
@@ -981,7 +1003,7 @@ class LocalLog:
             self._disk.sync_directory(self.directory)
 
     def _forget_above(self, end: Offset, position: int) -> None:
-        """After a cut: nothing refers to what is gone."""
+        """Drop references to what was cut above `end`."""
         unsynced, kept = self._unsynced, self._contents.segments
         unsynced.closed = [segment for segment in unsynced.closed if segment in kept]
         unsynced.snapshots = [(at, data) for at, data in unsynced.snapshots if at <= end]
@@ -1022,7 +1044,7 @@ class LocalLog:
         tombstones_from: Offset = LAST_OFFSET,
     ) -> Cleaning | None:
         start = self.log_start_offset
-        remembered |= {self.log_end_offset - 1}  # or who reads to the end, or copies, would never come there
+        remembered |= {self.log_end_offset - 1}  # else a reader or follower would never reach the log's end
         return self._compaction.begin(self.config, now_ms, start, up_to, remembered, token, tombstones_from)
 
     def install_cleaned(self, cleaning: Cleaning) -> None:

@@ -1,7 +1,7 @@
-"""Files of a log that is gone, removed a little at a time: a filesystem that frees much at once lets all syncs wait.
+"""Removes the files of a deleted log a little at a time: a filesystem that frees much at once delays all syncs.
 
-Blocking, one call at a time, in a worker thread. What is under another name too, as where somebody keeps links to
-segments, is never cut, only unlinked.
+Calls block, one at a time, in a worker thread. A file that has another name too is never cut, only unlinked: somebody
+may keep links to segments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Removal:
         self.directory: Final = directory
         self._disk = disk
         self._files: deque[Path] | None = None
-        """Still to go; None: nobody has looked yet."""
+        """Files still to remove; None: not listed yet."""
 
     def some(self) -> bool:
         if self._files is None:
@@ -34,9 +34,9 @@ class Removal:
                 size = max(self._disk.size(self._files[0]), DELETED_FILE_BYTES_MIN)
                 if not self._disk.remove_some(self._files[0], room):
                     return False
-            except FileNotFoundError:  # somebody else was there
+            except FileNotFoundError:  # another process removed it
                 size = 0
-            except OSError:  # those behind it need not wait
+            except OSError:  # the files behind it need not wait
                 failed += 1
                 if failed == len(self._files):
                     raise
@@ -48,7 +48,7 @@ class Removal:
         return True
 
     def _found(self) -> list[Path]:
-        """Those in it, and in directories in it: what is kept of a copy that was begun anew may be large."""
+        """The files in it and in its directories: contents kept by `begin_anew` may be large."""
         if not self._disk.is_directory(self.directory):
             return []
         paths = [self.directory / name for name in self._disk.list_directory(self.directory)]

@@ -1,4 +1,4 @@
-"""Which of the oldest segments are due, by age and by size. Decides only."""
+"""Decides how many of the oldest segments are due for removal, by age and by size. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ def due(
     gaps_below: int,
     written_ms: Callable[[Segment], int],
 ) -> int:
-    """How many of the oldest of these closed, durable segments may go: none that reaches above `up_to`.
+    """Return how many of the oldest of these closed, durable segments may be removed: none that reaches above `up_to`.
 
-    A segment goes when it lies below the log's start, when all its records are older than `retention_ms`, or when the
-    log without it still holds `retention_bytes`. `written_ms`: see `is_old`.
+    A segment is due in each of these cases:
+    - It lies below the log's start.
+    - All its records are older than `retention_ms`.
+    - Compaction has emptied it.
+    - The log without it still holds `retention_bytes`.
+
+    `written_ms`: see `is_old`.
     """
     count = 0
     for segment in segments:
@@ -42,8 +47,9 @@ def due(
 
 
 def is_old(segment: Segment, config: LogConfig, now_ms: int, written_ms: Callable[[Segment], int]) -> bool:
-    """Whether all records are past `retention_ms`. Where none has a time, their file's last change counts, which
-    `written_ms` tells (as in Kafka: `LogSegment.largestTimestamp`)."""
+    """Whether all records are older than `retention_ms`. Where none has a timestamp, the file's last change counts,
+    which `written_ms` returns (as in Kafka: `LogSegment.largestTimestamp`).
+    """
     if config.retention_ms < 0:
         return False
     newest_ms = segment.max_timestamp if segment.max_timestamp >= 0 or not segment.size else written_ms(segment)

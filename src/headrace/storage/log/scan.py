@@ -1,6 +1,6 @@
-"""Walking through the batches of a file: headers alone, or every byte with its CRC.
+"""Reads the batches of a file one after another: headers alone, or every byte with its CRC.
 
-Reads in bounded chunks. Never trusts a length further than the file goes.
+Reads in bounded chunks. Never trusts a length beyond the end of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ CHECK_CHUNK_BYTES: Final = 1024 * 1024
 
 def headers_in(file: File, start: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from position `start` to `end`. CRCs are not checked. Raises CorruptData where
-    the bytes are no batches, or the last one is cut."""
+    the bytes are no batches, or the last batch is cut.
+    """
     chunk, chunk_at, at = b"", start, start
     while at < end:
         if at + HEADER_BYTES > chunk_at + len(chunk):
@@ -41,9 +42,12 @@ class Checked(NamedTuple):
 def checked_batches(
     file: File, start: int, end: int, next_offset: int, epoch: int, gaps_below: int = 0
 ) -> Iterator[Checked]:
-    """The sound batches from position `start`, and no further: each is whole, passes its CRC, begins at the offset
-    where the one before ended (below `gaps_below`, where compaction ran: there or later), and its leader epoch does
-    not fall. Stops at the first that does not (never raises for bad bytes)."""
+    """Yield the sound batches from position `start`, up to the first that is not sound.
+
+    A sound batch is whole, passes its CRC, and has a leader epoch not below the one before. It begins at the offset
+    where the batch before it ended; below `gaps_below`, where compaction ran, it may begin later. Never raises for bad
+    bytes.
+    """
     chunk, chunk_at, at = b"", start, start
     while at < end:
         wanted = HEADER_BYTES
@@ -68,7 +72,9 @@ def checked_batches(
 
 
 def raw_batches(file: File, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Every batch up to position `end`, checked, as bytes of its own. Raises CorruptData where one is not sound."""
+    """Yield every batch up to position `end`, checked, as bytes of its own. Raises CorruptData where one is not
+    sound.
+    """
     chunk, chunk_at, at = b"", 0, 0
     while at < end:
         wanted = HEADER_BYTES

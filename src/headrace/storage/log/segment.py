@@ -1,8 +1,8 @@
 """One segment: a file of batches and its two sparse indexes, in Kafka's formats.
 
-The indexes of a segment that is still written to live in memory, in file format; they are written when it is closed,
-and dropped from memory once they are durable. `Segment.add` alone decides where entries fall, so that an index that
-is rebuilt from the batches equals the one that was written.
+The indexes of the segment that is being written live in memory, in file format. They are written when it is closed, and
+dropped from memory once they are durable. `Segment.add` alone decides where entries fall, so an index rebuilt from the
+batches equals the written one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from headrace.storage.log.scan import headers_in
 from headrace.wire.batches import BatchHeader
 
 INDEX_ENTRY: Final = Struct(">ii")
-"""Relative last offset of a batch, position of that batch."""
+"""Relative last offset of a batch, and the position of that batch."""
 TIME_ENTRY: Final = Struct(">qi")
-"""Highest time so far, relative last offset of its batch."""
+"""Highest timestamp so far, and the relative last offset of its batch."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 
 class Segment:
-    """`size`, `end` and the indexes grow by `add`; all else is bookkeeping of its log."""
+    """`size`, `end` and the indexes grow by `add`. The other fields are bookkeeping of its log."""
 
     __slots__ = (
         "base",
@@ -61,21 +61,21 @@ class Segment:
         self.size = 0
         self.created_ms = created_ms
         self.first_timestamp = -1
-        """Highest time in the first batch."""
+        """Highest timestamp in the first batch."""
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
-        """Last offset of the first batch with the highest time."""
+        """Last offset of the first batch with the highest timestamp."""
         self.times_known = True
-        """False: closed in an earlier life, and `max_timestamp` is still to be read from the time index."""
+        """False: closed in an earlier life, and `max_timestamp` has to be read from the time index."""
         self.since_entry = 0
         self.last_entry_time = -1
         self.index: bytearray | None = bytearray()
         self.times: bytearray | None = bytearray()
-        """None: in the files."""
+        """None where the index is in its file."""
         self.synced = False
-        """Closed, and it and its indexes are durable."""
+        """The segment is closed, and its batches and indexes are durable."""
         self.swap: Path | None = None
-        """Where its batches are until they have their own name, which the loop then says by None."""
+        """The file that holds its batches until they have the segment's own name. The loop then sets None."""
         self.damages: tuple[Damage, ...] = ()
         """Ranges that cannot be read, in order."""
         self.file: File | None = None
@@ -84,7 +84,7 @@ class Segment:
 
     @classmethod
     def closed(cls, directory: Path, base: int, end: int, size: int) -> Segment:
-        """One that an earlier life closed and flushed."""
+        """A segment that an earlier life closed and flushed."""
         segment = cls(directory, base)
         segment.end, segment.size = end, size
         segment.index = segment.times = None
@@ -97,16 +97,20 @@ class Segment:
         return numbered(self.directory, self.base, LOG)
 
     def open(self, disk: Disk) -> File:
-        """Its batches, in a file of the caller's own. Any thread; raises FileNotFoundError where it is gone."""
+        """Open the file of its batches, for the caller alone. Any thread may call it. Raises FileNotFoundError where it
+        is gone.
+        """
         if self.swap is not None:
             try:
                 return disk.open(self.swap)
             except FileNotFoundError:
-                pass  # renamed since, so that the name below is its own
+                pass  # renamed since then to the segment's own name
         return disk.open(self.path)
 
     def add(self, last_offset: int, size: int, max_timestamp: int, index_interval: int) -> None:
-        """A batch was written at the end. Entries fall where Kafka's do: at the first batch after each interval."""
+        """Note that a batch was written at the end. Index entries fall where Kafka's do: at the first batch after each
+        interval.
+        """
         assert self.index is not None
         assert self.times is not None
         if self.size == 0:
@@ -123,19 +127,20 @@ class Segment:
         self.end = last_offset + 1
 
     def indexes_are_full(self, bytes_max: int, to_come: int) -> bool:
-        """Whether one of them has no room within `bytes_max` for another entry beside so many `to_come`; the time index
-        keeps one more, for its end."""
+        """Whether one of the indexes has no room within `bytes_max` for another entry after the `to_come` entries. The
+        time index keeps one more, for its end.
+        """
         assert self.index is not None
         assert self.times is not None
         index_full = len(self.index) + (1 + to_come) * INDEX_ENTRY.size > bytes_max
         return index_full or len(self.times) + (2 + to_come) * TIME_ENTRY.size > bytes_max
 
     def jitter(self, limit: int) -> int:
-        """A number in [0, limit) that is this segment's own, the same each time."""
+        """A number in [0, limit) that depends on this segment alone."""
         return crc32(f"{self.directory.name}/{self.base}".encode()) % limit if limit else 0
 
     def close_indexes(self) -> None:
-        """Nothing will be added: the time index ends with the segment's highest time."""
+        """Nothing will be added: end the time index with the segment's highest timestamp."""
         self._add_time()
 
     def _add_time(self) -> None:
@@ -145,7 +150,7 @@ class Segment:
             self.last_entry_time = self.max_timestamp
 
     def resume(self, index: bytes, times: bytes, *, size: int, end: int) -> None:
-        """Go on with a segment whose first `size` bytes the given entries cover."""
+        """Continue a segment whose first `size` bytes the given index entries cover."""
         self.index, self.times = bytearray(index), bytearray(times)
         last_position = INDEX_ENTRY.unpack_from(index, len(index) - INDEX_ENTRY.size)[1] if index else 0
         self.since_entry = size - last_position
@@ -156,11 +161,14 @@ class Segment:
 
     def position_below(self, disk: Disk, offset: int) -> int:
         """Position of a batch at or before the one that holds `offset`, at most an index interval away, with no damage
-        between them. Raises DamagedRange where `offset` is in one."""
+        between them. Raises DamagedRange where `offset` is damaged.
+        """
         return self.entry_below(disk, offset)[0]
 
     def entry_below(self, disk: Disk, offset: int) -> tuple[int, int]:
-        """The same, and the last offset of the batch there, as the index has it; -1 where it does not say."""
+        """As `position_below`, with the last offset of the batch there according to the index; -1 where the index has
+        none.
+        """
         relative = offset - self.base
         entry = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, relative)
         found = (0, -1) if entry is None else (int(entry[1]), self.base + entry[0])
@@ -172,8 +180,9 @@ class Segment:
         return found
 
     def sound_up_to(self, offset: int) -> int:
-        """Position up to which batches follow one another soundly from the one that holds `offset`. Raises DamagedRange
-        where that is in none."""
+        """Position up to which batches follow one another soundly, from the one that holds `offset`. Raises
+        DamagedRange where no sound batch holds it.
+        """
         for damage in self.damages:
             if offset < damage.start:
                 return damage.position
@@ -183,14 +192,16 @@ class Segment:
 
     def last_entry(self, disk: Disk, position: int, offset: int) -> int:
         """Position of the last batch in the index that begins at or below `position` and ends at or below `offset`; 0
-        where there is none."""
+        where there is none.
+        """
         by_position = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, position, field=1)
         by_offset = _floor(self._entries(disk, self.index, 1), INDEX_ENTRY, offset - self.base)
         return min(by_position[1], by_offset[1]) if by_position and by_offset else 0
 
     def position_before_time(self, disk: Disk, timestamp: int) -> int:
         """Position of a batch before which all records are earlier than `timestamp`. Raises CorruptData where the time
-        index says what is not so."""
+        index is wrong.
+        """
         entry = _floor(self._entries(disk, self.times, 2), TIME_ENTRY, timestamp - 1)
         if entry is None:
             return 0
@@ -198,8 +209,9 @@ class Segment:
         return self.position_below(disk, self.base + entry[1])
 
     def load_times(self, disk: Disk) -> None:
-        """Learn `max_timestamp` of a segment of an earlier life. Raises CorruptData where the time index is wrong:
-        records would be deleted before their time, or not be found."""
+        """Read `max_timestamp` of a segment from an earlier life. Raises CorruptData where the time index is wrong:
+        otherwise records would be deleted too early, or not be found.
+        """
         if self.times_known:
             return
         timestamp, offset = -1, -1
@@ -220,7 +232,7 @@ class Segment:
         self.times_known = True
 
     def _check_time(self, disk: Disk, timestamp: int, last_offset: int) -> None:
-        """Whether there is a batch with this last offset and this highest time."""
+        """Raises CorruptData unless a batch has this last offset and this highest timestamp."""
         for header in self._headers_near(disk, last_offset):
             if header.last_offset >= last_offset:
                 if (header.last_offset, header.newest_time) == (last_offset, timestamp):
@@ -229,7 +241,7 @@ class Segment:
         raise CorruptData(f"The time index of {self.path.name} is wrong about offset {last_offset}.")
 
     def _headers_near(self, disk: Disk, offset: int) -> Iterator[BatchHeader]:
-        """From a batch shortly before the one that holds `offset`."""
+        """Headers from a batch shortly before the one that holds `offset`."""
         file = self.open(disk)
         try:
             for _, header in headers_in(file, self.position_below(disk, offset), self.sound_up_to(offset)):
@@ -244,7 +256,7 @@ class Segment:
 
 
 class _MemoryEntries:
-    """Entries that may still grow on another thread: `size` is read once, and growth never changes what is there."""
+    """Entries that may still grow on another thread. `size` is read once, and growth never changes existing entries."""
 
     __slots__ = ("_data", "size")
 
@@ -260,7 +272,7 @@ class _MemoryEntries:
 
 
 class _FileEntries:
-    """Entries of a closed segment, read where a search steps."""
+    """Entries of a closed segment, read one by one during a search."""
 
     __slots__ = ("_file", "size")
 

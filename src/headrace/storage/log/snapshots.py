@@ -1,4 +1,4 @@
-"""Which producer snapshots a log has. The newest few are kept; none is ever of more than the log holds."""
+"""The producer snapshots of a log. The newest few are kept. None covers more than the log holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.storage.log.names import SNAPSHOT, numbered
 
 
 class ProducerSnapshots:
-    """Offsets of the snapshots, rising; those of the next flush among them."""
+    """Offsets of the snapshots, rising, including those that the next flush writes."""
 
     __slots__ = ("directory", "offsets")
 
@@ -22,19 +22,19 @@ class ProducerSnapshots:
         self.offsets = offsets
 
     def add(self, offset: Offset) -> list[Path]:
-        """One more will be written; the files that are surplus then."""
+        """Add a snapshot that will be written. Returns the files that are then surplus."""
         offsets = [known for known in self.offsets if known != offset] + [offset]
         self.offsets = offsets[-PRODUCER_SNAPSHOTS_KEPT:]
         return [numbered(self.directory, known, SNAPSHOT) for known in offsets[:-PRODUCER_SNAPSHOTS_KEPT]]
 
     def cut_above(self, end: Offset) -> list[Path]:
-        """The log now ends at `end`; the files that are of no use then."""
+        """The log now ends at `end`. Returns the files of snapshots above it."""
         above = [known for known in self.offsets if known > end]
         self.offsets = [known for known in self.offsets if known <= end]
         return [numbered(self.directory, known, SNAPSHOT) for known in above]
 
     def newest(self, end: Offset) -> Offset | None:
-        """As of `end` or before."""
+        """The newest snapshot as of `end` or before."""
         return next((known for known in reversed(self.offsets) if known <= end), None)
 
     def read(self, disk: Disk, offset: Offset) -> bytes:

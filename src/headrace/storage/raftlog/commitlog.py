@@ -1,12 +1,17 @@
-"""The commit log on disk: what the consensus core must not forget, and a snapshot of what it led to.
+"""The commit log on disk: hard state and entries of the consensus core, and a snapshot of the state that they led to.
 
-A directory holds `<number, 20 digits>.wal` files, in the order in which they were written, and an `<index>.snapshot`.
-A file's number is above that of the file before it, of every entry in that, and of the snapshot that it restores. An
-append replaces what the log holds at and behind its first entry. Promises: what `append` returned from is there after a
-power cut; a torn tail (a write that no sync followed) is cut off at recovery; a damaged middle is refused with one
-sentence and nothing is changed; a leader's snapshot takes the place of everything or, after a crash, of nothing; after
-a failed write or sync every further call raises StorageFailure, for what is on the disk is then in doubt. Blocking:
-never on the event loop, but for `begin_append`.
+A directory holds `<number, 20 digits>.wal` files, in the order in which they were written, and an `<index>.snapshot`. A
+file's number is above that of the file before it, of every entry in that, and of the snapshot that it restores. An
+append replaces the log's entries at and behind its first entry.
+
+Promises:
+- A write that `append` returned from survives a power cut.
+- A torn tail (a write that no sync followed) is cut off at recovery.
+- A damaged middle is refused with one sentence, and nothing is changed.
+- A leader's snapshot replaces everything or, after a crash, nothing.
+- After a failed write or sync every further call raises StorageFailure, since the state of the disk is then in doubt.
+
+All calls block, except `begin_append`: never make them on the event loop.
 
 Recovery:
 
@@ -19,8 +24,8 @@ Recovery:
 | a file that restores a snapshot that is there          | all files before it hold no more: removed              |
 | the last file restores a snapshot that is not there    | the crash came before the rename: that file is removed |
 | `*.tmp`, an older snapshot, a file below the snapshot  | left by a crash amid an installation: removed          |
-| version 1                                              | snapshot and last file are written anew in version 2   |
-| all well                                               | the last file is written anew before anything counts   |
+| version 1                                              | snapshot and last file are written again in version 2  |
+| all well                                               | the last file is written again before anything counts  |
 """
 
 from __future__ import annotations
@@ -53,10 +58,12 @@ _RECEIVED: Final = "received" + TEMPORARY
 
 
 class CommitLog:
-    """The open log of one node. One call at a time; `prepare_snapshot` and `read_snapshot` may run beside others."""
+    """The open log of one node. One call at a time, except that `prepare_snapshot` and `read_snapshot` may run beside
+    others.
+    """
 
     def __init__(self, disk: Disk, directory: Path, recovery: Recovery, file: File) -> None:
-        """Use `open_commit_log`."""
+        """Use `open_commit_log` instead."""
         self._disk = disk
         self._directory = directory
         self._hard_state = recovery.hard_state
@@ -67,16 +74,19 @@ class CommitLog:
         self._failure: StorageFailure | None = None
 
     def append(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
-        """Write and sync as one frame: after a power cut, all of it or none. None: the hard state is unchanged. What
-        the log holds at and behind the first entry is replaced. Raises StorageFailure, which is final."""
+        """Write and sync as one frame: after a power cut, all of it is there or none. `hard_state` None: it is
+        unchanged. The log's entries at and behind the first entry are replaced. Raises StorageFailure, which is final.
+        """
         frame = self._next_frame(hard_state, entries)
         self._guarded(lambda: _write(self._file, frame))
 
     def begin_append(
         self, hard_state: HardState | None, entries: Sequence[Entry], done: Callable[[StorageFailure | None], object]
     ) -> None:
-        """`append` on the event loop, for little: written now, synced beside the loop; `done` hears of it, later, and
-        until then no other call may come. Raises StorageFailure where it cannot even be written."""
+        """`append` on the event loop, for small writes: written now, and synced beside the loop. `done` is called
+        later, with the failure or None; until then no other call may come. Raises StorageFailure where the write itself
+        fails.
+        """
         frame, file = self._next_frame(hard_state, entries), self._file
 
         def synced(error: OSError | None) -> None:
@@ -96,17 +106,22 @@ class CommitLog:
         return frame
 
     def roll(self) -> None:
-        """Go on in a new file, so that those before can be removed once a snapshot covers them."""
+        """Continue in a new file, so that the files before can be removed once a snapshot covers them. Raises
+        StorageFailure.
+        """
         self._guarded(lambda: self._start_next_file(self._last_index, restores=False))
 
     def prepare_snapshot(self, mark: SnapshotMark, lines: Iterable[bytes]) -> None:
-        """Write and sync the state after entry `mark.index`, under a temporary name. Each line ends with a newline.
-        Beside appends. Raises StorageFailure."""
+        """Write and sync the state after entry `mark.index`, under a temporary name. Each line ends with a newline. May
+        run beside appends. Raises StorageFailure.
+        """
         self._guarded(lambda: snapshots.write(self._disk, self._own_temporary(mark.index), mark, lines))
 
     def install_snapshot(self, mark: SnapshotMark) -> None:
-        """Give the prepared snapshot its name, then remove what it replaces: older ones, and the files that ended by a
-        `roll` at or below it. Where a leader's newer one came meanwhile, it is dropped. Raises StorageFailure."""
+        """Give the prepared snapshot its name, then remove what it replaces: older snapshots, and the files that ended
+        by a `roll` at or below it. Where a leader's newer snapshot came meanwhile, the prepared one is dropped. Raises
+        StorageFailure.
+        """
 
         def install() -> None:
             temporary = self._own_temporary(mark.index)
@@ -120,8 +135,9 @@ class CommitLog:
         self._guarded(install)
 
     def read_snapshot(self, index: int, offset: int, length: int) -> tuple[bytes, bool] | None:
-        """Bytes of the snapshot's file, and whether they are its last; None where it is there no more. Beside others.
-        Raises StorageFailure."""
+        """Bytes of the snapshot's file, and whether they are its last. None where the snapshot no longer exists. May
+        run beside other calls. Raises StorageFailure.
+        """
 
         def read() -> tuple[bytes, bool] | None:
             try:
@@ -137,7 +153,9 @@ class CommitLog:
         return self._guarded(read)
 
     def receive_chunk(self, offset: int, data: bytes) -> None:
-        """Bytes of a leader's snapshot; offset 0 begins it anew. Not synced yet. Raises StorageFailure."""
+        """Write bytes of a leader's snapshot; offset 0 begins it again. They are not synced yet. Raises
+        StorageFailure.
+        """
 
         def receive() -> None:
             path = self._directory / _RECEIVED
@@ -152,8 +170,9 @@ class CommitLog:
         self._guarded(receive)
 
     def install_received(self, mark: SnapshotMark) -> Snapshot:
-        """The received snapshot takes the place of everything: looked through first, then synced and named. Raises
-        CorruptData (and nothing was changed) and StorageFailure."""
+        """Replace everything by the received snapshot. It is checked first, then synced and named. Raises CorruptData,
+        with nothing changed; StorageFailure.
+        """
 
         def install() -> Snapshot:
             assert self._incoming is not None
@@ -170,8 +189,9 @@ class CommitLog:
         return self._guarded(install)
 
     def replace(self, hard_state: HardState, mark: SnapshotMark, lines: Iterable[bytes]) -> None:
-        """A state that no log led to takes the place of everything: of a recovery by force. `mark.index`: above all
-        that the log holds. Each line ends with a newline. Raises StorageFailure."""
+        """Replace everything by a state that no log led to, in a recovery by force. `mark.index` is above everything in
+        the log. Each line ends with a newline. Raises StorageFailure.
+        """
 
         def install() -> None:
             assert mark.index > self._last_index, "nothing of the log that was may pass for a part of this one"
@@ -230,8 +250,9 @@ class CommitLog:
 
 
 def open_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -> tuple[CommitLog, Recovery]:
-    """Recover, making the directory where it is absent. `born`: the membership before the first entry. Raises
-    CorruptData (and nothing was changed) and StorageFailure."""
+    """Open and recover the log, making the directory where it is absent. `born`: the membership before the first entry.
+    Raises CorruptData, with nothing changed; StorageFailure.
+    """
     try:
         disk.make_directory(directory)
         disk.sync_directory(directory.parent)
@@ -243,7 +264,7 @@ def open_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -
 
 
 def read_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -> Recovery:
-    """What is there, without changing anything: for `headrace debug metadata`. Raises CorruptData, StorageFailure."""
+    """Read the log without changing anything, for `headrace debug metadata`. Raises CorruptData, StorageFailure."""
     try:
         return read_directory(disk, directory, born).recovery
     except OSError as error:
@@ -251,7 +272,9 @@ def read_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -
 
 
 def _repair(disk: Disk, directory: Path, found: Found) -> File:
-    """Cut the torn tail, sync what was read, remove what a crash left behind; the file to go on in."""
+    """Cut the torn tail, sync the entries that were read, and remove what a crash left behind. Returns the file to
+    continue in.
+    """
     recovery = found.recovery
     for name in disk.list_directory(directory):
         if name.endswith(TEMPORARY):
@@ -262,10 +285,10 @@ def _repair(disk: Disk, directory: Path, found: Found) -> File:
         _rewrite_snapshot(disk, directory, recovery.snapshot)
     _remove_covered(disk, directory, recovery.snapshot_index)
     numbers = wal_numbers(disk, directory)
-    if found.last is None:  # not begun, or without the hard state that every file begins with
+    if found.last is None:  # not begun, or without the initial hard state
         path = wal_path(directory, numbers[-1] if numbers else recovery.last_index + 1)
         return _start_file(disk, path, Frame(recovery.hard_state, recovery.last_index))
-    return _rewritten(disk, wal_path(directory, numbers[-1]), found)  # the others were synced before it was begun
+    return _rewritten(disk, wal_path(directory, numbers[-1]), found)  # the others were synced before it began
 
 
 def _rewrite_snapshot(disk: Disk, directory: Path, snapshot: Snapshot) -> None:
@@ -276,8 +299,9 @@ def _rewrite_snapshot(disk: Disk, directory: Path, snapshot: Snapshot) -> None:
 
 
 def _rewritten(disk: Disk, path: Path, found: Found) -> File:
-    """The file anew, without its torn tail. Written, not just synced: what an earlier process failed to sync may be in
-    the page cache alone, and pass for clean there."""
+    """Write the file again, without its torn tail. A sync alone is not enough. Bytes that an earlier process failed to
+    sync may be in the page cache alone, and pass for clean there.
+    """
     last = found.last
     assert last is not None
     if last.is_current:
@@ -297,8 +321,9 @@ def _rewritten(disk: Disk, path: Path, found: Found) -> File:
 
 
 def _start_file(disk: Disk, path: Path, frame: Frame) -> File:
-    """A new file whose name, header and first frame are durable before it is written to. The header is synced on its
-    own: a frame that survives a power cut without it would look like damage."""
+    """Make a file whose name, header and first frame are durable before it is written to. The header is synced on its
+    own: a frame that survived a power cut without it would look like damage.
+    """
     file = disk.open(path, create=True)
     file.truncate(0)
     file.append([FILE_HEADER])
@@ -321,8 +346,9 @@ def _remove_before(disk: Disk, directory: Path, path: Path) -> None:
 
 
 def _remove_covered(disk: Disk, directory: Path, index: int) -> None:
-    """Remove older snapshots and the files whose every entry is at or below `index`, never the last; sync the
-    directory in any case."""
+    """Remove older snapshots, and the files whose every entry is at or below `index`, except the last. Sync the
+    directory in any case.
+    """
     for older in indexes(disk, directory, snapshots.SUFFIX)[:-1]:
         disk.remove(snapshots.path_of(directory, older))
     for number in covered_by(wal_numbers(disk, directory), index):

@@ -1,4 +1,6 @@
-"""The commit log's entries and snapshots, read as metadata. Promises: only reads; what is not metadata: CorruptData."""
+"""Reads the commit log's entries and snapshots as metadata. Never writes. Raises CorruptData for anything that is no
+metadata.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,28 @@ from headrace.storage.raftlog.snapshots import Snapshot
 
 
 def image_of_snapshot(snapshot: Snapshot | None) -> MetadataImage:
-    """Raises CorruptData."""
+    """The image in a snapshot; the empty image where there is none. Raises CorruptData."""
     if snapshot is None:
         return EMPTY_IMAGE
     return EMPTY_IMAGE.replay(map(decode_line, snapshot.lines), index=snapshot.mark.index, is_snapshot=True)
 
 
 def snapshot_lines(image: MetadataImage) -> Iterator[bytes]:
-    """The image as a snapshot's lines, made one by one as they are asked for. Safe in a thread."""
+    """The lines of an image's snapshot, generated one by one. Safe in a thread."""
     return map(encode_line, image.snapshot())
 
 
 def events_of(entry: Entry) -> tuple[MetadataEvent, ...]:
-    """None in a membership, and in the entry that opens a leader's term. Raises CorruptData."""
+    """The metadata events of an entry. A membership, and the entry that opens a leader's term, have none. Raises
+    CorruptData.
+    """
     return decode_events(entry.data) if entry.kind is EntryKind.DATA else ()
 
 
 def load_image(disk: Disk, directory: Path) -> MetadataImage:
-    """The image that the commit log in this directory leads to, for tools: entries that the broker has not yet
-    committed are taken as committed. Raises CorruptData, StorageFailure."""
+    """The image that the commit log in this directory leads to, for tools. Entries that are not yet committed count as
+    committed. Raises CorruptData, StorageFailure.
+    """
     recovery = read_commit_log(disk, directory)
     image = image_of_snapshot(recovery.snapshot)
     for entry in recovery.entries:
@@ -46,9 +51,10 @@ def load_image(disk: Disk, directory: Path) -> MetadataImage:
 
 
 def commit_log_as_json(disk: Disk, directory: Path) -> Iterator[dict[str, Any]]:
-    """What the commit log in this directory comes to, one JSON object for the snapshot (if any) and one for each entry
-    after it: {"index", "term", "events": [...]}, or "membership" in place of events. Raises CorruptData,
-    StorageFailure."""
+    """The commit log in this directory as JSON objects: one for the snapshot (if any), and one for each entry after it.
+    An entry is {"index", "term", "events": [...]}, or has "membership" in place of events. Raises CorruptData,
+    StorageFailure.
+    """
     recovery: Recovery = read_commit_log(disk, directory)
     if (snapshot := recovery.snapshot) is not None:
         events = [encode_event(decode_line(line)) for line in snapshot.lines]
@@ -57,9 +63,10 @@ def commit_log_as_json(disk: Disk, directory: Path) -> Iterator[dict[str, Any]]:
 
 
 def raft_log_as_json(disk: Disk, directory: Path) -> Iterator[dict[str, Any]]:
-    """Every write that the commit log's files hold, in order, also what later ones replaced: {"file", "term", "vote",
-    "follows", "entries": [...]}, with "restores" where a leader's snapshot took the place of all before. First the
-    snapshot's mark. Raises CorruptData, StorageFailure."""
+    """Every write in the commit log's files, in order, even if later ones replaced it; the snapshot's mark comes first.
+    A write is {"file", "term", "vote", "follows", "entries": [...]}, with "restores" where a leader's snapshot replaced
+    everything before. Raises CorruptData, StorageFailure.
+    """
     recovery = read_commit_log(disk, directory)
     if recovery.snapshot is not None:
         yield {"snapshot": True, **_mark_as_json(recovery.mark)}

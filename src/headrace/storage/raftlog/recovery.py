@@ -1,6 +1,6 @@
-"""Reading a commit log's directory: what counts of it, and what a crash left behind. Decides; changes nothing.
+"""Reads a commit log's directory: which of its files count, and what a crash left behind. Decides; changes nothing.
 
-The table in `storage.raftlog.commitlog` says what comes of what is found.
+The table in `storage.raftlog.commitlog` says what is done in each case.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SUFFIX: Final = ".wal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a commit log held when it was opened. All of it is synced."""
+    """The contents of a commit log when it was opened. All of them are synced."""
 
     hard_state: HardState
     mark: SnapshotMark
-    """Of the snapshot; index 0 and term 0, with the membership of the birth, where there is none."""
+    """Mark of the snapshot. Where there is none: index 0 and term 0, with the membership at birth."""
     snapshot: Snapshot | None
     entries: tuple[Entry, ...]
-    """Those after the snapshot, contiguous. Whether they are committed, the consensus core says."""
+    """Entries after the snapshot, contiguous. The consensus core decides whether they are committed."""
     cut_bytes: int = 0
-    """Length of the torn tail that was cut off."""
+    """Length of the torn tail that was cut off, in bytes."""
 
     @property
     def snapshot_index(self) -> int:
@@ -46,17 +46,17 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A directory, read."""
+    """The contents of a directory."""
 
     recovery: Recovery
     last: Scan | None
-    """The file to go on in; None where it is not begun."""
+    """The file to continue in; None where it is not begun."""
     void: tuple[int, ...]
     """Files that do not count."""
 
 
 def read_directory(disk: Disk, directory: Path, born: Membership) -> Found:
-    """Raises CorruptData and OSError."""
+    """Read and check a directory. Raises CorruptData and OSError."""
     found = indexes(disk, directory, snapshots.SUFFIX)
     snapshot = snapshots.read(disk, snapshots.path_of(directory, found[-1]), born=born) if found else None
     mark = SnapshotMark(0, 0, born) if snapshot is None else snapshot.mark
@@ -89,7 +89,7 @@ def frames_of(disk: Disk, directory: Path) -> Iterator[tuple[Path, Frame]]:
 
 
 def _check_damage(disk: Disk, directory: Path, scans: dict[int, Scan]) -> int:
-    """How much of the last file is a torn tail. Raises CorruptData where anything else is bad."""
+    """Bytes of the torn tail in the last file. Raises CorruptData where anything else is bad."""
     cut_bytes = 0
     for number, found in scans.items():
         path = wal_path(directory, number)
@@ -100,8 +100,9 @@ def _check_damage(disk: Disk, directory: Path, scans: dict[int, Scan]) -> int:
 
 
 def _without_void(scans: dict[int, Scan], base: int) -> tuple[dict[int, Scan], tuple[int, ...]]:
-    """The files that count, and those that do not: before one that restores the snapshot that is there, or the last,
-    where it restores one that never got its name."""
+    """The files that count, and those that do not. Files before one that restores the present snapshot do not count.
+    Neither does the last file, if it restores a snapshot that never got its name.
+    """
     void: list[int] = []
     counting = dict(scans)
     for number, found in scans.items():
@@ -116,7 +117,7 @@ def _without_void(scans: dict[int, Scan], base: int) -> tuple[dict[int, Scan], t
 
 
 def _replayed(directory: Path, scans: dict[int, Scan], base: int) -> tuple[HardState, list[Entry]]:
-    """The hard state and the entries above `base` that all frames, one after the other, lead to."""
+    """The hard state and the entries above `base` that result from all frames in order."""
     state, entries = HardState(), list[Entry]()
     for number, found in scans.items():
         for frame in found.frames:
@@ -131,7 +132,7 @@ def _replayed(directory: Path, scans: dict[int, Scan], base: int) -> tuple[HardS
 
 
 def _dated(found: Scan, number: int) -> tuple[Frame, ...]:
-    """With what version 1 did not say: there a file's name says where it begins."""
+    """The frames, with the offsets that version 1 omitted: there the name of a file gives its beginning."""
     if found.is_current:
         return found.frames
     frames, end = list[Frame](), number - 1
@@ -142,7 +143,9 @@ def _dated(found: Scan, number: int) -> tuple[Frame, ...]:
 
 
 def covered_by(numbers: Sequence[int], index: int) -> list[int]:
-    """Of the files, in order, those whose every entry is at or below `index`; never the last."""
+    """Those of the files, given in order, whose every entry is at or below `index`. The last file is never among
+    them.
+    """
     return [number for number, following in pairwise(numbers) if following <= index + 1]
 
 
@@ -152,7 +155,7 @@ def indexes(disk: Disk, directory: Path, suffix: str) -> list[int]:
 
 
 def wal_numbers(disk: Disk, directory: Path) -> list[int]:
-    """The files, in the order in which they were written."""
+    """Numbers of the files, in the order in which they were written."""
     return indexes(disk, directory, SUFFIX)
 
 

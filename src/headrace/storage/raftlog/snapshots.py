@@ -1,8 +1,11 @@
-"""Snapshots of the commit log: gzipped lines, the first of which says what they are.
+"""Snapshots of the commit log: gzipped lines, of which the first describes the snapshot.
 
-Promises: a file under its final name is whole and synced, name included; the lines are read and written in slices, so
-that no snapshot stands in memory as one string. A member's snapshot is another's, byte for byte: it is sent as it is.
-Readable by people: `zcat <index>.snapshot`.
+Promises:
+- A file under its final name is whole and synced, name included.
+- Lines are read and written in slices, so that no snapshot stands in memory as one string.
+
+Each member sends its snapshot as it is, so copies are the same byte for byte. People can read it: `zcat
+<index>.snapshot`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ TEMPORARY: Final = ".tmp"
 _FORMAT: Final = "headrace metadata snapshot 2"
 _FORMAT_1: Final = "headrace metadata snapshot 1"
 _SLICE_BYTES: Final = 256 * 1024
-_GZIP: Final = 31  # zlib's way to say: 32 KiB window with gzip's frame, whose CRC-32 and length cover it all
+_GZIP: Final = 31  # for zlib: 32 KiB window, gzip frame with CRC-32 and length
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,9 @@ class Snapshot:
 
     mark: SnapshotMark
     lines: tuple[bytes, ...]
-    """Without their line ends; what they mean is the driver's."""
+    """Lines without their line ends. The driver interprets them."""
     is_current: bool = True
-    """Whether the file is in the version that is written now; version 1 knew no membership."""
+    """Whether the file has the current version. Version 1 had no membership."""
 
 
 def path_of(directory: Path, index: int) -> Path:
@@ -43,7 +46,7 @@ def path_of(directory: Path, index: int) -> Path:
 
 
 def write(disk: Disk, temporary: Path, mark: SnapshotMark, lines: Iterable[bytes]) -> None:
-    """Write it under a temporary name, and sync. Each line ends with a newline. Raises OSError."""
+    """Write a snapshot under a temporary name, and sync it. Each line ends with a newline. Raises OSError."""
     if disk.exists(temporary):
         disk.remove(temporary)
     file = disk.open(temporary, create=True)
@@ -61,7 +64,7 @@ def write(disk: Disk, temporary: Path, mark: SnapshotMark, lines: Iterable[bytes
 
 
 def install(disk: Disk, temporary: Path, final: Path) -> None:
-    """Give a synced file its name, for good. Raises OSError."""
+    """Durably give a synced file its final name. Raises OSError."""
     disk.rename(temporary, final)
     disk.sync_directory(final.parent)
 
@@ -80,8 +83,9 @@ def _write_compressed(file: File, head: bytes, lines: Iterable[bytes]) -> None:
 
 
 def read(disk: Disk, path: Path, *, born: Membership) -> Snapshot:
-    """`born`: the membership of one in version 1. Raises CorruptData where the file is not a whole snapshot, and
-    OSError."""
+    """Read a snapshot. `born`: the membership of a snapshot in version 1. Raises CorruptData where the file is not a
+    whole snapshot, and OSError.
+    """
     file = disk.open(path)
     try:
         lines = list(_lines(file))
@@ -99,7 +103,7 @@ def read(disk: Disk, path: Path, *, born: Membership) -> Snapshot:
 
 
 def _mark(line: bytes, born: Membership) -> tuple[SnapshotMark, bool]:
-    """What the first line says. Raises KeyError, TypeError, ValueError."""
+    """The mark in the first line, and whether the version is current. Raises KeyError, TypeError, ValueError."""
     head = json.loads(line)
     index, term = head["index"], head["term"]
     if not isinstance(index, int) or not isinstance(term, int):
@@ -117,7 +121,7 @@ def _lines(file: File) -> Iterator[bytes]:
     position, rest = 0, b""
     while (data := file.read(position, _SLICE_BYTES)) and not inflate.eof:
         position += len(data)
-        while data and not inflate.eof:  # in pieces, for who works on one holds the interpreter
+        while data and not inflate.eof:  # in pieces, since each holds the interpreter's lock
             *lines, rest = (rest + inflate.decompress(data, _SLICE_BYTES)).split(b"\n")
             yield from lines
             data = inflate.unconsumed_tail

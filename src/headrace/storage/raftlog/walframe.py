@@ -1,10 +1,10 @@
 """The framing of the commit log's files: one frame per synced write.
 
 A file is a header and frames. A frame is magic, length, CRC32C, and a body: hard state, the index that its entries
-follow, and the entries. The checksum also covers the frame's own position, so that bytes inside an entry never pass
-for a frame. Little-endian throughout. Version 1, which knew no kinds of entries and replaced none, is still read.
-Promises: `scan` never raises on any bytes. One frame per sync is what lets recovery tell a torn tail (nothing good
-after it) from a damaged middle (a later sync proves that this one had succeeded).
+follow, and the entries. The checksum also covers the frame's own position, so that bytes inside an entry never pass for
+a frame. Little-endian throughout. Version 1, which had no kinds of entries and replaced none, is still read. Promises:
+`scan` never raises on any bytes. Because each sync covers one frame, recovery can tell a torn tail from a damaged
+middle. Nothing good follows a torn tail. A good frame after a bad one proves that the bad one's sync had succeeded.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from headrace.raft.messages import Entry, EntryKind, HardState
 FILE_HEADER: Final = b"HEADRACE COMMIT LOG 2\n\0\0"
 FILE_HEADER_1: Final = b"HEADRACE COMMIT LOG 1\n\0\0"
 MAGIC: Final = b"\xf1HRf"
-_HEAD: Final = struct.Struct("<4sII")  # magic, length of the body, CRC32C
-_POSITION: Final = struct.Struct("<QI")  # what the checksum covers before the body: position, length
-_BODY: Final = struct.Struct("<QiQBI")  # term, vote, index that the entries follow, whether it restores, their number
-_ENTRY: Final = struct.Struct("<QBI")  # term, kind, length of the data
-_BODY_1: Final = struct.Struct("<QiI")  # term, vote, number of entries
-_ENTRY_1: Final = struct.Struct("<QQI")  # term, index, length of the data
+_HEAD: Final = struct.Struct("<4sII")  # Magic, length of the body, CRC32C.
+_POSITION: Final = struct.Struct("<QI")  # Covered by the checksum before the body: position, length.
+_BODY: Final = struct.Struct("<QiQBI")  # Term, vote, index before the entries, whether it restores, number of entries.
+_ENTRY: Final = struct.Struct("<QBI")  # Term, kind, length of the data.
+_BODY_1: Final = struct.Struct("<QiI")  # Term, vote, number of entries.
+_ENTRY_1: Final = struct.Struct("<QQI")  # Term, index, length of the data.
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What one synced write held.
+    """The content of one synced write.
 
     Invariant: the entries are contiguous from `follows + 1` on.
     """
 
     hard_state: HardState
     follows: int
-    """The last entry before this frame's: with entries, what was written behind it before holds no more. Without
-    entries it is where the log ended. -1 where version 1 did not say."""
+    """Index of the last entry before this frame's. With entries, anything written behind that index before is void.
+    Without entries, it is where the log ended. -1 where version 1 did not record it.
+    """
     entries: tuple[Entry, ...] = ()
     restores: bool = False
-    """The snapshot at `follows`, a leader's, takes the place of all that was written before, once it has its name."""
+    """The snapshot at `follows`, a leader's, replaces everything written before, once it has its name."""
 
     @property
     def last_index(self) -> int:
@@ -51,19 +52,20 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a file holds."""
+    """The frames of a file."""
 
     frames: tuple[Frame, ...]
     good_bytes: int
-    """Length of the header and the good frames: where the next one goes; 0 where even the header is not whole."""
+    """Length of the header and the good frames: the position of the next frame. 0 where even the header is not whole.
+    """
     damaged: bool
-    """Whether good frames follow the first bad byte: not a torn tail."""
+    """Whether good frames follow the first bad byte: then it is not a torn tail."""
     is_current: bool = True
-    """Whether it is in the version that is written now."""
+    """Whether the file has the current version."""
 
 
 def encode_frame(frame: Frame, position: int) -> bytes:
-    """The frame as it stands at `position` in its file."""
+    """Encode the frame for `position` in its file."""
     state, entries = frame.hard_state, frame.entries
     parts = [_BODY.pack(state.term, state.vote, frame.follows, frame.restores, len(entries))]
     for index, entry in enumerate(entries, frame.follows + 1):
@@ -74,7 +76,7 @@ def encode_frame(frame: Frame, position: int) -> bytes:
 
 
 def scan(data: bytes) -> Scan:
-    """The good frames of a whole file, and what comes after them."""
+    """Read the good frames of a whole file, and check what follows them."""
     decode = _decode_body
     if data.startswith(FILE_HEADER_1):
         decode = _decode_body_1
@@ -89,7 +91,7 @@ def scan(data: bytes) -> Scan:
 
 
 def _frame_at(data: bytes, position: int) -> tuple[bytes, int] | None:
-    """The body of the good frame that starts here, and where it ends."""
+    """The body of the good frame that starts here, and its end. None where there is none."""
     start = position + _HEAD.size
     if start > len(data):
         return None
@@ -115,7 +117,7 @@ def _checksum(position: int, body: bytes) -> int:
 
 
 def _decode_body(body: bytes) -> Frame:
-    """The body's checksum was right, so a mismatch in here is a bug of the writer."""
+    """Decode a body whose checksum was right: a mismatch here is a bug of the writer."""
     term, vote, follows, restores, count = _BODY.unpack_from(body)
     at = _BODY.size
     entries = []

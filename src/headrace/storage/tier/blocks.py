@@ -1,10 +1,12 @@
 """Parts of durable segments, as a broker reads them: whole batches, proven, a few megabytes at a time.
 
-Promises: no byte of a block is given out that was not proven by a CRC32C of the export: the footer by its own, and by
-what the catalog says of the segment; the batches by the footer's checksums, which cover what a batch's own CRC leaves
-out (base offset, leader epoch). Where an old footer has none: by the batches' own CRCs, by offsets without a gap and by
-the footer's leader epochs, which together cover the same. The SHA-256 of a whole object is for `Store.verify`. What
-older compactions left that clients cannot read is mended, once it is proven. All calls block: never on the event loop.
+Promises: every byte of a block was proven by a CRC32C of the export before it is returned. The footer is proven by its
+own CRC32C, and by the catalog's description of the segment. The batches are proven by the footer's checksums, which
+cover the fields that a batch's own CRC omits (base offset, leader epoch).
+
+An old footer has no such checksums. Then the batches' own CRCs, offsets without a gap and the footer's leader epochs
+prove the same bytes together. The SHA-256 of a whole object is checked by `Store.verify`. Batches of older compactions
+that clients cannot read are mended, once they are proven. All calls block: never make them on the event loop.
 """
 
 from __future__ import annotations
@@ -29,33 +31,33 @@ from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode
 from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, mend_emptied, small_records
 
 _HEAD: Final = Struct(">qi11xi")
-"""Of a batch: base offset, length, last offset delta."""
+"""Fields of a batch: base offset, length, last offset delta."""
 _base_of = itemgetter(0)
 _position_of = itemgetter(1)
 
 
 class Plan(NamedTuple):
-    """How one segment is read: its footer, and where its blocks begin."""
+    """How one segment is read: its footer, and the beginnings of its blocks."""
 
     segment: SegmentDescriptor
     footer: SegmentFooter
     starts: Sequence[int]
-    """Of each block, its first entry in the footer's index."""
+    """The first entry of each block in the footer's index."""
 
     def block_of(self, offset: int) -> int:
-        """The number of the block that holds `offset`, which lies in the segment."""
+        """The number of the block that holds `offset`, which must lie in the segment."""
         entry = bisect_right(self.footer.index, offset, key=_base_of) - 1
         return bisect_right(self.starts, max(0, entry)) - 1
 
 
 class Block(NamedTuple):
-    """Whole batches, proven. Positions are in `data`."""
+    """Whole, proven batches. Positions are in `data`."""
 
     base_offset: int
     next_offset: int
     data: bytes
     marks: Sequence[tuple[int, int]]
-    """Base offset and position of some of its batches, the first among them, in order."""
+    """Base offset and position of some of its batches, in order, beginning with the first."""
 
     def read(self, start: int, bytes_max: int, end: int, *, at_least_one: bool) -> memoryview:
         """As `PartitionLog.read`: whole batches below `end`, from the one that holds `start` to the block's end."""
@@ -76,12 +78,14 @@ class Block(NamedTuple):
         return self._part(first, at)
 
     def _part(self, first: int, after: int) -> memoryview:
-        """A copy where it is less than half: whoever is slow to take it holds not much more in memory."""
+        """A part of the data, copied where it is less than half. A slow receiver of a small part then does not hold the
+        whole block in memory.
+        """
         part = memoryview(self.data)[first:after]
         return part if 2 * len(part) >= len(self.data) else memoryview(bytes(part))
 
     def _position(self, offset: int) -> int:
-        """Of the batch that holds `offset`."""
+        """Position of the batch that holds `offset`."""
         data, at = self.data, self.marks[bisect_right(self.marks, offset, key=_base_of) - 1][1]
         while True:
             base, length, delta = _HEAD.unpack_from(data, at)
@@ -91,8 +95,9 @@ class Block(NamedTuple):
 
 
 def read_footer(objects: ReadableObjects, segment: SegmentDescriptor) -> SegmentFooter:
-    """One range read, two where the footer is long. Raises CorruptData where it is not the segment's,
-    FileNotFoundError, EOFError, StorageFailure."""
+    """Read a segment's footer, in one range read, or two where the footer is long. Raises CorruptData where it is not
+    the segment's, FileNotFoundError, EOFError, StorageFailure.
+    """
     size = segment.object_bytes
     tail = _range(objects, segment, size - min(TAIL_GUESS_BYTES, size))
     if (length := footer_length(tail)) > len(tail):
@@ -103,7 +108,7 @@ def read_footer(objects: ReadableObjects, segment: SegmentDescriptor) -> Segment
 
 
 def read_plan(objects: Objects, segment: SegmentDescriptor) -> Plan:
-    """As `read_footer`, but for the producers: a plan is kept, and they may be many."""
+    """As `read_footer`, but without the producers: a plan is kept in memory, and producers may be many."""
     return plan_of(segment, replace(read_footer(objects, segment), producers=None))
 
 
@@ -121,7 +126,7 @@ def _range(objects: ReadableObjects, segment: SegmentDescriptor, start: int) -> 
 
 
 def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
-    """Raises CorruptData where the footer is another segment's than the catalog says."""
+    """Raises CorruptData where the footer is not that of the catalog's segment."""
     last_epoch = footer.leader_epochs[-1].leader_epoch if footer.leader_epochs else NO_EPOCH
     if segment.last_epoch not in (NO_EPOCH, last_epoch):
         raise CorruptData(f"its footer's last epoch is {last_epoch}, the catalog's {segment.last_epoch}")
@@ -131,7 +136,7 @@ def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
 
 
 def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
-    """One range read, proven. Raises as `read_plan`."""
+    """Read one block in one range read, and prove it. Raises as `read_plan`."""
     footer = plan.footer
     first = plan.starts[number]
     last = plan.starts[number + 1] if number + 1 < len(plan.starts) else len(footer.index)
@@ -170,13 +175,13 @@ def _check_unaided(footer: SegmentFooter, data: bytes, expected: int, next_offse
 
 
 def epoch_at(footer: SegmentFooter, offset: int) -> LeaderEpoch:
-    """Of the batch that holds `offset`."""
+    """Leader epoch of the batch that holds `offset`."""
     at = bisect_right(footer.leader_epochs, offset, key=lambda entry: entry.start_offset)
     return LeaderEpoch(footer.leader_epochs[max(0, at - 1)].leader_epoch)
 
 
 def first_at_or_after(objects: Objects, plan: Plan, timestamp: int, start: int) -> FoundOffset | None:
-    """The first record at or above offset `start` whose time is at least `timestamp`. Raises as `read_plan`."""
+    """The first record at or above offset `start` whose timestamp is at least `timestamp`. Raises as `read_plan`."""
     index = plan.footer.index
     from_time = bisect_right(index, timestamp - 1, key=lambda entry: entry.max_timestamp_ms) - 1
     from_offset = bisect_right(index, start, key=_base_of) - 1
@@ -194,7 +199,7 @@ def first_at_or_after(objects: Objects, plan: Plan, timestamp: int, start: int) 
 def _in_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
     records = small_records(batch)
     epoch = LeaderEpoch(header.leader_epoch)
-    if records is None:  # its first offset: nobody who goes on from there misses a record
+    if records is None:  # its first offset: a reader from there misses no record
         return FoundOffset(Offset(max(header.base_offset, start)), header.max_timestamp, epoch)
     for record in records:
         if record.timestamp >= timestamp and record.offset >= start:
@@ -203,7 +208,7 @@ def _in_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int) -> 
 
 
 def highest_from(objects: Objects, plan: Plan, start: int) -> int:
-    """The highest time of the batches that reach to offset `start` or above. Raises as `read_plan`."""
+    """The highest timestamp of the batches that reach to offset `start` or above. Raises as `read_plan`."""
     return max((header.max_timestamp for header in _headers_from(objects, plan, start)), default=-1)
 
 

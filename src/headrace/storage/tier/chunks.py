@@ -1,10 +1,11 @@
 """Chunks of the catalog's mirror: documents that hold very many entries each, so that a planner reads few.
 
-A chunk is written once, and named by what it holds: `chunks/<start>-<end>-<hash>`, the hash being the first digits of
-the SHA-256 of its bytes. So two writers never change each other's, and what is there needs no lock. Only `state` says
-which are counted. The documents of single segments stay beside them: where a chunk is lost or damaged, these are read;
-a segment that took the place of others has none, and is always in a chunk. Promises: the chain of a chunk's entries is
-verified from its first hash to its last.
+A chunk is written once, and named by its content: `chunks/<start>-<end>-<hash>`, where the hash is the first digits of
+the SHA-256 of its bytes. So two writers never change each other's chunks, and no lock is needed. Only `state` says
+which chunks count. The documents of single segments stay beside them, and are read where a chunk is lost or damaged. A
+segment that replaced others has no such document, and is always in a chunk.
+
+Promises: the chain of a chunk's entries is verified from its first hash to its last.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class ChunkRef(NamedTuple):
     """A chunk, as `state` names it."""
 
     start_offset: int
-    """Of its first entry, which retention may have taken since."""
+    """Start of its first entry, which retention may have removed since."""
     end_offset: int
-    """Of its last entry, inclusive."""
+    """End of its last entry, inclusive."""
     digest: str
 
     @classmethod
     def from_json(cls, value: object) -> ChunkRef:
-        """Raises CorruptData."""
+        """Raises CorruptData where the value names no chunk."""
         match value:
             case [int(start), int(end), str(digest)] if 0 <= start <= end and _DIGEST.match(digest):
                 return cls(start, end, digest)
@@ -61,7 +62,7 @@ def chunk_key(topic_id: TopicId, partition: PartitionIndex, ref: ChunkRef) -> st
 def encode_chunk(
     topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, start: int, end: int
 ) -> tuple[ChunkRef, bytes]:
-    """Of the entries that hold these offsets, `end` inclusive: which chunk that is, and its bytes."""
+    """Encode the entries that hold these offsets, `end` inclusive. Returns the chunk's name and its bytes."""
     entries = []
     for entry in catalog.reaching(start):
         if entry.descriptor.start_offset > end:
@@ -74,7 +75,7 @@ def encode_chunk(
 
 
 def is_there(objects: Objects, topic_id: TopicId, partition: PartitionIndex, ref: ChunkRef) -> bool:
-    """Whole."""
+    """Whether the chunk exists and is whole."""
     try:
         data = objects.get(chunk_key(topic_id, partition, ref))
     except FileNotFoundError:
@@ -83,7 +84,7 @@ def is_there(objects: Objects, topic_id: TopicId, partition: PartitionIndex, ref
 
 
 def read_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex, ref: ChunkRef) -> Run:
-    """Raises CorruptData where it is not there, or not what its name says."""
+    """Read a chunk. Raises CorruptData where it is missing, or differs from its name."""
     key = chunk_key(topic_id, partition, ref)
     try:
         data = objects.get(key)
@@ -97,7 +98,7 @@ def read_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex, r
         raise CorruptData(f"Document '{key}' is not JSON: {error}.") from error
     if not isinstance(value, dict) or value.get("version") != VERSION or value.get("columns") != list(COLUMNS):
         raise CorruptData(f"Document '{key}' is not one that this version of Headrace reads.")
-    rows = value.pop("rows", None)  # there are very many: `run_of` looks at them
+    rows = value.pop("rows", None)  # left out here, since they are very many: `run_of` checks them
     piece = shape_of(Piece).decode({**value, "rows": []}, "piece")
     if not isinstance(rows, list):
         raise CorruptData(f"Document '{key}' has no rows.")
@@ -108,19 +109,20 @@ def read_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex, r
 
 
 class Stretch(NamedTuple):
-    """Entries that are in one chunk, or are to be."""
+    """Entries of one chunk, written or still to write."""
 
     start_offset: int
     end_offset: int
     """Inclusive."""
     entries: int
     there: ChunkRef | None
-    """None: it is to be written."""
+    """None: it still has to be written."""
 
 
 def stretches(catalog: PartitionCatalog, kept: Iterable[ChunkRef]) -> list[Stretch]:
-    """How the catalog is cut into chunks from its start on, without gaps; what lies behind has single documents.
-    `kept`: those that hold what it does, but that retention may have taken the beginning of the first."""
+    """Cuts the catalog into chunks from its start on, without gaps; entries behind them have single documents. `kept`:
+    chunks that agree with the catalog, except that retention may have removed the beginning of the first.
+    """
     found: list[Stretch] = []
     at = int(catalog.start_offset)
     for ref in sorted(kept):
@@ -133,7 +135,7 @@ def stretches(catalog: PartitionCatalog, kept: Iterable[ChunkRef]) -> list[Stret
 
 
 def _last_in_chunks(catalog: PartitionCatalog, start: int) -> int:
-    """The last offset from `start` on that a chunk has to hold: whole chunks full, and all substitutes."""
+    """The last offset from `start` on that a chunk has to hold: full chunks, and all substitutes."""
     substitutes = [each.descriptor.end_offset for each in catalog.entries.unusual() if each.is_substitute]
     many = catalog.entries.count(start, catalog.end_offset) // CATALOG_CHUNK_ENTRIES * CATALOG_CHUNK_ENTRIES
     full = [each.descriptor.end_offset for each in islice(catalog.reaching(start), many)]
@@ -141,7 +143,7 @@ def _last_in_chunks(catalog: PartitionCatalog, start: int) -> int:
 
 
 def _new(catalog: PartitionCatalog, start: int, end: int) -> list[Stretch]:
-    """All entries of these offsets, as many in each as go in."""
+    """All entries of these offsets, as many in each chunk as fit."""
     found: list[Stretch] = []
     entries = catalog.reaching(start)
     while start <= end:
@@ -152,7 +154,7 @@ def _new(catalog: PartitionCatalog, start: int, end: int) -> list[Stretch]:
 
 
 def _without_short(found: list[Stretch]) -> list[Stretch]:
-    """Neighbours that go into one, where one of them is to be written anyway."""
+    """Joins neighbours that fit into one chunk, where one of them has to be written anyway."""
     joined: list[Stretch] = []
     for each in found:
         last = joined[-1] if joined else None

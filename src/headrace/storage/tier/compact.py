@@ -1,15 +1,18 @@
-"""Compacts durable segments by key: of each key the last record stays, and a tombstone for as long as it is owed.
+"""Compacts durable segments by key: the last record of each key stays, and a tombstone for its time.
 
-Promises: what is stored holds every offset of what it is made of, in batches that follow on one another without a gap:
-a batch whose records are all replaced stays as an empty one, and neighbours of these, of one leader epoch, become one,
-so that whoever reads by offsets notices nothing but that records are missing. What is read was proven by SHA-256, and
-what is stored is read back. The same at the same time always gives the same object. Never publishes it; all of it
-blocks.
+Promises:
+- The result holds every offset of its sources, in batches without a gap between them. A batch whose records are all
+  replaced stays as an empty one, and neighbouring empty ones of one leader epoch become one. So a reader by offsets
+  notices only that records are missing.
+- Sources are proven by SHA-256, and the stored object is read back.
+- Equal input at one time always gives one and the same object.
 
-A tombstone goes only where nothing of its key can be left below it: who compacts goes from the first segment on, and
-stops at the first that cannot be compacted (decision 0042). More keys than fit in memory take several passes, each from
-the first segment on up to the end of the stretch of which it has the keys: so a key's last record below that end is in
-this pass's map, or in an earlier one's.
+Never publishes the result. All of it blocks.
+
+A tombstone is removed only where no record of its key can be left below it. So compaction starts at the first segment,
+and stops at the first that cannot be compacted (decision 0042). If the keys do not fit in memory, it takes several
+passes. Each starts at the first segment and reaches the end of the stretch whose keys it has. So a key's last record
+below that end is in the map of this pass, or of an earlier one.
 """
 
 from __future__ import annotations
@@ -32,14 +35,15 @@ from headrace.storage.tier.merge import made_of, read_proven
 from headrace.wire.batches import BatchHeader, check_batches
 
 DELTA_MAX: Final = 2**31 - 2
-"""Offsets that one batch can hold, less one."""
+"""Maximum number of offsets in one batch, less one."""
 
 
 def compactable(
     catalog: PartitionCatalog, *, bytes_max: int = DURABLE_SEGMENT_BYTES_MAX
 ) -> Iterator[tuple[SegmentDescriptor, ...]]:
-    """All segments but the last, in offset order, in groups that may each become one: neighbours of one exporter's
-    epoch, with at most `bytes_max` of batches together, or one alone."""
+    """All segments but the last, in offset order, in groups that may each become one. A group is a single segment, or
+    neighbours of one exporter's epoch with at most `bytes_max` bytes of batches together.
+    """
     group: list[SegmentDescriptor] = []
     for entry in catalog:
         one = entry.descriptor
@@ -61,20 +65,20 @@ def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max:
 
 
 class Keys:
-    """For one pass: the last offset of each key in a stretch of history, as far as they fit in memory."""
+    """The last offset of each key in a stretch of history, as far as they fit in memory, for one pass."""
 
     def __init__(self, start: int, *, below: int = 2**63 - 1, keys_max: int = COMPACTION_KEYS_MAX) -> None:
-        """`start`: where history begins, or how far the pass before has read; from `below` on nothing is read."""
+        """`start`: the start of history, or the end of the previous pass's stretch. From `below` on nothing is read."""
         self._last: dict[bytes, int] = {}
         self._below = below
         self._keys_max = keys_max
         self.read_to = start
-        """Where the stretch ends."""
+        """End of the stretch."""
         self.is_full = False
-        """What lies behind is for another pass."""
+        """The memory is full. Later keys are left to another pass."""
 
     def read(self, objects: Objects, segment: SegmentDescriptor) -> None:
-        """The next one. Raises as `read_proven`."""
+        """Read the next segment. Raises as `read_proven`."""
         for header, raw in _batches(read_proven(objects, segment)[0], segment):
             if header.next_offset <= self.read_to:
                 continue
@@ -87,8 +91,9 @@ class Keys:
             self.read_to = header.next_offset
 
     def keeping(self, *, now_ms: int, delete_retention_ms: int) -> Keeping:
-        """What may go below the stretch's end, once all passes before are through, and shown by the mirror. For all
-        segments, in order, from the first: see `Keeping`."""
+        """The rule for records below the stretch's end, once all earlier passes are complete and published in the
+        mirror. It must be applied to all segments, in order, from the first: see `Keeping`.
+        """
         return Keeping(
             last=self._last,
             clean_to=self.read_to,
@@ -106,8 +111,9 @@ def compact_segments(
     made_in: LeaderEpoch,
     joins: bool = True,
 ) -> SegmentDescriptor | None:
-    """One segment of what stays of these, which follow on one another; None where one alone stays as it is, or, without
-    `joins`, all do. `made_in` as in `merge_segments`, and raises as that."""
+    """One segment of the kept records of these, which must be contiguous. Returns None where a single one stays as it
+    is, or, without `joins`, all do. `made_in` and errors: as in `merge_segments`.
+    """
     read = [read_proven(objects, segment) for segment in segments]
     there = zip(segments, read, strict=True)
     batches = chain.from_iterable(_batches(held, segment) for segment, (held, _) in there)
@@ -129,7 +135,9 @@ def _batches(batches: bytes, segment: SegmentDescriptor) -> Iterator[tuple[Batch
 
 
 def _joined(batches: Iterable[bytes]) -> Iterator[bytes]:
-    """With one empty batch for empty neighbours of one leader epoch: of producers the footers tell."""
+    """The batches, with one empty batch for empty neighbours of one leader epoch. The footers keep the producers'
+    state.
+    """
     empty: BatchHeader | None = None
     waiting = b""
     for raw in batches:
@@ -152,7 +160,7 @@ def _join(one: BatchHeader, other: BatchHeader) -> bool:
 
 
 def _spanning(one: BatchHeader, other: BatchHeader) -> BatchHeader:
-    """Nobody's batch, with the offsets of both."""
+    """A batch of no producer, with the offsets of both."""
     return one._replace(
         attributes=0,
         last_offset_delta=other.last_offset - one.base_offset,

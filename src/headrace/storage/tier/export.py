@@ -1,8 +1,8 @@
 """Makes one durable segment of whole record batches.
 
-Promises: what is stored was checked (every CRC32C, offsets without a gap, nothing at or above the bound), and is
-durable when the descriptor is returned. Never publishes it: until the metadata accept the descriptor, the object is
-an orphan that costs only space, so a crash between the two loses nothing.
+Promises: the stored batches were checked (every CRC32C, offsets without a gap, nothing at or above the bound). They are
+durable when the descriptor is returned. Never publishes the segment. Until the metadata accept the descriptor, the
+object is an orphan that costs only space, so a crash between the two loses nothing.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from headrace.wire.batches import check_batches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSource:
-    """Whose batches these are, and between which offsets they must lie."""
+    """The partition of the batches, and the offsets between which they must lie."""
 
     cluster_id: ClusterId
     topic_id: TopicId
     topic: str
     partition: PartitionIndex
     leader_epoch: LeaderEpoch
-    """Of the exporting leader: part of the object's key, so that a stale leader never overwrites."""
+    """Epoch of the exporting leader. It is part of the object's key, so that a stale leader never overwrites."""
     start_offset: Offset
     """The catalog's end + 1: the base offset of the first batch."""
     limit_offset: Offset
     """Exclusive: the high watermark, or the last stable offset. No batch may reach it."""
     producers: Any = None
-    """After the last batch, as `storage.tier.producers` says it; None: not known."""
+    """State of the producers after the last batch, in the form of `storage.tier.producers`; None: unknown."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     gaps_below: Offset = FIRST_OFFSET
-    """Batches below it may lack records, which compaction has taken."""
+    """Batches below it may lack records, because of compaction."""
     first_timestamp_ms: int | None = None
-    """Of the first record, as it was before that; None: what the first batch says."""
+    """Timestamp of the first record before compaction; None: taken from the first batch."""
 
 
 def export_segment(
@@ -62,9 +62,10 @@ def export_segment(
 ) -> SegmentDescriptor:
     """Store whole batches (one buffer, or chunks of whole batches) as one durable segment. Blocking: never on the loop.
 
-    The caller bounds the bytes by DURABLE_SEGMENT_BYTES_MAX; they are held in memory once. Exporting the same again
-    stores nothing and returns the same descriptor. `made_in`: of other segments, in that leader epoch. Raises
-    CorruptData where the batches are not what `source` says, StorageFailure where the store refuses.
+    The caller bounds the bytes by DURABLE_SEGMENT_BYTES_MAX; they are held in memory once. Exporting the same batches
+    again stores nothing and returns the same descriptor. `made_in`: the leader epoch in which the segment is made of
+    others; None where it is not. Raises CorruptData where the batches do not match `source`, StorageFailure where the
+    store refuses.
     """
     chunks = [batches] if isinstance(batches, (bytes, bytearray, memoryview)) else list(batches)
     footer = _describe(source, chunks)
@@ -90,7 +91,7 @@ def export_segment(
 
 
 def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
-    """Check every batch and gather what the footer says."""
+    """Check every batch and gather the fields of the footer."""
     expected, records, checksum, position = int(source.start_offset), 0, 0, 0
     first_timestamp, last_timestamp = -1, -1
     epochs: list[EpochStart] = []

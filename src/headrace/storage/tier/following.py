@@ -1,7 +1,7 @@
-"""What a reader asks of history that goes on: a catalog that it knows a beginning of, and the offset at a time.
+"""Follows history that grows: updates a known catalog, and finds the offset at a time.
 
-Promises the catalog that reading all of it would give, chain and continuity verified: what was published since is read,
-and where more happened than that, all.
+Promises the catalog that a full read would give, with chain and continuity verified. Only newly published segments are
+read; where more has changed than that, the whole catalog is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.storage.tier.reader import DamagedHistory, Store
 def followed(
     store: Store, topic: MirroredTopic, partition: PartitionIndex, known: PartitionCatalog
 ) -> PartitionCatalog:
-    """The catalog of now, where it was `known` before. Raises DamagedHistory."""
+    """The present catalog, given the earlier one. Raises DamagedHistory."""
     try:
         document = read_document(store.objects, state_key(topic.topic_id, partition))
         state = None if document is None else MirroredState.from_json(document)
@@ -37,7 +37,9 @@ def followed(
 def _grown(
     store: Store, topic: MirroredTopic, partition: PartitionIndex, known: PartitionCatalog, state: MirroredState
 ) -> PartitionCatalog | None:
-    """None where that is not all that happened, or much has. Raises CorruptData."""
+    """The known catalog with the newly published segments. None where other changes happened, or too many. Raises
+    CorruptData.
+    """
     if state.segments - len(known.entries) > CATALOG_CHUNK_ENTRIES:
         return None
     catalog = known
@@ -55,7 +57,7 @@ def _grown(
 
 
 def first_at(store: Store, topic: str, partition: int, catalog: PartitionCatalog, timestamp_ms: int) -> int | None:
-    """The offset of the first record whose time is at least `timestamp_ms`. Raises DamagedHistory."""
+    """The offset of the first record whose timestamp is at least `timestamp_ms`. Raises DamagedHistory."""
     for entry in catalog:
         segment = entry.descriptor
         if segment.last_timestamp_ms < timestamp_ms or segment.next_offset <= catalog.readable_start:

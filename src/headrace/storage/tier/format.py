@@ -1,27 +1,35 @@
 """A durable segment object, byte by byte.
 
-Promises: the record batches are the object's first bytes, verbatim as in the log; everything else about them can be
-read from the end of the object, and is proven by a checksum. Never compresses or rewrites a batch.
+Promises: the record batches are the object's first bytes, verbatim as in the log. The end of the object holds
+everything else about them, proven by a checksum. Never compresses or rewrites a batch.
 
-Layout (integers big-endian, unsigned)::
+Layout (integers big-endian, unsigned):
 
-    0                  record batches, version 2 (KIP-98), back to back; nothing between them
-    batch_bytes        footer: one JSON object, UTF-8, sorted keys, no spaces
-    size - 24          4  length of the footer
-    size - 20          4  CRC32C of the footer
-    size - 16          4  format version: 1
-    size - 12          4  zero
-    size - 8           8  the letters HEADRACE
+| position | bytes | content |
+|---|---|---|
+| 0 | batch_bytes | record batches, version 2 (KIP-98), back to back; nothing between them |
+| batch_bytes | | footer: one JSON object, UTF-8, sorted keys, no spaces |
+| size - 24 | 4 | length of the footer |
+| size - 20 | 4 | CRC32C of the footer |
+| size - 16 | 4 | format version: 1 |
+| size - 12 | 4 | zero |
+| size - 8 | 8 | the letters HEADRACE |
 
-The footer's fields: ``format`` ("headrace durable segment"); ``version``; ``cluster_id``; ``topic_id``; ``topic`` (its
-name at the export); ``partition``; ``start_offset`` and ``end_offset`` (inclusive); ``leader_epoch`` of the exporter;
-``first_timestamp_ms`` and ``last_timestamp_ms`` (of the first record; the largest); ``records``; ``batch_bytes``;
-``crc32c`` of the batches; ``leader_epochs``: ``[epoch, first offset here]``; ``index``: ``[base offset, position,
-largest timestamp up to and in this batch]``, the first batch and then one per 64 KiB or more; ``producers``: the
-producer snapshot after the last batch, as the log's own snapshot file holds it, in Base64 and without times (null in
-the oldest segments); ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each
-that ends in this segment; ``checksums``: for each of ``index``, the CRC32C of all bytes from that batch up to the next
-one there, so that a part of the object is proven without the rest (absent in the oldest segments).
+The footer's fields:
+- ``format`` ("headrace durable segment") and ``version``;
+- ``cluster_id``, ``topic_id``, ``topic`` (its name at the export) and ``partition``;
+- ``start_offset`` and ``end_offset`` (inclusive), and ``leader_epoch`` of the exporter;
+- ``first_timestamp_ms`` (of the first record) and ``last_timestamp_ms`` (the largest);
+- ``records``, ``batch_bytes``, and ``crc32c`` of the batches;
+- ``leader_epochs``: ``[epoch, first offset here]``;
+- ``index``: ``[base offset, position, largest timestamp up to and in this batch]``, for the first batch and then one
+  per 64 KiB or more;
+- ``producers``: the producer snapshot after the last batch, as in the log's own snapshot file, in Base64 and without
+  times (null in the oldest segments);
+- ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each that ends in this
+  segment;
+- ``checksums``: for each entry of ``index``, the CRC32C of all bytes from that batch up to the next entry's. They prove
+  a part of the object without the rest (absent in the oldest segments).
 """
 
 from __future__ import annotations
@@ -48,7 +56,7 @@ MAGIC: Final = b"HEADRACE"
 TRAILER: Final = Struct(">IIII8s")
 INDEX_INTERVAL_BYTES: Final = 64 * 1024
 TAIL_GUESS_BYTES: Final = 64 * 1024
-"""What a reader asks for first: the footer of a 64 MiB segment usually fits."""
+"""Bytes that a reader requests first: the footer of a 64 MiB segment usually fits."""
 
 
 class EpochStart(NamedTuple):
@@ -59,7 +67,7 @@ class EpochStart(NamedTuple):
 class IndexEntry(NamedTuple):
     base_offset: int
     position: int
-    """Of the batch in the object, in bytes."""
+    """Position of the batch in the object, in bytes."""
     max_timestamp_ms: int
     """The largest timestamp of all records up to and in this batch."""
 
@@ -73,7 +81,7 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFooter:
-    """What a segment says of itself. Invariant: `index` rises and opens with the first batch at position 0."""
+    """The footer of a segment. Invariant: `index` rises, and its first entry is the first batch, at position 0."""
 
     cluster_id: ClusterId
     topic_id: TopicId
@@ -92,7 +100,7 @@ class SegmentFooter:
     producers: Any
     aborted_transactions: tuple[AbortedTransaction, ...]
     checksums: tuple[int, ...] = ()
-    """Of the batches from each of `index` to the next; empty: not known."""
+    """CRC32C of the batches from each entry of `index` to the next; empty: unknown."""
 
     def floor(self, offset: int) -> IndexEntry:
         """The last indexed batch that does not begin above `offset`; the first where all do."""
@@ -101,7 +109,7 @@ class SegmentFooter:
 
 
 def encode_footer(footer: SegmentFooter) -> bytes:
-    """The footer and the trailer: what follows the batches in the object."""
+    """The footer and the trailer, which follow the batches in the object."""
     fields = {name: getattr(footer, name) for name in SegmentFooter.__slots__}
     fields |= {"topic_id": str(footer.topic_id), "format": FORMAT, "version": FORMAT_VERSION}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -123,7 +131,7 @@ def footer_length(tail: bytes) -> int:
 
 
 def decode_footer(tail: bytes) -> SegmentFooter:
-    """From an object's last bytes, at least `footer_length` of them. Raises CorruptData."""
+    """Decode the footer from an object's last bytes, at least `footer_length` of them. Raises CorruptData."""
     length = footer_length(tail)
     text = tail[len(tail) - length : len(tail) - TRAILER.size]
     if len(text) + TRAILER.size != length or crc32c(text) != TRAILER.unpack_from(tail, len(tail) - TRAILER.size)[1]:
@@ -149,7 +157,7 @@ def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
 
 
 def segment_key(footer: SegmentFooter, sha256: str, made_in: LeaderEpoch | None = None) -> str:
-    """The key of the object that holds this segment: unique by content."""
+    """The key of the object that holds this segment. It is unique by content."""
     return str(
         SegmentKey(
             footer.cluster_id,
@@ -165,7 +173,7 @@ def segment_key(footer: SegmentFooter, sha256: str, made_in: LeaderEpoch | None 
 
 
 def cuts_of(footer: SegmentFooter, start: int, end: int, slice_bytes: int) -> list[tuple[int, int]]:
-    """(base offset, position) of the slices' beginnings and of the last one's end, by the footer's index."""
+    """(base offset, position) of the beginning of each slice, and of the end of the last, by the footer's index."""
     first = footer.floor(start)
     tail = (int(footer.end_offset) + 1, footer.batch_bytes)
     within = [(e.base_offset, e.position) for e in footer.index if first.base_offset < e.base_offset] + [tail]

@@ -1,8 +1,8 @@
-"""Where a log begins that begins behind durable history, and what has to be known there.
+"""The beginning of a log that follows durable history, and the state that must be known there.
 
-Promises: it is given out only once the store was read: the footer and the end of the last segment are what the catalog
-says. A copy may be all that there will be beside the store: it begins there only where the store has all segments, in
-their sizes, and the footers of some of them too. All of it blocks: never on the event loop.
+Promises: the result is returned only once the store was read, and the footer and the end of the last segment match the
+catalog. A copy may be the only data beside the store. It begins there only if the store has all segments, in their
+sizes, and some of their footers are sound. All of it blocks: never call it on the event loop.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from headrace.wire.batches import iterate_headers
 
 
 class Beginning(NamedTuple):
-    """Of a log."""
+    """The beginning of a log behind durable history."""
 
     offset: Offset
     epoch: LeaderEpoch
-    """Of the record before it; -1 where there is none."""
+    """Leader epoch of the record before it; -1 where there is none."""
     producers: ProducerStates
-    """As of there."""
+    """State of the producers as of `offset`."""
 
 
 class NotTold(CorruptData):
-    """History is as the catalog says, as far as there is any, but has nothing to say of the producers."""
+    """History matches the catalog, as far as there is any, but does not contain its producers' state."""
 
 
 def read_beginning(
     objects: ReadableObjects, catalog: PartitionCatalog, *, now_ms: int, reads_batches: bool = False
 ) -> Beginning:
-    """At the durable frontier. Where the last footer does not tell its producers, its batches are to, and those before
-    them, where one `reads_batches`. Raises CorruptData where a segment is not what the catalog says, or the producers
-    are not told (NotTold); FileNotFoundError, EOFError, StorageFailure."""
+    """The beginning at the durable frontier. Where the last footer has no producers, `reads_batches` derives them from
+    its batches and those before it. Raises CorruptData where a segment differs from the catalog, or the producers are
+    unknown (NotTold); FileNotFoundError, EOFError, StorageFailure.
+    """
     if catalog.last is None:
         raise NotTold("all of its durable history is deleted")
     last = catalog.last.descriptor
@@ -57,7 +58,7 @@ def read_beginning(
 
 
 def check_all(objects: ReadableObjects, catalog: PartitionCatalog) -> None:
-    """That the store has all of history, as far as its listing and some footers say. Raises as `read_beginning`."""
+    """Check that the store has all of history, by its listing and some footers. Raises as `read_beginning`."""
     if catalog.last is None:
         return
     wanted = {entry.descriptor.key: entry.descriptor for entry in catalog}
@@ -73,9 +74,10 @@ def check_all(objects: ReadableObjects, catalog: PartitionCatalog) -> None:
 
 
 def producers_in_batches(objects: ReadableObjects, catalog: PartitionCatalog, *, now_ms: int) -> ProducerStates | None:
-    """All of them, by the headers of all batches since the last footer that tells its producers, or since offset 0;
-    None where these are more than FRONTIER_BATCHES_BYTES_MAX, or in more than FRONTIER_SEGMENTS_READ_MAX segments, or
-    are gone. Raises as `read_beginning`."""
+    """The state of all producers, from the headers of all batches since the last footer with producers, or since offset
+    0. None where these exceed FRONTIER_BATCHES_BYTES_MAX bytes or FRONTIER_SEGMENTS_READ_MAX segments, or are gone.
+    Raises as `read_beginning`.
+    """
     plans: list[Plan] = []
     size, producers = 0, None
     for entry in reversed(list(catalog)):
@@ -98,7 +100,7 @@ def producers_in_batches(objects: ReadableObjects, catalog: PartitionCatalog, *,
 
 
 def some_of(catalog: PartitionCatalog) -> list[SegmentDescriptor]:
-    """The first, and others at even distances: all but the last, where these are few enough."""
+    """The first segment, and others at even distances; all but the last where there are few enough."""
     segments = [entry.descriptor for entry in catalog][:-1]
     step = max(1, -(-len(segments) // FRONTIER_FOOTERS_READ_MAX))
     return segments[::step]

@@ -1,4 +1,4 @@
-"""What a store still has of history whose catalog, or whose topic's name, is not in it any more. Reads only."""
+"""Finds the remains in a store of history whose catalog, or whose topic's name, is gone. Reads only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.storage.tier.reader import Store
 
 
 def left_of(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> Iterator[str]:
-    """Keys of a partition's mirror and segments. One segment alone may have been put and never published."""
+    """Keys of a partition's mirror and segments. A single segment may have been put and never published."""
     prefixes = [segments_prefix(topic.topic_id, partition), chunks_prefix(topic.topic_id, partition)]
     prefixes.append(partition_prefix(topic.cluster_id, TopicPartition(topic.topic_id, partition)))
     for prefix in prefixes:
@@ -26,8 +26,8 @@ def is_a_store(store: Store) -> bool:
 
 
 def nameless(store: Store) -> list[str]:
-    """Ids of topics that have a mirror and no name: it is put before all else."""
-    mirrored = store.objects.directories(TOPICS)  # first: a topic that is new has its name by then
+    """Ids of topics that have a mirror but no name: the name is written before everything else."""
+    mirrored = store.objects.directories(TOPICS)  # first: a new topic has its name by then
     named = {meta.key.removeprefix(NAMES) for meta in store.objects.list(NAMES)}
     left = {*mirrored} - named
-    return [topic for topic in store.objects.directories(TOPICS) if topic in left] if left else []  # or it was swept
+    return [topic for topic in store.objects.directories(TOPICS) if topic in left] if left else []  # else swept

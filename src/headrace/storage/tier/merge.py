@@ -1,9 +1,9 @@
-"""Makes one durable segment of several that follow on one another: fewer objects, the same batches.
+"""Makes one durable segment of several contiguous ones: fewer objects, the same batches.
 
-Promises: what is stored holds their batches verbatim and in order, save emptied ones that clients could not read, each
-of them proven by the SHA-256 of its object first; the same ones always give the same object. Never publishes it: until
-the metadata accept it in the place of the others (`controller.durable.replace_segments`), it is an orphan that costs
-only space. All of it blocks.
+Promises: the result holds their batches verbatim and in order, except emptied ones that clients could not read. Each
+source is first proven by the SHA-256 of its object, and the same sources always give the same object. Never publishes
+the result. Until the metadata accept it in place of the others (`controller.durable.replace_segments`), it is an orphan
+that costs only space. All of it blocks.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from headrace.wire.batches import mend_emptied
 def mergeable(
     catalog: PartitionCatalog, *, bytes_max: int = DURABLE_SEGMENT_BYTES_MAX
 ) -> Iterator[tuple[SegmentDescriptor, ...]]:
-    """Small segments that may become one, at least two each time, in offset order: neighbours of one exporter's epoch,
-    with at most `bytes_max` of batches together and none with more than half of it, so that nothing is merged again
-    and again. The catalog's last is not among them."""
+    """Groups of small segments that may become one, at least two each, in offset order. A group's segments are
+    neighbours of one exporter's epoch, with at most `bytes_max` bytes of batches together. None has more than half of
+    that, so that nothing is merged again and again. The catalog's last segment is excluded.
+    """
     group: list[SegmentDescriptor] = []
     for entry in catalog:
         one = entry.descriptor
@@ -52,11 +53,13 @@ def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max:
 def merge_segments(
     objects: Objects, segments: Sequence[SegmentDescriptor], *, made_in: LeaderEpoch
 ) -> SegmentDescriptor:
-    """One segment of these, which follow on one another, in the store. `made_in`: the partition's leader epoch, which
-    says how long it may yet be put in their place. Merging the same again stores nothing, and gives the same. What is
-    stored is read back and proven, for the others go.
+    """Store one segment made of these, which must be contiguous.
 
-    Raises CorruptData where one of them, or that, is not what its descriptor says, FileNotFoundError, StorageFailure.
+    `made_in` is the partition's leader epoch, which limits how long the result may still replace the others. Merging
+    the same segments again stores nothing, and returns the same descriptor. The stored object is read back and proven,
+    since the others will be deleted.
+
+    Raises CorruptData where one of them, or the result, differs from its descriptor, FileNotFoundError, StorageFailure.
     """
     read = [read_proven(objects, segment) for segment in segments]
     parts = [
@@ -74,8 +77,9 @@ def made_of(
     *,
     made_in: LeaderEpoch,
 ) -> SegmentDescriptor:
-    """One segment of these batches, which hold the offsets of `segments`, in the store, and proven. Raises as
-    `merge_segments`."""
+    """Store and prove one segment of these batches, which hold the offsets of `segments`. Raises as
+    `merge_segments`.
+    """
     last = footers[-1]
     source = ExportSource(
         cluster_id=last.cluster_id,
@@ -96,7 +100,9 @@ def made_of(
 
 
 def read_proven(objects: Objects, segment: SegmentDescriptor) -> tuple[bytes, SegmentFooter]:
-    """Its batches, proven, without the rest of its object. Raises CorruptData, FileNotFoundError, StorageFailure."""
+    """A segment's proven batches, without the rest of its object, and its footer. Raises CorruptData,
+    FileNotFoundError, StorageFailure.
+    """
     body = objects.get(segment.key)
     if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
         raise CorruptData(f"Object '{segment.key}' fails its SHA-256: nothing is made of it.")

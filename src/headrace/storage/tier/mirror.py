@@ -1,11 +1,15 @@
 """The catalog's mirror: JSON documents beside the objects, so that history can be read with no broker running.
 
-Promises: a mirror is a projection of the metadata image and never its source; a document says at which Raft index it
-was true; a writer that is behind leaves what is ahead of it alone. A segment's document, or the chunk that holds it
-(`chunks`), is written before `state` counts it, so that a reader between two writes sees an older catalog, never a
-broken one. Chunks that `state` names no more stay until a sweep, for those who have read an older one. A chunk may be
-missing for a moment where it is named again just as a sweep takes it: both then look, and who sees it puts it back.
-Never read by a broker that has an image, but to find out what is missing in it.
+Promises:
+- A mirror is a projection of the metadata image and never its source.
+- A document states the Raft index at which it was true. A writer that is behind leaves newer documents alone.
+- A segment's document, or the chunk that holds it (`chunks`), is written before `state` counts it. So a reader between
+  two writes sees an older catalog, never a broken one.
+- Chunks that `state` no longer names stay until a sweep, for readers of an older one.
+
+A chunk may be missing for a moment where it is named again just as a sweep removes it. Both the writer and the sweep
+then look, and whichever notices puts it back. A broker that has an image never reads the mirror, except to find out
+what is missing in it.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ NAMES: Final = "storage/names/"
 
 
 def topic_document_key(topic_id: TopicId) -> str:
-    """Apart from the catalogs, so that listing the topics lists nothing else."""
+    """A key apart from the catalogs, so that listing the topics lists nothing else."""
     return f"{NAMES}{topic_id}"
 
 
@@ -61,7 +65,7 @@ def current_key(topic_id: TopicId, partition: PartitionIndex) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredTopic:
-    """What the mirror says of a topic."""
+    """The mirror's document of a topic."""
 
     cluster_id: ClusterId
     topic_id: TopicId
@@ -69,7 +73,7 @@ class MirroredTopic:
     partitions: int
     deleted: bool = False
     raft_index: int = 0
-    """At which all this was true."""
+    """Raft index at which the document was true."""
 
     def to_json(self) -> dict[str, Any]:
         fields = {name: getattr(self, name) for name in MirroredTopic.__slots__}
@@ -77,7 +81,7 @@ class MirroredTopic:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MirroredTopic:
-        """Raises CorruptData."""
+        """Raises CorruptData where the document is malformed."""
         try:
             known = {name: value[name] for name in MirroredTopic.__slots__}
             topic = cls(**{**known, "topic_id": TopicId(UUID(known["topic_id"]))})
@@ -100,14 +104,15 @@ class MirroredState:
     head: str
     raft_index: int
     log_start_offset: Offset = FIRST_OFFSET
-    """What lies below is deleted, though the first segment may still hold it."""
+    """Records below this offset are deleted, though the first segment may still hold them."""
     deletions: tuple[Link, ...] = ()
-    """What was deleted or replaced since the last segment was published, linked to its hash to give `head`."""
+    """Deletions and replacements since the last segment was published. Linked to its hash, they give `head`."""
     chunks: tuple[ChunkRef, ...] = field(default=(), compare=False)
-    """Where the entries are, in order, the first of which retention may have taken the beginning of."""
+    """Chunks with the entries, in order. Retention may have removed the beginning of the first."""
     singles: tuple[Offset, ...] | None = field(default=None, compare=False)
-    """Where those start that are behind all chunks, each in a document of its own; None: it is not known, as in mirrors
-    of earlier versions."""
+    """Start offsets of the entries behind all chunks, each in a document of its own. None: unknown, as in mirrors of
+    earlier versions.
+    """
 
     def to_json(self) -> dict[str, Any]:
         known: dict[str, Any] = {name: getattr(self, name) for name in MirroredState.__slots__}
@@ -119,7 +124,7 @@ class MirroredState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MirroredState:
-        """Raises CorruptData."""
+        """Raises CorruptData where the document is malformed."""
         try:
             known = {"log_start_offset": 0, "deletions": [], "chunks": [], "singles": None, **value}
             known["deletions"] = links_from_json(known["deletions"])
@@ -136,7 +141,7 @@ class MirroredState:
 
     @classmethod
     def of(cls, catalog: PartitionCatalog, raft_index: int, chunks: Sequence[ChunkRef] | None = None) -> MirroredState:
-        """`chunks`: where the entries are; None: it is not known."""
+        """The state of a catalog. `chunks`: the chunks with its entries; None: unknown."""
         return cls(
             start_offset=catalog.start_offset,
             end_offset=catalog.end_offset,
@@ -152,12 +157,12 @@ class MirroredState:
 
 
 def _behind(catalog: PartitionCatalog, chunks: Sequence[ChunkRef]) -> Iterator[Offset]:
-    """Where the entries start that no chunk holds."""
+    """Start offsets of the entries that no chunk holds."""
     return catalog.entries.starts(chunks[-1].end_offset + 1 if chunks else 0)
 
 
 def read_document(objects: Objects, key: str) -> dict[str, Any] | None:
-    """One JSON document; None where it is missing. Raises CorruptData where it is no JSON object of our version."""
+    """One JSON document; None where it is missing. Raises CorruptData where it is no JSON object of this version."""
     try:
         data = objects.get(key)
     except FileNotFoundError:
@@ -174,33 +179,34 @@ def read_document(objects: Objects, key: str) -> dict[str, Any] | None:
 
 
 def read_state(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> MirroredState | None:
-    """None: there is none. Raises as `read_document`."""
+    """The partition's state; None where there is none. Raises as `read_document`."""
     document = read_document(objects, state_key(topic_id, partition))
     return None if document is None else MirroredState.from_json(document)
 
 
 def named_chunks(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> set[str]:
-    """Keys of those that `state` names. Raises as `read_document`."""
+    """Keys of the chunks that `state` names. Raises as `read_document`."""
     state = read_state(objects, topic_id, partition)
     return {chunk_key(topic_id, partition, ref) for ref in (state.chunks if state is not None else ())}
 
 
 def lacks_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> bool:
-    """Whether one is not there that `state` names. Raises as `read_document`."""
+    """Whether a chunk that `state` names is missing. Raises as `read_document`."""
     there = {meta.key for meta in objects.list(chunks_prefix(topic_id, partition))}
     return not named_chunks(objects, topic_id, partition) <= there
 
 
 def unnamed_chunks(objects: Objects, topic_id: TopicId, partition: PartitionIndex) -> list[ObjectMeta]:
-    """Those that `state` does not name: of a catalog that was, or is being written. Raises as `read_document`."""
+    """Chunks that `state` does not name: of an earlier catalog, or of one being written. Raises as `read_document`."""
     there = list(objects.list(chunks_prefix(topic_id, partition)))
     named = named_chunks(objects, topic_id, partition) if there else set()
     return [meta for meta in there if meta.key not in named]
 
 
 def remove_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex, meta: ObjectMeta) -> None:
-    """One that `state` does not name, unless it does meanwhile, or was written again. Who writes a state looks for its
-    chunks behind that, so that one of the two sees what the other does. Raises as `read_document`, StorageFailure."""
+    """Remove a chunk that `state` does not name, unless it is named or written again meanwhile. A writer of a state
+    checks its chunks after that, so that one of the two notices the other. Raises as `read_document`, StorageFailure.
+    """
     key = meta.key
     try:
         data = objects.get(key)
@@ -214,10 +220,10 @@ def remove_chunk(objects: Objects, topic_id: TopicId, partition: PartitionIndex,
 
 
 class MirrorWriter:
-    """Writes the mirror of one cluster. Blocking: never on the event loop; one call at a time per partition.
+    """Writes the mirror of one cluster. Blocks: never call it on the event loop, and one call at a time per partition.
 
-    Remembers nothing: each call compares with what is there, so it also repairs. After a publication pass `known`,
-    the catalog that the last call for this partition wrote, and only what is new since is written.
+    It remembers nothing: each call compares with the store, so it also repairs. After a publication pass `known`, the
+    catalog that the last call for this partition wrote. Then only newer entries are written.
     """
 
     def __init__(self, objects: Objects, *, cluster_id: ClusterId) -> None:
@@ -225,7 +231,7 @@ class MirrorWriter:
         self._cluster_id = cluster_id
 
     def write_topic(self, topic: MirroredTopic) -> bool:
-        """Write the topic's document where it is missing, damaged or older. True where it was written.
+        """Write the topic's document where it is missing, damaged or older. Returns whether it was written.
 
         Raises StorageFailure where the store holds this topic id for another cluster.
         """
@@ -249,7 +255,8 @@ class MirrorWriter:
         *,
         known: PartitionCatalog | None = None,
     ) -> int:
-        """Bring one partition's documents up to `catalog`, true at `raft_index`; the number of documents written.
+        """Bring one partition's documents up to `catalog`, true at `raft_index`. Returns the number of documents
+        written.
 
         Nothing is written where the mirror's state is already at a higher index.
         """
@@ -257,7 +264,7 @@ class MirrorWriter:
         if there is not None and _raft_index(there) > raft_index:
             return 0
         if known is not None and (there is None or there.get("head") != known.head):
-            known = None  # somebody else has written, or damaged it: all is looked at
+            known = None  # another process wrote or damaged it: check everything
         if known is None:
             return self._write_all(topic_id, partition, catalog, raft_index, there)
         gone = list(known.entries.gone(catalog.entries))
@@ -275,7 +282,7 @@ class MirrorWriter:
         raft_index: int,
         there: Mapping[str, Any] | None,
     ) -> int:
-        """Whatever is there: documents that are missing, damaged or other ones are written, what is too much goes."""
+        """Check all documents. Missing, damaged or different ones are written; surplus ones are removed."""
         kept = [ref for ref in _chunks_of(there) if self._is_right(topic_id, partition, catalog, ref)]
         covered = max((each.end_offset for each in stretches(catalog, kept)), default=-1)
         names = {meta.key for meta in self._objects.list(segments_prefix(topic_id, partition))}
@@ -296,7 +303,7 @@ class MirrorWriter:
         return self._write_state(topic_id, partition, catalog, raft_index, kept, missing, gone)
 
     def _is_right(self, topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, ref: ChunkRef) -> bool:
-        """Whether a chunk is there, and is what the catalog would have for these offsets."""
+        """Whether a chunk exists, and agrees with the catalog for these offsets."""
         if not ref.start_offset <= ref.end_offset <= catalog.end_offset:
             return False
         if catalog.entries.holding(ref.start_offset) is None:
@@ -315,8 +322,9 @@ class MirrorWriter:
         gone: Sequence[str],
         tries: int = MIRROR_CHUNK_TRIES_MAX,
     ) -> int:
-        """`missing`: entries whose single documents are written; `gone`: documents that nobody needs once `state` does
-        not count them. The number of documents written."""
+        """Write the documents and then the state; returns the number of documents written. `missing`: entries whose
+        single documents are written. `gone`: documents that nothing needs once `state` does not count them.
+        """
         stamp = {"raft_index": raft_index, "version": VERSION}
         written = 0
         for entry in missing:
@@ -332,12 +340,12 @@ class MirrorWriter:
             written += self._update(current_key(topic_id, partition), current)
         there = self._readable(state_key(topic_id, partition))
         if there is not None and _raft_index(there) > raft_index:
-            return written  # another leads it by now
+            return written  # another broker leads the partition by now
         state = MirroredState.of(catalog, raft_index, chunks)
         written += self._update(state_key(topic_id, partition), state.to_json())
         found = {meta.key for meta in self._objects.list(chunks_prefix(topic_id, partition))} if chunks else set()
         left = [ref for ref in chunks if chunk_key(topic_id, partition, ref) in found]
-        if len(left) < len(chunks):  # a sweep took some meanwhile
+        if len(left) < len(chunks):  # a sweep removed some meanwhile
             if not tries:
                 raise StorageFailure("Chunks of the mirror go as they are written; it is tried again.")
             return written + self._write_state(topic_id, partition, catalog, raft_index, left, (), gone, tries - 1)
@@ -349,18 +357,18 @@ class MirrorWriter:
         self, topic_id: TopicId, partition: PartitionIndex, catalog: PartitionCatalog, new: Stretch
     ) -> ChunkRef:
         ref, data = encode_chunk(topic_id, partition, catalog, new.start_offset, new.end_offset)
-        self._objects.put(chunk_key(topic_id, partition, ref), data, if_absent=False)  # what is there may be damaged
+        self._objects.put(chunk_key(topic_id, partition, ref), data, if_absent=False)  # replaces a damaged one
         return ref
 
     def _readable(self, key: str) -> dict[str, Any] | None:
-        """A document, or None where it is missing or damaged: both are repaired by writing it."""
+        """A document; None where it is missing or damaged. Both are repaired by writing it."""
         try:
             return read_document(self._objects, key)
         except CorruptData:
             return None
 
     def _update(self, key: str, document: Mapping[str, Any]) -> bool:
-        """Write a document where what is there says otherwise. True where it was written."""
+        """Write a document where it differs from the stored one. Returns whether it was written."""
         there = self._readable(key)
         if there is not None and _unstamped(there) == _unstamped(document):
             return False
@@ -373,7 +381,7 @@ class MirrorWriter:
 
 
 def _chunks_of(state: Mapping[str, Any] | None) -> list[ChunkRef]:
-    """None where it names none, or is damaged."""
+    """The chunks that a state names; empty where it names none, or is damaged."""
     try:
         return [] if state is None else list(MirroredState.from_json(state).chunks)
     except CorruptData:

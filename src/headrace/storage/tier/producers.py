@@ -1,9 +1,9 @@
 """The producers of a partition as of a durable segment's end, in its footer.
 
-A footer tells them as the log's own snapshot file does (`replica.producer_snapshots`), in Base64, and without times, so
-that the same batches after the same beginning always give the same object. Each footer goes on from the one before it:
-what a producer wrote is in the headers of its batches. So whoever begins a log behind a segment knows what its leader
-knew when it was there. All of it blocks: never on the event loop.
+A footer holds them as the log's own snapshot file does (`replica.producer_snapshots`), in Base64 and without times. So
+the same batches after the same beginning always give the same object. Each footer builds on the one before it: the
+headers of the batches show what a producer wrote. A log that begins behind a segment thus knows what the leader knew
+there. All of it blocks: never call it on the event loop.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ UNKNOWN_MS = -1
 
 
 def producers_after(before: ProducerStates, chunks: Iterable[Buffer], *, known: frozenset[int]) -> str:
-    """What the footer of these batches says, which follow on `before`; that is changed. Only of the `known`, for the
-    leader has forgotten all others."""
+    """The producers for the footer of these batches, which follow on `before`; `before` is updated. Only `known`
+    producers are included, since the leader has forgotten all others.
+    """
     for chunk in chunks:
         for _, header in iterate_headers(chunk):
             before.on_appended(header, Offset(header.base_offset), UNKNOWN_MS)
@@ -37,8 +38,9 @@ def producers_after(before: ProducerStates, chunks: Iterable[Buffer], *, known: 
 
 
 def producers_of(told: object, *, now_ms: int = UNKNOWN_MS) -> ProducerStates | None:
-    """As a footer tells them, all as if they had written now; None: it does not, as those of earlier versions. Raises
-    CorruptData."""
+    """The producers in a footer, all as if they had just written. None where it has none, as in earlier versions.
+    Raises CorruptData.
+    """
     if told is None:
         return None
     try:

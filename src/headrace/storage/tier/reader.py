@@ -1,7 +1,7 @@
 """Reads durable history straight from a store, with no broker running.
 
-Promises: what it yields was checked: the catalog's hash chain and continuity, every batch's CRC32C, offsets without a
-gap. Damage raises `DamagedHistory`, which names topic, partition, offset and object. Never writes.
+Promises: everything it yields was checked: the catalog's hash chain and continuity, every batch's CRC32C, offsets
+without a gap. Damage raises `DamagedHistory`, which names topic, partition, offset and object. Never writes.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from headrace.storage.tier.mirror import (
 from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, check_batches, whole_batches
 
 READ_BYTES: Final = 4 * 1024 * 1024
-"""Asked of the store at a time while batches are read."""
+"""Bytes requested from the store at a time while batches are read."""
 
 CheckedBatches: TypeAlias = list[tuple[int, BatchHeader]]
 """Positions in a buffer and headers of whole, checked batches."""
 
 
 class DamagedHistory(CorruptData):
-    """Durable history that is not what its catalog says. The text names topic, partition, offset and object."""
+    """Durable history that differs from its catalog. The text names topic, partition, offset and object."""
 
     def __init__(self, topic: str, partition: int, offset: int, key: str, reason: object) -> None:
         super().__init__(topic, partition, offset, key, str(reason))  # all in args, so that it survives pickling
@@ -60,11 +60,11 @@ class DamagedHistory(CorruptData):
 
 
 class SegmentGone(DamagedHistory):
-    """An object that a catalog named, when it was read, is not in the store."""
+    """An object is not in the store, though the catalog named it when it was read."""
 
 
 class SegmentSlice(NamedTuple):
-    """Whole batches of one segment, to be read on their own: cheap to pickle. Bytes and offsets, ends exclusive."""
+    """Whole batches of one segment, to be read on their own. Cheap to pickle. Bytes and offsets, ends exclusive."""
 
     topic: str
     partition: int
@@ -72,17 +72,17 @@ class SegmentSlice(NamedTuple):
     position: int
     end_position: int
     base_offset: int
-    """Of the batch at `position`."""
+    """Base offset of the batch at `position`."""
     end_offset: int
-    """After the last batch of the slice."""
+    """Offset after the last batch of the slice."""
     first_offset: int
-    """The first one wanted: records below it in the first batch are not."""
+    """The first wanted offset. Records below it in the first batch are not wanted."""
     next_offset: int
-    """Records from here on in the last batch are not wanted."""
+    """Records from this offset on in the last batch are not wanted."""
     crc32c: int | None
-    """Of these bytes, where they are a whole segment's."""
+    """CRC32C of these bytes, where they are a whole segment's; otherwise None."""
     is_thinned: bool = False
-    """Compaction has taken records of the segment: its batches may have fewer than they have offsets."""
+    """Compaction has removed records of the segment: its batches may have fewer records than offsets."""
 
     def damaged(self, offset: int, reason: object) -> DamagedHistory:
         kind = SegmentGone if isinstance(reason, FileNotFoundError) else DamagedHistory
@@ -91,7 +91,7 @@ class SegmentSlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedPartition:
-    """What `Store.verify` found to hold."""
+    """The result of `Store.verify` for a sound partition."""
 
     partition: PartitionIndex
     start_offset: Offset
@@ -104,7 +104,7 @@ class VerifiedPartition:
 
 
 class Store:
-    """A store opened for reading. Not bound to a cluster: it may hold the history of several."""
+    """A store opened for reading. It is not bound to a cluster: it may hold the history of several."""
 
     def __init__(self, objects: Objects, url: str = "") -> None:
         self._objects = objects
@@ -112,12 +112,12 @@ class Store:
 
     @classmethod
     def open(cls, url: str, disk: Disk | None = None) -> Store:
-        """Raises UsageError where the URL names no store. The right to read is enough."""
+        """Open a store; the right to read is enough. Raises UsageError where the URL names no store."""
         return cls(open_objects(url, disk or ReadOnlyDisk()), url)
 
     @property
     def objects(self) -> Objects:
-        """All that is in it."""
+        """All objects in the store."""
         return self._objects
 
     def topics(self) -> list[MirroredTopic]:
@@ -130,7 +130,7 @@ class Store:
         return sorted((topic for topic in found if not topic.deleted), key=lambda topic: (topic.name, topic.topic_id))
 
     def topic(self, name: str) -> MirroredTopic:
-        """By name or id. Raises UsageError where there is none, or several of this name."""
+        """A topic by name or id. Raises UsageError where there is none, or several of this name."""
         topics = self.topics()
         found = [topic for topic in topics if name in (topic.name, str(topic.topic_id))]
         if not found:
@@ -142,20 +142,21 @@ class Store:
         return found[0]
 
     def topic_of(self, topic_id: TopicId) -> MirroredTopic | None:
-        """By id; None where there is nothing of it. Raises CorruptData."""
+        """A topic by id; None where its document is missing. Raises CorruptData."""
         document = read_document(self._objects, topic_document_key(topic_id))
         return None if document is None else MirroredTopic.from_json(document)
 
     def catalog(self, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
-        """One partition's catalog, chain and continuity verified; empty where nothing was exported yet. Where the
-        mirror is written meanwhile, what it says then. Raises DamagedHistory."""
+        """One partition's catalog, with chain and continuity verified. It is empty where nothing was exported yet.
+        Where the mirror is written meanwhile, the newer state counts. Raises DamagedHistory.
+        """
         document = self._state_document(topic, partition)
         for left in reversed(range(MIRROR_READ_TRIES_MAX)):
             if document is None:
                 break
             try:
                 state = MirroredState.from_json(document)
-                with ThreadPoolExecutor(CATALOG_READS_AT_ONCE_MAX) as pool:  # ends here, whatever becomes of the pieces
+                with ThreadPoolExecutor(CATALOG_READS_AT_ONCE_MAX) as pool:  # ends here, even after an error
                     return rebuilt(topic, partition, state, self._pieces(topic, partition, state, pool))
             except CorruptData as error:
                 now = self._state_document(topic, partition)
@@ -174,9 +175,12 @@ class Store:
     def _pieces(
         self, topic: MirroredTopic, partition: PartitionIndex, state: MirroredState, pool: ThreadPoolExecutor
     ) -> Iterator[tuple[int, CatalogEntry | Run]]:
-        """Where it starts (as the document's name says), and what of the catalog is in it, in order; what `state` does
-        not count is left out: it is being written. The pool is the caller's: a generator that waits for threads at its
-        end deadlocks where it is the garbage collector that ends it, in the midst of the start of another thread."""
+        """The pieces of the catalog in order, each with its start offset from the document's name. Entries that `state`
+        does not count are left out: they are being written.
+
+        The caller owns the pool. A generator that waited for threads at its end would deadlock if the garbage collector
+        ended it while another thread was starting.
+        """
         if not state.segments:
             return
         chunks = pool.map(lambda ref: self._chunk_of(topic, partition, ref), state.chunks)
@@ -193,14 +197,14 @@ class Store:
         yield from self._singles(topic, partition, behind, pool)
 
     def _chunk_of(self, topic: MirroredTopic, partition: PartitionIndex, ref: ChunkRef) -> Run | None:
-        """None: it is lost or damaged, and what it held has to be looked for elsewhere."""
+        """A chunk; None where it is lost or damaged. Its entries then have to be read from other documents."""
         try:
             return read_chunk(self._objects, topic.topic_id, partition, ref)
         except CorruptData:
             return None
 
     def _listed(self, topic: MirroredTopic, partition: PartitionIndex, low: int, high: int) -> list[Offset]:
-        """Where the entries start that have a document of their own, from `low` to `high`."""
+        """Start offsets of the entries with a document of their own, from `low` to `high`."""
         prefix = segments_prefix(topic.topic_id, partition)
         names = (meta.key.removeprefix(prefix) for meta in self._objects.list(prefix))
         return [Offset(int(name)) for name in names if is_natural(name) and low <= int(name) <= high]
@@ -224,7 +228,7 @@ class Store:
             return error
 
     def footer(self, topic: str, partition: int, descriptor: SegmentDescriptor) -> SegmentFooter:
-        """A segment's footer: one range read, two where it is long. Raises DamagedHistory."""
+        """A segment's footer, in one range read, or two where it is long. Raises DamagedHistory."""
         try:
             tail = self._tail(descriptor, min(TAIL_GUESS_BYTES, descriptor.object_bytes))
             if (length := footer_length(tail)) > len(tail):
@@ -245,7 +249,7 @@ class Store:
     ) -> list[SegmentSlice]:
         """Cut the range [start, end) into slices of about `slice_bytes`, at batch boundaries, in offset order.
 
-        Reads the footers of those segments alone that must be cut. The range must lie within the catalog.
+        Reads only the footers of segments that must be cut. The range must lie within the catalog.
         """
         found: list[SegmentSlice] = []
         for entry in catalog.reaching(start):
@@ -301,7 +305,7 @@ class Store:
             raise part.damaged(part.base_offset, "The segment fails its CRC32C.")
 
     def read_bytes(self, part: SegmentSlice, position: int, length: int) -> bytes:
-        """Bytes of its object as they are: nothing of them is checked. Raises SegmentGone, DamagedHistory."""
+        """Bytes of its object as they are, unchecked. Raises SegmentGone, DamagedHistory."""
         try:
             return self._objects.get_range(part.key, position, length)
         except (EOFError, FileNotFoundError) as error:
@@ -345,7 +349,7 @@ class Store:
     def verify(self, topic: MirroredTopic, partition: PartitionIndex) -> VerifiedPartition:
         """Read all of one partition and prove it: chain, SHA-256, CRC32C, footers, batches, continuity.
 
-        Raises DamagedHistory at the first thing that does not hold.
+        Raises DamagedHistory at the first part that is not sound.
         """
         catalog = self.catalog(topic, partition)
         records = size = 0
@@ -372,7 +376,7 @@ class Store:
 
 
 def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
-    """Prove a whole object: SHA-256, CRC32C, footer, batches, offsets; its batches. Raises CorruptData."""
+    """Prove a whole object (SHA-256, CRC32C, footer, batches, offsets) and return its batches. Raises CorruptData."""
     if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
         raise CorruptData("it fails its SHA-256")
     check_footer(segment, decode_footer(body))
@@ -385,7 +389,7 @@ def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
 
 
 def _as_damage(topic: MirroredTopic, partition: PartitionIndex, error: CorruptData) -> DamagedHistory:
-    """Of the mirror's state, where it is not known of what."""
+    """The error as DamagedHistory. Where its place is unknown, it names the mirror's state."""
     if isinstance(error, DamagedHistory):
         return error
     return DamagedHistory(topic.name, partition, 0, state_key(topic.topic_id, partition), error)
@@ -397,10 +401,11 @@ def rebuilt(
     state: MirroredState,
     pieces: Iterable[tuple[int, CatalogEntry | Run]],
 ) -> PartitionCatalog:
-    """The catalog of which `state` tells the ends, of its entries, alone or in runs, with their start offsets, in
-    order; its chain and its continuity hold. Raises DamagedHistory."""
+    """Build the catalog of `state` from its pieces: entries or runs with their start offsets, in order. Its chain and
+    continuity are verified. Raises DamagedHistory.
+    """
     catalog = PartitionCatalog.empty(topic.topic_id, partition)
-    if state.log_start_offset:  # what came before is not there to be proven
+    if state.log_start_offset:  # earlier entries are not there to be proven
         catalog = replace(catalog, log_start_offset=state.log_start_offset, end_offset=state.end_offset)
         catalog = replace(catalog, head=state.head)
     for at, piece in pieces:
@@ -422,7 +427,7 @@ def rebuilt(
 
 
 def _first(piece: CatalogEntry | Run) -> Run:
-    """Of a catalog: what was linked before it is nobody's."""
+    """The first run of a catalog, without the links before it, which belong to no entry."""
     return (piece if isinstance(piece, Run) else Run.of([piece])).without_links()
 
 

@@ -1,6 +1,7 @@
-"""Proves durable history, object by object, and goes on behind what does not hold. Reads only.
+"""Proves durable history, object by object, and continues after an unsound one. Reads only.
 
-Promises: every byte of every object that a catalog names is read and checked, and each problem told in one sentence.
+Promises: every byte of every object that a catalog names is read and checked, and each problem is reported in one
+sentence.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from headrace.storage.tier.reader import DamagedHistory, Store
 def segment_problems(
     store: Store, topic: str, partition: PartitionIndex, catalog: PartitionCatalog, on_read: Callable[[int], object]
 ) -> Iterator[tuple[Offset, str]]:
-    """Of each object, with the offset where it starts. `on_read` is told the bytes of each, once it was looked at.
-    Raises StorageFailure where the store cannot be read at all."""
+    """Yields the problem of each unsound object, with its start offset. `on_read` is called with the batch bytes of
+    each object, once it was checked. Raises StorageFailure where the store cannot be read at all.
+    """
     for entry in catalog:
         try:
             store.verify_segment(topic, partition, entry.descriptor)
@@ -29,7 +31,9 @@ def segment_problems(
 def mirror_problems(
     topic: str, partition: PartitionIndex, mirrored: PartitionCatalog, catalog: PartitionCatalog
 ) -> Iterator[str]:
-    """Of the mirror beside the cluster's own catalog, read after it, which it may be behind and never contradict."""
+    """Yields the problems of the mirror, compared with the cluster's own catalog, which was read after it. The mirror
+    may be behind the catalog, but must never contradict it.
+    """
     where = f"The mirror of topic '{topic}', partition {partition}"
     if mirrored.next_offset > catalog.next_offset or mirrored.log_start_offset > catalog.log_start_offset:
         yield f"{where} is ahead of what the brokers know: look for what else writes to this store."
@@ -48,7 +52,9 @@ def mirror_problems(
 def seam_problems(
     topic: str, partition: PartitionIndex, catalog: PartitionCatalog, local_start: int, end: int
 ) -> Iterator[str]:
-    """Where history and the leader's log do not meet. `local_start`: the log's; `end`: that of what is committed."""
+    """Yields a problem where history and the leader's log do not meet. `local_start`: the log's start; `end`: the end
+    of the committed records.
+    """
     where = f"Topic '{topic}', partition {partition}"
     if catalog.entries and local_start > catalog.next_offset:
         yield f"{where}: offsets {catalog.next_offset} to {local_start - 1} are neither in history nor in the log."

@@ -1,1 +1,1 @@
-"""Compaction of one log: what is due, what is kept, and how cleaned files take the place of segments."""
+"""Compaction of one log: when it is due, which records stay, and how cleaned files replace segments."""

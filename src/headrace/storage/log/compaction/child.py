@@ -1,8 +1,11 @@
-"""A cleaning in a process of its own: `python -m headrace.storage.log.compaction.child`, a job on standard input, what
-came of it on standard output, each one line of JSON.
+"""A cleaning in a process of its own: `python -m headrace.storage.log.compaction.child`.
 
-Promises: it runs at the lowest priority and at most at the job's rate; it ends at once when standard input ends, so
-that it never outlives its broker. It syncs and renames nothing: what it wrote counts only once the broker says so.
+It reads a job from standard input and writes the result to standard output, each as one line of JSON.
+
+Promises:
+- It runs at the lowest priority and at most at the job's rate.
+- It ends at once when standard input ends, so it never outlives its broker.
+- It syncs and renames nothing: its files count only once the broker says so.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from headrace.storage.log.compaction.cleaning import Cleaned, CleanedFile, Clean
 
 NICE: Final = 10
 PACE_BYTES: Final = 256 * 1024
-"""Bytes between two looks at the clock."""
+"""Bytes between two readings of the clock."""
 
 
 def encode_job(job: CleaningJob, bytes_per_second: float) -> bytes:
@@ -32,7 +35,9 @@ def encode_job(job: CleaningJob, bytes_per_second: float) -> bytes:
 
 
 def decode_cleaned(line: bytes) -> Cleaned:
-    """Raises OSError or CorruptData, as the child met it, and OSError where it did not say all: it was ended."""
+    """Returns the child's result. Raises OSError or CorruptData, as the child met it, and OSError where the answer is
+    incomplete because the child was ended.
+    """
     if not line.endswith(b"\n"):
         raise OSError("The process that compacts ended before it had said what came of it.")
     answer = json.loads(line)
@@ -56,7 +61,9 @@ def _decode_job(line: bytes) -> tuple[CleaningJob, float]:
 def pacer(
     bytes_per_second: float, *, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> Callable[[int], None]:
-    """Called with bytes as they go by, it waits so long that they are no more than so many in a second."""
+    """Returns a function that is called with the bytes as they are handled. It waits so that they do not exceed this
+    rate.
+    """
     started, total, looked_at = now(), 0, 0
 
     def pace(size: int) -> None:
@@ -72,7 +79,7 @@ def pacer(
 
 
 def _end_with_input() -> None:
-    """The broker keeps standard input open as long as it lives and wants this."""
+    """End the process with its standard input, which the broker keeps open as long as it lives and wants the result."""
     sys.stdin.buffer.read()
     os._exit(1)
 

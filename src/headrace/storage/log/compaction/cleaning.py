@@ -1,16 +1,26 @@
-"""The slow half of compaction: from closed segments to files beside them that lack what later records replaced.
+"""The slow half of compaction: it makes files from closed segments, without the records that later ones replaced.
 
-Runs anywhere, in a process of its own where there is one: it takes a job of plain values and a `Disk`, writes files
-named `.cleaned` and touches nothing else, so that it may be killed at any time. It promises that offsets, epochs,
-producers and the order of what stays are as they were; that memory is bounded by `COMPACTION_KEYS_MAX` keys and one
-batch; and that of every key the last record below `clean_to` stays, save tombstones past their time.
+It runs anywhere, in a process of its own where there is one. It takes a job of plain values and a `Disk`. It writes
+files named `.cleaned` and touches nothing else, so that it may be killed at any time.
 
-What goes: a record whose key has a later one below `clean_to`; a tombstone whose batch was given its horizon
-(KIP-534: `delete.retention.ms` after the first cleaning, in the batch's base time) before now. What stays although it
-might go: control batches, tombstones of transactions (whether those were aborted is not asked, so their keys replace
-nothing), records without a key, what cannot be unpacked, or into too much, and all tombstones behind that. A batch that
-loses all its records stays without them while a producer's state rests on it, and while it is the last. Source:
-Kafka's Cleaner, for the semantics.
+Promises:
+- Offsets, epochs, producers and the order of the kept records do not change.
+- Memory is bounded by `COMPACTION_KEYS_MAX` keys and one batch.
+- Of every key the last record below `clean_to` stays, except tombstones past their time.
+
+Removed are:
+- a record whose key has a later one below `clean_to`;
+- a tombstone whose batch got a horizon that has passed (KIP-534: `delete.retention.ms` after the first cleaning, in the
+  batch's base time).
+
+Kept although they might be removed are:
+- control batches;
+- tombstones of transactions (it is not checked whether those were aborted, so their keys replace nothing);
+- records without a key;
+- batches that cannot be decompressed, or would become too large, and all tombstones behind them.
+
+A batch that loses all its records stays without them while a producer's state depends on it, and while it is the last.
+Source: Kafka's Cleaner, for the semantics.
 """
 
 from __future__ import annotations
@@ -34,7 +44,7 @@ WRITE_BYTES: Final = 1024 * 1024
 
 
 class Stopped(Exception):  # noqa: N818  # no error: it was asked for
-    """It was asked to stop; what it wrote is of no use."""
+    """The cleaning was asked to stop. Its files are of no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,32 +59,33 @@ class SourceSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
-    """All that a cleaning needs to know."""
+    """All inputs of a cleaning."""
 
     directory: Path
     sources: tuple[SourceSegment, ...]
-    """From the segment that holds the log's start on, contiguous."""
+    """Contiguous, from the segment that holds the log's start."""
     dirty_from: int
-    """An earlier cleaning has been as far as here."""
+    """Earlier cleanings reached this offset."""
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
-    """Segments that are small together become one, up to this size."""
+    """Neighbouring small segments are merged, up to this size in bytes."""
     remembered: frozenset[int]
-    """Last offsets of the batches that stay though nothing is left in them: those that producers' states rest on, and
-    the last of the log, where no segment behind it is open."""
+    """Last offsets of batches that stay even without records. Producers' states depend on them, or they are the log's
+    last batch and no open segment follows.
+    """
     token: str
     """Marks the files of this job."""
     tombstones_from: int = LAST_OFFSET
-    """Tombstones from there on stay, unless a later record replaces them."""
+    """Tombstones from this offset on stay, unless a later record replaces them."""
     gaps_below: int = 0
-    """Earlier cleanings have left gaps below it; any other is damage."""
+    """Earlier cleanings left gaps below this offset. Any other gap is damage."""
     keys_max: int = COMPACTION_KEYS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedFile:
-    """What stands for the sources in its range: a file in the directory, or nothing where they stay as they are."""
+    """The replacement for the sources in its range: a file in the directory, or None where they stay as they are."""
 
     base: int
     end: int
@@ -83,7 +94,7 @@ class CleanedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Complete and written, not synced."""
+    """The result of a cleaning. All its files are written, but not synced."""
 
     clean_to: int
     files: tuple[CleanedFile, ...]
@@ -100,8 +111,9 @@ def clean(
     pace: Callable[[int], None] = _nothing,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Cleaned:
-    """Blocking. `pace` is told of every few bytes read or written, and may wait. Raises OSError, CorruptData, Stopped;
-    then nothing that it wrote is of use."""
+    """Clean the segments of a job. Blocks. `pace` is called for every few bytes read or written, and may wait. Raises
+    OSError, CorruptData, Stopped; then none of its files is of use.
+    """
     return _Cleaner(disk, job, pace, stopping).run()
 
 
@@ -112,7 +124,7 @@ class _Cleaner:
         self._pace = pace
         self._stopping = stopping
         self._last: dict[bytes, int] = {}
-        """The last offset of each key in what is dirty."""
+        """The last offset of each key in the dirty part."""
         self._clean_to = job.dirty_from
 
     def run(self) -> Cleaned:
@@ -146,7 +158,7 @@ class _Cleaner:
             raise CorruptData(f"The segment at offset {source.base} goes from offset {expected} on to {offset}.")
 
     def _read_keys(self) -> None:
-        """As far as the keys fit in memory; the rest is for another time."""
+        """Read the keys as far as they fit in memory. The rest is left to the next cleaning."""
         job, last = self._job, self._last
         for source in job.sources:
             if source.end <= job.dirty_from:
@@ -161,7 +173,7 @@ class _Cleaner:
             self._clean_to = source.end
 
     def _groups(self) -> Iterator[list[SourceSegment]]:
-        """Neighbours that are small together."""
+        """Yields groups of neighbouring segments that are small together."""
         group: list[SourceSegment] = []
         for source in self._job.sources:
             if source.base >= self._clean_to:
@@ -189,7 +201,7 @@ class _Cleaner:
         return CleanedFile(base=base, end=end, name=None)
 
     def _write(self, file: File, group: Sequence[SourceSegment]) -> bool:
-        """Write what stays; False where that is everything, as it was."""
+        """Write the kept batches. Returns False where all of them stay unchanged."""
         waiting: list[bytes] = []
         size, changed = 0, False
         for source in group:
@@ -207,7 +219,7 @@ class _Cleaner:
         return changed
 
     def _filter(self, header: BatchHeader, raw: bytes) -> bytes | None:
-        """What stays of a batch: the very same bytes, others, or none."""
+        """The kept part of a batch: the same bytes, changed bytes, or None."""
         kept = self._keeping.kept(header, raw)
         is_empty = not header.count if kept is raw else not parse_header(kept).count
         is_kept = not is_empty or header.is_control or header.base_offset >= self._clean_to

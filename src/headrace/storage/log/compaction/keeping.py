@@ -1,8 +1,8 @@
-"""What a compaction keeps of record batches: of every key the last record, and tombstones for as long as they are owed.
+"""The choice of records that a compaction keeps: the last record of every key, and tombstones for their time.
 
-Promises: offsets, epochs, producers and the order of what stays are as they were; a batch of which all stays is the
-very same bytes. Sans-IO. `storage.log.compaction.cleaning` says what goes and what stays although it might go, and does
-it to logs; `storage.tier.compact` does it to durable segments.
+Promises: offsets, epochs, producers and the order of the kept records do not change; a batch that keeps all its records
+keeps its very bytes. Sans-IO. `storage.log.compaction.cleaning` lists what is removed and what is kept, and applies it
+to logs. `storage.tier.compact` applies it to durable segments.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _KEPT_ATTRIBUTES: Final = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | C
 
 
 def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes) -> None:
-    """Note the offsets of a batch's keys. Those of transactions replace nothing, for it is not asked whether they were
-    aborted."""
+    """Note the offsets of a batch's keys. Keys of transactions replace nothing, since it is not checked whether those
+    were aborted.
+    """
     if header.is_control or header.is_transactional or not header.count:
         return
     for record in small_records(raw) or ():
@@ -49,26 +50,28 @@ def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Keeping:
-    """What is known when it is decided what stays. It is asked of batches in the order of offsets, from the first."""
+    """Decides which records stay. It is called with batches in the order of offsets, from the first."""
 
     last: Mapping[bytes, int]
     """The last offset of each key below `clean_to`, as `add_last` notes it."""
     clean_to: int
-    """What begins here or above stays as it is."""
+    """Batches that begin at or above this offset stay as they are."""
     now_ms: int
     delete_retention_ms: int
     tombstones_from: int = LAST_OFFSET
-    """Tombstones from there on stay, unless a later record replaces them: what has their keys' values is elsewhere, or
-    could not be unpacked."""
+    """Tombstones from this offset on stay, unless a later record replaces them. Values of their keys are in another
+    place, or could not be decompressed.
+    """
     is_shown_later: bool = False
-    """Readers go by what there was before this round until they are shown what it made: a tombstone's time begins in
-    the first round that finds nothing more for it to delete, and not in the one that takes it."""
+    """Readers see the state before this round until its result is published. So a tombstone's time begins in the first
+    round that finds no value left for it to delete. The round that removes the value does not start it.
+    """
     _taken: set[bytes] = field(default_factory=set)
-    """Keys of which this round has taken a value."""
+    """Keys of which this round has removed a value."""
 
     def kept(self, header: BatchHeader, raw: bytes) -> bytes:
-        """What stays of a batch: the very same bytes, or others, perhaps without records."""
-        if not header.count:  # an older version may have left it a codec with nothing to unpack
+        """The kept part of a batch: the same bytes, or changed ones, perhaps without records."""
+        if not header.count:  # an older version may have left it a codec with no content
             return emptied(header) if header.attributes & COMPRESSION_MASK else raw
         if header.is_control or header.base_offset >= self.clean_to:
             return raw
@@ -82,7 +85,7 @@ class Keeping:
         horizon = None
         may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON) and all(
             record.timestamp >= -1
-            for record in kept  # or its distance to a horizon may have more than 64 bits
+            for record in kept  # otherwise its distance to a horizon may exceed 64 bits
         )
         tombstones = [record.key for record in kept if record.value is None and record.key is not None]
         if may_get_one and tombstones and not any(_digest(key) in self._taken for key in tombstones):
@@ -106,13 +109,14 @@ class Keeping:
 
 
 def _digest(key: bytes) -> bytes:
-    """Short keys as they are, longer ones by a digest that nobody finds two keys for."""
+    """A short key as it is; a longer one as a digest without known collisions."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
 def with_records(header: BatchHeader, records: Sequence[Record], horizon: int | None) -> bytes:
-    """The same batch with these of its records, at least one, and with a horizon for its tombstones where one is given.
-    Its header is what Kafka's cleaner writes (`MemoryRecords.filterTo`)."""
+    """The batch with these of its records, at least one, and with a horizon for its tombstones if one is given. Its
+    header is what Kafka's cleaner writes (`MemoryRecords.filterTo`).
+    """
     base_time = _base_time(header, records) if horizon is None else horizon
     payload = compress(header.compression, pack_records(records, header.base_offset, base_time))
     kept = header.attributes & _KEPT_ATTRIBUTES
@@ -126,22 +130,23 @@ def with_records(header: BatchHeader, records: Sequence[Record], horizon: int | 
 
 
 def _base_time(header: BatchHeader, records: Sequence[Record]) -> int:
-    """The first record's, unless there is a horizon in its place, or a record is so old that its distance from it may
-    have more than 64 bits."""
+    """The first record's timestamp. The batch's base time stays where it is a horizon, or where a record is so old that
+    its distance may exceed 64 bits.
+    """
     if header.attributes & DELETE_HORIZON or any(record.timestamp < NO_TIMESTAMP for record in records):
         return header.base_timestamp
     return records[0].timestamp
 
 
 def sealed(header: BatchHeader, payload: bytes) -> bytes:
-    """The batch of this header with this content: its length and CRC are worked out."""
+    """A batch of this header and payload, with its length and CRC computed."""
     changed = header._replace(batch_length=HEADER_BYTES - LENGTH_END + len(payload), crc=0)
     crc = crc32c(payload, crc32c(HEADER.pack(*changed)[CRC_START:]))
     return HEADER.pack(*changed._replace(crc=crc)) + payload
 
 
 def _newest(header: BatchHeader, records: Sequence[Record]) -> int:
-    """Log append time is the batch's own."""
+    """The highest timestamp of the records; for log append time, the batch's own."""
     if header.is_log_append_time:
         return header.max_timestamp
     return max(record.timestamp for record in records)

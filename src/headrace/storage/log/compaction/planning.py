@@ -1,14 +1,15 @@
-"""The quick half of compaction: what is due in one log, and how cleaned files take the place of its segments.
+"""The quick half of compaction: it decides what is due in one log, and replaces its segments by cleaned files.
 
 Durable in this order, so that a power cut at any moment leaves the old segments or the new one, and never a mixture:
 
 1. the note that batches may be missing below the end of the round (`Compacted.gaps_below`);
 2. the cleaned file's contents, then its name `.swap`: from here on the swap is finished, by recovery if need be;
 3. the removal of the old indexes, and of all segments in its range but the first;
-4. the swap's own name, in the first one's place; its indexes; then the next file;
-5. the note how far the log is clean (`Compacted.clean_to`).
+4. the swap's own name, in place of the first segment; its indexes; then the next file;
+5. the note of how far the log is clean (`Compacted.clean_to`).
 
-Between 2 and 3 the loop turns to the new segment. While a cleaning is out, no segment is dropped and nothing is cut.
+Between 2 and 3 the loop starts to read the new segment. While a cleaning is out, no segment is dropped and nothing is
+cut.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ NO_LAG_LIMIT: Final = 2**63 - 1
 
 
 class Note:
-    """What is durably known of a log's gaps. Its methods block, in a worker thread, and raise OSError; a cleaning and a
-    flush may call them at the same time."""
+    """The durable note of a log's gaps. Its methods block, in a worker thread, and raise OSError. A cleaning and a
+    flush may call them at the same time.
+    """
 
     __slots__ = ("_directory", "_disk", "_lock", "state")
 
@@ -46,18 +48,18 @@ class Note:
         self.state = state
 
     def raise_gaps(self, end: Offset) -> None:
-        """Batches may be missing below `end`: all of the log up to there that there is, is durable."""
+        """Note that batches may be missing below `end`. Everything that the log has below it is durable."""
         with self._lock:
             if end > self.state.gaps_below:
                 self._write(replace(self.state, gaps_below=end, is_known=True))
 
     def conclude(self, clean_to: Offset, *, is_mended: bool) -> None:
-        """It is clean up to there. `is_mended`: what older compactions have left was gone through."""
+        """Note that the log is clean up to there. `is_mended`: everything left by older compactions was covered."""
         with self._lock:
             self._write(replace(self.state, clean_to=clean_to, is_mended=self.state.is_mended or is_mended))
 
     def lower(self, end: Offset) -> None:
-        """The log is about to be cut at `end`."""
+        """Lower the note, because the log is about to be cut at `end`."""
         with self._lock:
             if end < self.state.gaps_below:
                 self._write(replace(self.state, gaps_below=end, clean_to=min(end, self.state.clean_to)))
@@ -69,7 +71,7 @@ class Note:
 
 
 class Compaction:
-    """Of one log. `note` is what is durable; `cleaning` the one that is out."""
+    """Compaction of one log. `note` is the durable state; `cleaning` is the one under way."""
 
     __slots__ = ("_contents", "_directory", "_disk", "cleaning", "is_held", "note")
 
@@ -80,7 +82,7 @@ class Compaction:
         self.note = Note(disk, directory, state)
         self.cleaning: Cleaning | None = None
         self.is_held = False
-        """An examination reads a segment, which must stay what it is."""
+        """An examination reads a segment, which must not change meanwhile."""
         contents.gaps_below, contents.is_mended = state.gaps_below, state.is_mended
 
     @property
@@ -88,8 +90,9 @@ class Compaction:
         return self.note.state
 
     def dirtiness(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> float:
-        """The part of what could be clean that is not; 0 where no cleaning is due. A log is all dirty where an older
-        compaction may have left what clients cannot read. Raises OSError."""
+        """The fraction of the cleanable bytes that is not clean; 0 where no cleaning is due. The whole log counts as
+        dirty where an older compaction may have left batches that clients cannot read. Raises OSError.
+        """
         is_free = self.cleaning is None and not self.is_held
         segments = self._cleanable(config, now_ms, start, up_to) if is_free else []
         if self._can_be_mended(segments):
@@ -102,8 +105,10 @@ class Compaction:
         return ratio if ratio > config.min_cleanable_dirty_ratio or self._is_late(dirty[0], config, now_ms) else 0.0
 
     def _cleanable(self, config: LogConfig, now_ms: int, start: int, up_to: int) -> list[Segment]:
-        """Closed, durable, committed, sound, and old enough where a compaction lag is asked for. Not what lies below
-        the log's start: that is about to go, and would stay as part of another."""
+        """Segments that are closed, durable, committed, sound, and old enough where a compaction lag is configured.
+        Segments below the log's start are left out: they are about to be removed, and would stay as part of another
+        segment.
+        """
         found: list[Segment] = []
         for segment in self._contents.segments:
             if not segment.synced or segment.end > up_to or segment is self._contents.active or segment.damages:
@@ -118,11 +123,11 @@ class Compaction:
         return found
 
     def _can_be_mended(self, segments: list[Segment]) -> bool:
-        """Whether it is to be, and a round over these segments would do all of it."""
+        """Whether the log needs mending, and a round over these segments would mend all of it."""
         return not self.state.is_mended and bool(segments) and segments[-1].end >= self.state.gaps_below
 
     def _is_late(self, oldest: Segment, config: LogConfig, now_ms: int) -> bool:
-        """Whether the first dirty batch waits for longer than it may."""
+        """Whether the first dirty batch has waited longer than allowed."""
         if config.max_compaction_lag_ms >= NO_LAG_LIMIT:
             return False
         file = oldest.open(self._disk)
@@ -142,7 +147,7 @@ class Compaction:
         token: str,
         tombstones_from: int,
     ) -> Cleaning | None:
-        """Take up what can be cleaned. Raises OSError."""
+        """Take up the segments that can be cleaned; None where there are none. Raises OSError."""
         assert self.cleaning is None
         assert not self.is_held, "no examination is out"
         segments = self._cleanable(config, now_ms, start, up_to)
@@ -167,42 +172,44 @@ class Compaction:
         return self.cleaning
 
     def install(self, cleaning: Cleaning) -> None:
-        """The loop turns to the segment that is now the durable one."""
+        """The loop starts to read the swap, which is now the durable segment."""
         assert cleaning is self.cleaning
         assert cleaning.swap is not None
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self._contents.replace(cleaning.replaced, cleaning.swap)
 
     def settled(self, cleaning: Cleaning) -> None:
-        """The swap bears its own name, and its indexes are in files."""
+        """The swap has its own name, and its indexes are in files."""
         assert cleaning.swap is not None
         cleaning.swap.swap = None
         cleaning.swap.index = cleaning.swap.times = None
         cleaning.swap = None
 
     def end(self, cleaning: Cleaning) -> None:
-        """It is over, done or not."""
+        """The cleaning is over, complete or not."""
         assert cleaning is self.cleaning
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self._contents.is_mended = self.state.is_mended
         self.cleaning = None
 
     def lower(self, end: Offset) -> None:
-        """The log is about to be cut at `end`. Blocking; raises OSError."""
+        """The log is about to be cut at `end`. Blocks; raises OSError."""
         assert self.cleaning is None, "no cleaning is under way"
         self.note.lower(end)
         self._contents.gaps_below = min(self._contents.gaps_below, end)
 
     def forget(self) -> None:
-        """The log was begun anew: it has no gaps, and no note of any."""
+        """The log was emptied: it has no gaps, and no note of any."""
         assert self.cleaning is None, "no cleaning is under way"
         self.note.state = Compacted()
         self._contents.gaps_below, self._contents.is_mended = 0, True
 
 
 class Cleaning:
-    """One round, from the job to the last swap. `note`, `commit`, `settle`, `conclude` and `discard` block: in a worker
-    thread; one at a time, and in the order of the module. They raise OSError or CorruptData; see `is_committed`."""
+    """One round, from the job to the last swap. `note`, `commit`, `settle`, `conclude` and `discard` block: they are
+    called in a worker thread, one at a time, in the order of the module. They raise OSError or CorruptData; see
+    `is_committed`.
+    """
 
     def __init__(
         self,
@@ -215,10 +222,10 @@ class Cleaning:
     ) -> None:
         self.job: Final = job
         self.swap: Segment | None = None
-        """The one that is being put in its place."""
+        """The segment that is being put in place."""
         self.replaced: list[Segment] = []
         self.is_committed = False
-        """A swap is on the disk that recovery would finish: a failure now is the log's."""
+        """The disk holds a swap that recovery would finish: a failure now makes the log fail."""
         self._disk = disk
         self._directory = directory
         self._note = note
@@ -226,7 +233,7 @@ class Cleaning:
         self._interval = interval
 
     def note(self, cleaned: Cleaned) -> None:
-        """Before the first swap: batches may be missing from now on."""
+        """Called before the first swap: batches may be missing from now on."""
         if any(file.name is not None for file in cleaned.files):
             self._note.raise_gaps(Offset(max(file.end for file in cleaned.files)))
 
@@ -260,7 +267,7 @@ class Cleaning:
         return segment
 
     def settle(self) -> None:
-        """The loop reads the swap: remove what it replaced, and give it its name and its indexes."""
+        """The loop reads the swap now: remove the replaced segments, and give the swap its name and its indexes."""
         segment = self.swap
         assert segment is not None
         assert segment.swap is not None
@@ -274,20 +281,21 @@ class Cleaning:
         self.is_committed = False
 
     def conclude(self, cleaned: Cleaned) -> None:
-        """After the last swap."""
+        """Called after the last swap."""
         reached = max((file.end for file in cleaned.files), default=0)
         self._note.conclude(Offset(cleaned.clean_to), is_mended=reached >= self.job.gaps_below)
 
     def discard(self) -> None:
-        """Remove what the job has written and nobody took up."""
+        """Remove files that the job has written and nothing uses."""
         for name in self._disk.list_directory(self._directory):
             if name.endswith(f"-{self.job.token}{CLEANED}"):
                 self._disk.remove(self._directory / name)
 
 
 def finish_swap(disk: Disk, directory: Path, swap: Path, bases: list[int]) -> None:
-    """Put a durable swap in the place of the segments with these bases, its own among them. Whatever a crash leaves of
-    this, doing it again finishes it. Its indexes are still to be written."""
+    """Replace the segments with these bases, the swap's own among them, by a durable swap. Calling it again finishes
+    whatever a crash left of it. The swap's indexes still have to be written.
+    """
     own = int(swap.name.split("-")[0])
     for base in bases:
         log, index, times = segment_paths(directory, base)

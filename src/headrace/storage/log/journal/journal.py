@@ -1,13 +1,14 @@
 """One journal for all logs of a broker: a round of appends is durable after one sync of one file.
 
-A sync costs a fixed time for each file, and more where the file grows, for then the filesystem's own journal takes
-part. So what a flush would sync in each log's own file is written a second time, behind one another, to a file that
-was filled with zeros before, and only that is synced. The logs' files stay what they are, and what readers read; the
-kernel writes them when it likes. Recovery takes from the journal what they lack.
+A sync costs a fixed time for each file. It costs more where the file grows, because the filesystem's own journal takes
+part. So the batches of a round, which flushes would sync in each log's own file, are also written to one file of the
+journal. That file was filled with zeros before, and only it is synced. The logs' own files stay what readers read, and
+the kernel writes them when it likes. Recovery takes from the journal the batches that they lack.
 
-A ring of files: one is written, those before it hold rounds whose logs' files are not known to be synced, the rest is
-spare. Before a file is used again the logs' files are synced behind it. A journal that fails costs its speed and
-nothing more: flushes sync the logs' own files again, as they do until there is enough work to open one.
+The journal is a ring of files. One is being written. Those before it hold rounds whose logs' files are not known to be
+synced. The rest are spare. Before a file is used again, the logs' files with its batches are synced ("behind" the
+journal). A failed journal costs only its speed: flushes sync the logs' own files again. They also do so until there is
+enough work to make a first file.
 
 Loop-only, except where a method says otherwise. Recovery and format: see `headrace.storage.log.journal.rounds`.
 """
@@ -56,7 +57,7 @@ log = structlog.get_logger(__name__)
 SUFFIX: Final = ".journal"
 ZEROS: Final = bytes(1024 * 1024)
 RETRY_AFTER: Final = 16
-"""After a file could not be made, so many times the rounds before the first one pass before the next attempt."""
+"""After a file could not be made, RETRY_AFTER times `after_rounds` rounds pass before the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +66,13 @@ class JournalSettings:
 
     file_bytes: int = JOURNAL_FILE_BYTES
     files_max: int = JOURNAL_FILES_MAX
-    """0: no journal is written (one that is there is still recovered from). Else at least 3."""
+    """0: no journal is written, but an existing one is still used for recovery. Otherwise at least 3."""
     after_rounds: int = JOURNAL_AFTER_ROUNDS
-    """Flushes after which a first file is made: a broker with little to do needs none."""
+    """Flushes after which the first file is made. A broker with little to do needs none."""
 
     @classmethod
     def within(cls, bytes_max: int) -> Self:
-        """As many files as fit, three at least; none where `bytes_max` is 0."""
+        """Settings with as many files as fit, at least three; none where `bytes_max` is 0."""
         return cls(files_max=max(3, bytes_max // JOURNAL_FILE_BYTES) if bytes_max else 0)
 
 
@@ -90,18 +91,20 @@ class JournaledLog(Protocol):
 
     @property
     def owes_file(self) -> bool:
-        """Its own file had no room for something that may be here, and is to be given it: a sync proves nothing."""
+        """Its own file had no room for batches that may be in the journal, and still has to get them. A sync of it
+        proves nothing.
+        """
 
     def fail_behind(self) -> None:
-        """Its own file could not be synced behind the journal, which keeps what it has of it."""
+        """Called when its own file could not be synced behind the journal. The journal keeps its batches of the log."""
 
 
 class JournalEntry(NamedTuple):
-    """What a flush of one log asks the journal to keep."""
+    """Batches that a flush of one log gives to the journal."""
 
     log: JournaledLog
     segment: JournaledFile
-    """What holds it too."""
+    """The segment that the same batches belong to."""
     lineage: int
     base: Offset
     end: Offset
@@ -112,7 +115,7 @@ class JournalEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recoverable:
-    """What an earlier life journaled of one log: whole batches, in a row."""
+    """Consecutive whole batches of one log, journaled by an earlier life."""
 
     disk: Disk
     path: Path
@@ -123,7 +126,7 @@ class Recoverable:
     end: Offset
 
     def read(self) -> bytes:
-        """The batches. Blocking. Raises OSError."""
+        """Returns the batches. Blocks. Raises OSError."""
         file = self.disk.open(self.path)
         try:
             return file.read(self.position, self.size)
@@ -132,7 +135,7 @@ class Recoverable:
 
 
 class JournalRound:
-    """One round on its way."""
+    """One round that is being written."""
 
     __slots__ = ("_buffers", "_position", "failure", "file", "holds_entries", "oldest")
 
@@ -142,25 +145,25 @@ class JournalRound:
         self.file = file
         self.oldest = oldest
         self.holds_entries = holds_entries
-        """False: it only says which rounds are needed no more, and the logs' own files are to be synced."""
+        """False: the round only says which rounds are no longer needed, and the logs' own files have to be synced."""
         self._position = position
         self._buffers = buffers
         self.failure: OSError | None = None
 
     def write(self) -> None:
-        """To the page cache, once; a sync of `file` makes it durable. Raises OSError."""
+        """Write to the page cache; called once. A sync of `file` makes it durable. Raises OSError."""
         self.file.write_at(self._position, self._buffers)
 
 
 @dataclass(slots=True)
 class _Held:
-    """What a file of the journal holds of one log, and that log's own file may lack."""
+    """Batches of one log in a file of the journal, which that log's own file may lack."""
 
     log: JournaledLog
     segment: JournaledFile
     end: Offset
     is_lost: bool = False
-    """The log's file failed to sync, and no later success of a sync can be believed."""
+    """The log's file failed to sync. No later sync of it can be believed."""
 
 
 @dataclass(slots=True)
@@ -170,11 +173,11 @@ class _RingFile:
     path: Path
     file: File
     position: int = 0
-    """Where the next round goes."""
+    """Position of the next round."""
     first: int = -1
     """Number of its first round."""
     last: int = -1
-    """Number of its last one."""
+    """Number of its last round."""
     held: dict[LogKey, _Held] = field(default_factory=dict)
 
 
@@ -184,26 +187,26 @@ class _EarlierLife:
 
     life: int
     last: int = -1
-    """Its last round: the number, the file, and where that ends."""
+    """Number of its last round, and below that the file of that round and the position where the round ends."""
     newest: Path | None = None
     stop: int = 0
     oldest: int = 0
-    """Lowest number of a round that it still needed."""
+    """Lowest number of a round that this life still needed."""
     paths: set[Path] = field(default_factory=set)
     numbers: set[int] = field(default_factory=set)
 
 
 class _Noted(NamedTuple):
-    """What the journal's files hold of one log, needed or not."""
+    """Summary of all entries of one log in the journal's files, needed or not."""
 
     number: int
-    """Of the last round with an entry of it."""
+    """Number of the last round with an entry of the log."""
     lineage: int
-    """The highest."""
+    """The highest lineage of its entries."""
 
 
 class Upkeep:
-    """Slow work of the journal, put together on the loop: to be `run` in a worker thread, once."""
+    """Slow work of the journal, assembled on the loop. `run` is called once, in a worker thread."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -211,7 +214,7 @@ class Upkeep:
         """Logs' files to sync."""
         self.prepare: Path | None = None
         self.earlier: list[_EarlierLife] = []
-        """Lives whose files may go."""
+        """Lives whose files can be removed."""
         self.prepared: File | None = None
         self.synced: list[_Held] = []
         self.lost: list[tuple[_Held, OSError]] = []
@@ -221,7 +224,7 @@ class Upkeep:
         return bool(self.behind or self.prepare or self.earlier)
 
     def run(self) -> None:
-        """Blocking. What fails is told to `Journal.end_upkeep`."""
+        """Blocks. `Journal.end_upkeep` handles the failures."""
         for held in self.behind:
             try:
                 self._journal.sync_behind(held.segment.path)
@@ -239,8 +242,9 @@ class Upkeep:
 
 
 class Journal:
-    """See the module. `directory` is made with the first file, if it is not there; `key` is 16 bytes that no client
-    knows."""
+    """See the module. `directory` is made with the first file if it is missing. `key` is 16 bytes that no client
+    knows.
+    """
 
     def __init__(self, disk: Disk, directory: Path, key: bytes, settings: JournalSettings | None = None) -> None:
         self._disk = disk
@@ -251,48 +255,52 @@ class Journal:
         """Appends may be collected for it."""
         self._broken = False
         self._names_in_doubt = False
-        """A directory has failed to sync: no file is made in this life any more, for a power cut may take all of it."""
+        """A directory failed to sync. No more files are made in this life: a power cut could remove all of them."""
         self._next = 0
         """Number of the next round."""
         self._life = 0
         self._files_made = 0
         self._ring: deque[_RingFile] = deque()
-        """Oldest first; the last one is written."""
+        """Oldest first. The last one is being written."""
         self._spare: list[_RingFile] = []
-        """Files that hold nothing that is needed."""
+        """Files that hold no needed rounds."""
         self._released = 0
-        """A durable round says that none below this number is needed: only then may one be written over, or a torn
-        write would leave a gap where recovery looks for rounds."""
+        """A durable round says that no round below this number is needed. Only such rounds may be overwritten: a torn
+        write over others would leave a gap where recovery looks for rounds.
+        """
         self._rounds_to_file = self._settings.after_rounds
         """Rounds that must come before a file is made."""
         self._pending_bytes = 0
         self._forgotten: deque[int] = deque()
-        """From any thread: what is to be taken off that."""
+        """Bytes to subtract from `_pending_bytes`. Any thread appends to it."""
         self._upkeep: Upkeep | None = None
         self._settled: deque[tuple[LogKey, Offset | None]] = deque()
-        """From any thread: logs whose own files hold all below an offset (None: all that was ever journaled)."""
+        """Logs whose own files hold everything below an offset (None: everything ever journaled). Any thread appends to
+        it.
+        """
         self._failed: set[LogKey] = set()
-        """From any thread: logs whose own files failed to sync."""
+        """Logs whose own files failed to sync. Any thread adds to it."""
         self._lost: set[LogKey] = set()
-        """Logs of which it holds what their own files lack for good. Read from any thread."""
+        """Logs whose own files lack journaled batches for good. Any thread reads it."""
         self._working: set[LogKey] = set()
-        """From any thread: logs that sync their own files outside of any round."""
+        """Logs that sync their own files outside any round. Any thread changes it."""
         self._syncing: set[LogKey] = set()
-        """Logs whose own files the round under way syncs."""
+        """Logs whose own files are synced by the round under way."""
         self._earlier: list[_EarlierLife] = []
         self._recoverable: dict[LogKey, list[Recoverable]] = {}
         self._noted: dict[LogKey, _Noted] = {}
-        """Logs of which any file holds anything. What nobody needs is among it: a power cut may bring it back."""
+        """Logs with entries in any file. Entries that are no longer needed count too: a power cut may bring them back.
+        """
 
     @property
     def is_given_up(self) -> bool:
-        """Nothing is written to it any more in this life."""
+        """Whether nothing is written to the journal any more in this life."""
         return self._broken
 
-    # what an earlier life left
+    # recovery of an earlier life
 
     def start(self) -> None:
-        """Read what is there. Blocking. Raises StorageFailure where it is damaged, OSError."""
+        """Read the existing files. Blocks. Raises StorageFailure where they are damaged, OSError."""
         if not self._disk.is_directory(self._directory):
             return
         lives: dict[int, _EarlierLife] = {}
@@ -339,7 +347,9 @@ class Journal:
             )
 
     def _check(self, life: _EarlierLife) -> None:
-        """Every round that was needed is there: each was durable before the next was written."""
+        """Check that every needed round is there: each was durable before the next was written. Raises
+        StorageFailure.
+        """
         if life.newest is not None and not life.numbers.issuperset(range(life.oldest, life.last)):
             raise StorageFailure(
                 f"The journal in {self._directory} is damaged: restore the disk, or remove its files named *"
@@ -348,16 +358,17 @@ class Journal:
 
     @property
     def earlier_keys(self) -> list[LogKey]:
-        """Logs of which an earlier life left something. Any thread."""
+        """Logs with batches left by an earlier life. Any thread may call it."""
         return list(self._recoverable)
 
     def recoverable(self, key: LogKey) -> Sequence[Recoverable]:
-        """What an earlier life left of a log, in the order in which it was appended. Any thread."""
+        """Batches that an earlier life left of a log, in the order of their appends. Any thread may call it."""
         return self._recoverable.get(key, ())
 
     def lineage_above(self, key: LogKey, lineage: int = -1) -> int:
-        """A lineage of the log above this one, in which all is void that the journal's files hold under its key, be it
-        of a log that had the key before and is gone. 0: they hold nothing. Any thread."""
+        """A lineage above `lineage` in which every entry under the log's key is void, even those of a deleted log with
+        that key. 0: there are no entries. Any thread may call it.
+        """
         noted = self._noted.get(key)
         return 1 + (lineage if noted is None else max(lineage, noted.lineage))
 
@@ -368,35 +379,41 @@ class Journal:
     # from any thread
 
     def settle(self, key: LogKey, end: Offset | None = None) -> None:
-        """The log's own files durably hold all below `end`; None: all that was ever journaled, or the log is no more.
-        Any thread."""
+        """The log's own files durably hold everything below `end`. None: everything ever journaled, or the log is
+        deleted. Any thread may call it.
+        """
         if end is None:
             self._failed.discard(key)
             self._lost.discard(key)
         self._settled.append((key, end))
 
     def begin_work(self, key: LogKey) -> None:
-        """The log is cut or closed, and syncs its own files. Until `end_work` no sync behind of it is believed: the
-        kernel may tell of a failure once, and not yet have told it there. Any thread."""
+        """The log is being cut or closed, and syncs its own files. Until `end_work` no sync behind the journal is
+        believed for it. The kernel reports a failure only once, and may not have reported it to this work yet. Any
+        thread may call it.
+        """
         self._working.add(key)
 
     def end_work(self, key: LogKey) -> None:
-        """That is over, and its failure noted, where there was one. Any thread."""
+        """The work is over, and its failure, if any, is noted. Any thread may call it."""
         self._working.discard(key)
 
     def note_failure(self, key: LogKey) -> None:
-        """The log's file has just failed to sync: any later success is none, and what the journal holds of it is needed
-        until it is recovered. Any thread."""
+        """The log's file has just failed to sync. Any later success proves nothing, and the journal's entries of the
+        log are needed until they are recovered. Any thread may call it.
+        """
         self._failed.add(key)
 
     def has_failed(self, key: LogKey) -> bool:
-        """Whether a sync of the log's file has failed: the kernel may take for clean what never reached the disk. Any
-        thread."""
+        """Whether a sync of the log's file has failed: the kernel may hold data as clean that never reached the disk.
+        Any thread may call it.
+        """
         return key in self._failed
 
     def has_lost(self, key: LogKey) -> bool:
-        """Whether the log's own files failed in this life to take what the journal holds of it, so that only the next
-        one can recover all of it. Any thread."""
+        """Whether the log's own files failed in this life to take journaled batches, so that only the next life can
+        recover all of them. Any thread may call it.
+        """
         if key in self._lost:
             return True
         return key in self._failed and any(key in file.held for file in tuple(self._ring))
@@ -404,7 +421,7 @@ class Journal:
     # rounds
 
     def collects(self, size: int, so_far: int) -> bool:
-        """Whether a log that has `so_far` bytes for the next round should keep `size` more for it; counts them."""
+        """Whether a log with `so_far` bytes for the next round should collect `size` more for it. Counts them if so."""
         if not self.is_ready or so_far + size > JOURNAL_LOG_BYTES_MAX:
             return False
         if self._pending_bytes + size > JOURNAL_PENDING_BYTES_MAX:
@@ -413,11 +430,13 @@ class Journal:
         return True
 
     def forget(self, size: int) -> None:
-        """So many collected bytes are in a round now, or dropped. Any thread."""
+        """This many collected bytes are now in a round, or dropped. Any thread may call it."""
         self._forgotten.append(size)
 
     def begin_round(self, entries: Sequence[JournalEntry]) -> JournalRound | None:
-        """Put a round together; None where there is nothing in it or no file for it: then sync the logs' own files."""
+        """Assemble a round. Returns None where it is empty or no file has room for it: then the logs' own files have to
+        be synced.
+        """
         self._take_settled()
         self._rounds_to_file = max(0, self._rounds_to_file - 1)
         if not self.is_ready or not entries:
@@ -452,8 +471,10 @@ class Journal:
         return written
 
     def _file_for(self, room: int) -> _RingFile | None:
-        """The file that takes so many bytes, the next one of the ring where the present one is full. The last page of
-        each is kept for a round without entries, after which a file may be written over."""
+        """The file with room for that many bytes: the present one, or the next of the ring where the present one is
+        full. The last page of each file is kept for a round without entries, after which another file may be
+        overwritten.
+        """
         current = self._ring[-1]
         if current.position + room <= self._settings.file_bytes - ALIGNMENT:
             return current
@@ -473,13 +494,13 @@ class Journal:
         return current
 
     def _forget_overwritten(self, lowest: int) -> None:
-        """No round of this life below this number counts any more, whatever becomes of the power."""
+        """Rounds of this life below this number no longer count, even after a power cut."""
         self._noted = {
             key: noted for key, noted in self._noted.items() if noted.number >= lowest or noted.number < self._life
         }
 
     def end_round(self, ended: JournalRound | None) -> None:
-        """A round is over. Where the journal's part was not written, no other ever is."""
+        """A round is over. If its write to the journal failed, no other round is written to the journal."""
         self._syncing.clear()
         if ended is None:
             return
@@ -496,7 +517,7 @@ class Journal:
     # upkeep
 
     def begin_upkeep(self) -> Upkeep | None:
-        """What there is to do, where there is anything and none is under way."""
+        """Returns the work that is due, where there is any and none is under way."""
         self._take_settled()
         if self._upkeep is not None:
             return None
@@ -510,7 +531,9 @@ class Journal:
         return work
 
     def _plan_files(self, work: Upkeep) -> None:
-        """Keep a spare file: one whose logs are synced, or a new one; begin to sync behind when half are in use."""
+        """Keep a spare file: one whose logs are synced, or a new one. Begin to sync behind the journal when half of the
+        files are in use.
+        """
         ring, files_max = self._ring, self._settings.files_max
         if self._broken:
             work.behind = [held for file in ring for held in file.held.values() if not (held.is_lost or _waits(held))]
@@ -526,14 +549,14 @@ class Journal:
             work.behind = [held for held in ring[0].held.values() if not _waits(held)]
 
     def _go_on(self) -> None:
-        """There is a spare file where the ring had none left."""
+        """The ring had no spare file left, and now has one."""
         if not self.is_ready:
             if self._may_reuse_spare():
                 self._use_spare()
             self.is_ready = True
 
     def end_upkeep(self, ended: Upkeep) -> None:
-        """Take up what was done."""
+        """Take over the results of the work."""
         self._upkeep = None
         for held in ended.synced:
             if self.has_failed(held.log.key):
@@ -555,8 +578,9 @@ class Journal:
             log.warning("the journal could not be kept in order", reason=str(ended.failure))
 
     def lose(self, key: LogKey) -> None:
-        """A log's file has failed to sync, or to be written: what the journal holds of it is needed until it is
-        recovered, so nothing is overwritten any more."""
+        """A log's file failed to sync or to be written. Its journaled batches are needed until they are recovered, so
+        nothing is overwritten any more.
+        """
         for file in self._ring:
             if (held := file.held.get(key)) is not None:
                 held.is_lost = True
@@ -564,12 +588,13 @@ class Journal:
                 self._broken, self.is_ready = True, False
 
     def note_syncing(self, keys: Iterable[LogKey]) -> None:
-        """The round under way syncs these logs' own files: whether a sync behind of them can be believed is known once
-        that is over."""
+        """The round under way syncs these logs' own files. Until it is over, a sync of them behind the journal cannot
+        be believed.
+        """
         self._syncing.update(keys)
 
     def _take_settled(self) -> None:
-        """What other threads have told."""
+        """Apply the reports of other threads."""
         while self._forgotten:
             self._pending_bytes -= self._forgotten.popleft()
         while self._settled:
@@ -587,7 +612,7 @@ class Journal:
                 del file.held[key]
 
     def _drop_synced(self, synced: _Held) -> None:
-        """That alone: what has come since may have its offsets, where the log was cut meanwhile."""
+        """Drop exactly this entry: a newer one may have the same offsets, where the log was cut meanwhile."""
         for file in self._ring:
             if file.held.get(synced.log.key) is synced:
                 del file.held[synced.log.key]
@@ -595,8 +620,9 @@ class Journal:
     # slow work
 
     def prepare(self, path: Path) -> File:
-        """A file of zeros, durable: its blocks have their places, so that writing over them is all that a sync waits
-        for. Blocking. Raises OSError."""
+        """Returns a durable file of zeros. Its blocks are allocated, so a later sync waits only for overwriting them.
+        Blocks. Raises OSError.
+        """
         self._check_room()
         if not self._disk.is_directory(self._directory):
             self._disk.make_directory(self._directory)
@@ -616,14 +642,18 @@ class Journal:
         return file
 
     def _check_room(self) -> None:
-        """Zeros up to the last byte would stop whoever else writes to the volume. Raises OSError."""
+        """Raises OSError where another file would fill the volume: zeros up to the last byte would stop every other
+        writer.
+        """
         space = self._disk.space(self._directory.parent)
         kept_free = min(DISK_RESERVE_BYTES_MAX, space.total // DISK_RESERVE_FRACTION)
         if space.usable < self._settings.file_bytes + kept_free:
             raise OSError(errno.ENOSPC, "there is no room for another file of the journal", str(self._directory))
 
     def _sync_names(self, directory: Path) -> None:
-        """Where that fails, nothing tells whether the names are ever durable: a later success may be none."""
+        """Sync the directory. After a failure, it is unknown whether the names are ever durable: a later success proves
+        nothing.
+        """
         try:
             self._disk.sync_directory(directory)
         except OSError:
@@ -631,15 +661,16 @@ class Journal:
             raise
 
     def sync_behind(self, path: Path) -> None:
-        """Sync a log's file. Blocking. Raises OSError; nothing is to be done where the file is gone."""
+        """Sync a log's file. Blocks. Does nothing where the file is gone. Raises OSError."""
         with suppress(FileNotFoundError):
             sync_file(self._disk, path)
 
     def remove_life(self, life: _EarlierLife) -> None:
-        """Remove the files of an earlier life, all of whose logs hold what it had. Blocking. Raises OSError.
+        """Remove the files of an earlier life, once all of its logs hold its batches. Blocks. Raises OSError.
 
-        A last round says that no other is needed, and its file goes last: whichever removals a power cut takes back,
-        nothing seems to be missing."""
+        A last round says that no other round is needed, and its file is removed last. Whichever removals a power cut
+        undoes, no round seems to be missing.
+        """
         if life.newest is not None:
             self._write_last(life.newest, life.stop, Head(life.last + 1, life.life, life.last + 1))
         self._remove(sorted(life.paths - {life.newest}))
@@ -661,8 +692,9 @@ class Journal:
             self._disk.sync_directory(self._directory)
 
     def close(self, *, clean: bool = True) -> None:
-        """After every log was closed. Clean: removes what nobody needs. Blocking; no round or upkeep is under way.
-        Raises OSError."""
+        """Called after every log was closed. `clean` removes the files that are no longer needed. Blocks; no round or
+        upkeep may be under way. Raises OSError.
+        """
         self._take_settled()
         needed = any(file.held for file in self._ring) or self._broken
         ring, spare = list(self._ring), list(self._spare)

@@ -7,10 +7,10 @@
 | 4, 4 | size in bytes of the whole round, count of entries |
 | | entries: name length, topic id, assignment epoch, lineage, base, end, size; name; batches |
 
-Numbers rise by one, and a round is written only once the one before it is durable. So of the rounds of one life, all
-from the lowest needed to the last found must be there: one that is missing among them was damaged, whereas a torn last
-one was never acknowledged. A journal's files are used again without being emptied: what is below the lowest needed is
-left from before. The key keeps a record's value, which a client chose, from passing for a round.
+Numbers rise by one, and a round is written only once the one before it is durable. So recovery must find all rounds of
+a life from the lowest needed to the last. A missing one among them was damaged, whereas a torn last one was never
+acknowledged. A journal's files are used again without being emptied: rounds below the lowest needed are left over. The
+key keeps a record's value, which a client chose, from passing for a round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.base.ids import Offset
 from headrace.base.ports import Buffer
 
 ALIGNMENT: Final = 4096
-"""A page, so that no write touches one that an earlier round made durable."""
+"""One page, so that no write touches a page that an earlier round made durable."""
 MAGIC: Final = b"HRJ1"
 _SEAL: Final = Struct(">4sI")
 _HEAD: Final = Struct(">QQQII")
@@ -35,8 +35,9 @@ ENTRY_BYTES_MAX: Final = _ENTRY.size + 255
 
 
 class LogKey(NamedTuple):
-    """One log, through deletion and return of its name. A copy that is assigned elsewhere and here again is another log
-    with the same key: lineages tell them apart."""
+    """One log, even if its name is deleted and returns. A copy that is assigned to another broker and to this one again
+    is another log with the same key: lineages tell the two apart.
+    """
 
     directory: str
     """Name of its directory."""
@@ -45,17 +46,17 @@ class LogKey(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Where a round stands among the others."""
+    """A round's position among the others."""
 
     number: int
     life: int
     """Number of the first round since the journal was opened."""
     oldest: int
-    """Lowest number that was still needed when this one was written."""
+    """Lowest number that was still needed when this round was written."""
 
 
 class Entry(NamedTuple):
-    """What one log appended: whole batches, in a row."""
+    """Consecutive whole batches that one log appended."""
 
     key: LogKey
     lineage: int
@@ -84,17 +85,17 @@ class FoundRound(NamedTuple):
 
     head: Head
     stop: int
-    """Where the next may begin."""
+    """Position where the next round may begin."""
     entries: Sequence[FoundEntry]
 
 
 def aligned(position: int) -> int:
-    """The first place for a round at or after it."""
+    """The first aligned position at or after this one."""
     return -(-position // ALIGNMENT) * ALIGNMENT
 
 
 def encode_round(key: bytes, head: Head, entries: Sequence[Entry]) -> list[Buffer]:
-    """The buffers to write, the batches among them uncopied."""
+    """Returns the buffers to write. The batches among them are not copied."""
     body: list[Buffer] = [b""]
     size = HEAD_BYTES
     for entry in entries:
@@ -114,7 +115,7 @@ def encode_round(key: bytes, head: Head, entries: Sequence[Entry]) -> list[Buffe
 
 
 def rounds_in(key: bytes, data: bytes) -> Iterator[FoundRound]:
-    """Every sound round of a file, whatever lies between them."""
+    """Yields every sound round of a file, whatever lies between them."""
     at = 0
     while at >= 0:
         found = _round_at(key, data, at)
@@ -126,7 +127,7 @@ def rounds_in(key: bytes, data: bytes) -> Iterator[FoundRound]:
 
 
 def _next_magic(data: bytes, at: int) -> int:
-    """The next place from `at` on where a round may begin; -1 where there is none."""
+    """The next position from `at` on where a round may begin; -1 where there is none."""
     while at <= len(data) - HEAD_BYTES:
         found = data.find(MAGIC, at)
         if found < 0:

@@ -1,1 +1,1 @@
-"""Reads of one log: look-ups, and what is kept in memory for readers."""
+"""Reads of one log: look-ups, and batches kept in memory for readers."""

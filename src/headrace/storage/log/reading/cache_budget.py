@@ -1,4 +1,4 @@
-"""Room in memory that all logs of an engine share for what they keep for readers."""
+"""A memory budget that all logs of an engine share for the data that they keep for readers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ Key = TypeVar("Key")
 
 
 class Keeper(Protocol[Key_contra]):
-    """What is kept of one log."""
+    """The data kept in memory for one log."""
 
     def forget(self, key: Key_contra, /) -> None:
-        """This gives way to what is newer, where it is there still."""
+        """Remove this entry, if it is still there, in favour of newer ones."""
 
 
 class ReadCacheBudget(Generic[Key]):
-    """Bounded by `bytes_max`: what came first gives way first. Loop-only."""
+    """Bounded by `bytes_max`: the oldest entries are removed first. Loop-only."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._kept: deque[tuple[Keeper[Key], Key, int]] = deque()
-        """In the order in which they came, with their sizes. What was dropped keeps its place until its turn comes, so
-        that this too is bounded."""
+        """Entries in the order of their arrival, with their sizes. A dropped entry keeps its place until its turn
+        comes, so that this queue is bounded too.
+        """
         self.size = 0
         """Bytes."""
 
     def add(self, keeper: Keeper[Key], key: Key, size: int) -> None:
-        """`size`: bytes, with what it costs to keep them."""
+        """`size`: bytes, including the cost of keeping them."""
         self._kept.append((keeper, key, size))
         self.size += size
         while self.size > self._bytes_max:

@@ -1,4 +1,4 @@
-"""Cutting what was read from a segment at batch boundaries: the hot path of fetch.
+"""Cuts the data of a segment at batch boundaries: the hot path of fetch.
 
 Its slow twin is in tests/storage/log/reading/test_log_read.py.
 """
@@ -19,13 +19,13 @@ ANYWHERE: Final = 2**63
 
 
 class Cut(NamedTuple):
-    """The whole batches that a buffer opens with."""
+    """The whole batches that a buffer begins with."""
 
     size: int
     next_offset: int
-    """Offset after the last of them; the offset asked for where there is none."""
+    """Offset after the last batch; the requested offset where there is none."""
     finished: bool
-    """False: there may be more; only so many were looked at."""
+    """False: there may be more batches, since only `batches_max` were examined."""
 
 
 def cut(
@@ -38,9 +38,10 @@ def cut(
     batches_max: int = BATCHES_MAX,
     gaps_below: int = ANYWHERE,
 ) -> Cut:
-    """How much of `data` is whole batches below `end`, within `limit` bytes. From `at` on, where a batch begins that
-    holds `start` or comes after it. Raises CorruptData where the bytes are no batches with rising offsets, or offsets
-    are missing between two of them and not below `gaps_below`."""
+    """How much of `data` is whole batches below `end`, within `limit` bytes. A batch begins at position `at` that holds
+    `start` or comes after it. Raises CorruptData where the bytes are no batches with rising offsets, or where offsets
+    are missing between two batches at or above `gaps_below`.
+    """
     unpack = FRONT.unpack_from
     first, next_offset, stop = at, start, min(len(data), limit)
     for _ in range(batches_max):
@@ -61,6 +62,6 @@ def cut(
 
 
 def first_batch(data: bytes) -> tuple[int, int]:
-    """Bytes of the first batch, and the offset after it."""
+    """Size of the first batch in bytes, and the offset after it."""
     base, length, _, delta = FRONT.unpack_from(data, 0)
     return LENGTH_END + length, base + delta + 1

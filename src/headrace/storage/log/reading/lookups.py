@@ -1,4 +1,5 @@
-"""Look-ups by time, and walks over headers: any thread, on files of their own, so that nothing is closed under them.
+"""Look-ups by time, and walks over headers. Any thread may call them: they open files of their own, which nothing else
+closes.
 
 A segment that retention removes meanwhile is skipped. Batches written after the look-up began may or may not be seen.
 """
@@ -21,7 +22,7 @@ NO_PRODUCER: Final = -1
 
 
 def first_at_or_after(disk: Disk, segments: Sequence[Segment], timestamp: int, start: int) -> FoundOffset | None:
-    """The first record at or above offset `start` whose time is at least `timestamp`."""
+    """The first record at or above offset `start` whose timestamp is at least `timestamp`."""
     for segment in segments:
         try:
             segment.load_times(disk)
@@ -37,7 +38,7 @@ def first_at_or_after(disk: Disk, segments: Sequence[Segment], timestamp: int, s
 
 
 def highest(disk: Disk, segments: Sequence[Segment], start: int) -> FoundOffset | None:
-    """The first record at or above offset `start` with the highest time; None where no record has one."""
+    """The first record at or above offset `start` with the highest timestamp; None where no record has one."""
     known: list[tuple[int, Segment]] = []
     for segment in segments:
         try:
@@ -53,7 +54,7 @@ def highest(disk: Disk, segments: Sequence[Segment], start: int) -> FoundOffset 
 
 
 def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
-    """The highest time of the records from offset `start` on, in a segment that begins below it."""
+    """The highest timestamp of the records from offset `start` on, in a segment that begins below it."""
     file, top = segment.open(disk), -1
     try:
         for at, header in _headers(file, segment, segment.position_below(disk, start)):
@@ -73,8 +74,9 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
 def headers_from(
     disk: Disk, segments: Sequence[Segment], start: int, end: int = LAST_OFFSET, *, checked: bool = False
 ) -> Iterator[BatchHeader]:
-    """Headers from the batch that holds `start`, of batches that begin below `end`; known damage is passed over. Raises
-    CorruptData where the bytes are no batches, or, `checked`, one of a producer fails its CRC."""
+    """Yields the headers of batches that begin below `end`, from the batch that holds `start`. Known damage is skipped.
+    Raises CorruptData where the bytes are no batches, or, with `checked`, where a producer's batch fails its CRC.
+    """
     for segment in segments:
         if segment.end <= start:
             continue
@@ -101,8 +103,9 @@ def headers_from(
 def place_of(
     disk: Disk, segments: Sequence[Segment], offset: Offset, start: Offset, gaps_below: int
 ) -> tuple[int, int, Offset]:
-    """Where to cut so that nothing reaches above `offset`: base of the segment (-1: before all of them), position in
-    it, and the offset at which the log then ends. Below `gaps_below` compaction may have left no batch."""
+    """Where to cut so that nothing reaches above `offset`. Returns the segment's base (-1: before all of them), the
+    position in it, and the offset at which the log then ends. Below `gaps_below` compaction may have left no batch.
+    """
     if offset <= start:
         return -1, 0, offset
     for segment in segments:
@@ -115,7 +118,7 @@ def place_of(
                     return segment.base, at, Offset(min(header.base_offset, offset))
         finally:
             file.close()
-    if offset <= gaps_below and segments:  # there is no batch at it or above it
+    if offset <= gaps_below and segments:  # no batch is at or above it
         last = [segment for segment in segments if segment.base <= offset][-1]
         return last.base, last.size, offset
     raise CorruptData(f"Offset {offset} is in none of the log's batches.")
@@ -126,7 +129,7 @@ def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: 
     try:
         for at, header in _headers(file, segment, position):
             if header.last_offset >= start:
-                batch = _checked(file, at, header)  # also one that seems to be too early
+                batch = _checked(file, at, header)  # checked even if it seems too early
                 found = _search_batch(batch, header, timestamp, start) if header.max_timestamp >= timestamp else None
                 if found is not None:
                     return found
@@ -137,7 +140,7 @@ def _search(disk: Disk, segment: Segment, position: int, timestamp: int, start: 
 
 def _search_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int) -> FoundOffset | None:
     records = small_records(batch)
-    if records is None:  # its first offset: nobody who goes on from there misses a record
+    if records is None:  # its first offset: a reader from there misses no record
         return FoundOffset(
             Offset(max(header.base_offset, start)), header.max_timestamp, LeaderEpoch(header.leader_epoch)
         )
@@ -150,8 +153,9 @@ def _search_batch(batch: bytes, header: BatchHeader, timestamp: int, start: int)
 def _headers(
     file: File, segment: Segment, position: int, *, passing_over: bool = False
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The headers of a segment from a batch's position on. Where damage comes, what is looked for may be in it: raises
-    DamagedRange, unless it is to be passed over."""
+    """Headers of a segment from a batch's position on. Raises DamagedRange at damage, where the wanted record may be,
+    unless `passing_over` skips it.
+    """
     for damage in segment.damages:
         if damage.position < position:
             continue
@@ -163,7 +167,7 @@ def _headers(
 
 
 def _checked(file: File, at: int, header: BatchHeader) -> bytes:
-    """A whole batch, its CRC too. Raises CorruptData."""
+    """Returns a whole batch whose CRC was checked. Raises CorruptData."""
     batch = file.read(at, header.size)
     check_batch(batch, compacted=True)
     return batch

@@ -1,8 +1,11 @@
 """The newest batches of a log, in memory, for readers that keep up with its end: they cost no read of the file.
 
-Promises: what is given is what the log holds, verbatim; all logs together keep to a bound, and what came first
-gives way first; of a log whose end nobody reads nothing is kept. Loop-only. Where a log is cut,
-or what stands in its files changes, all of this is dropped.
+Promises:
+- Readers get what the log holds, verbatim.
+- All logs together keep to a bound, and the oldest batches are dropped first.
+- Nothing is kept of a log whose end nobody reads.
+
+Loop-only. Everything is dropped where a log is cut, or the contents of its files change.
 """
 
 from __future__ import annotations
@@ -13,30 +16,30 @@ from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 
 
 class Newest:
-    """What is kept of one log."""
+    """The newest batches of one log."""
 
     __slots__ = ("_batches", "_is_followed", "_room", "_unread")
 
     def __init__(self, room: ReadCacheBudget[int]) -> None:
         self._room = room
         self._batches: dict[int, tuple[int, bytes]] = {}
-        """By base offset: the offset after it, and its bytes."""
+        """Base offset to the offset after the batch, and its bytes."""
         self._is_followed = False
-        """A reader stood at the log's end, not long ago."""
+        """A reader stood at the log's end not long ago."""
         self._unread = 0
-        """Bytes that came since one was here."""
+        """Bytes appended since a reader was last here."""
 
     def __len__(self) -> int:
-        """Batches."""
+        """Number of batches."""
         return len(self._batches)
 
     def follow(self) -> None:
-        """A reader has reached the log's end: what comes next is kept for it."""
+        """A reader has reached the log's end: keep the next batches for it."""
         self._is_followed = True
         self._unread = 0
 
     def add(self, placed: Placed, base: int) -> None:
-        """It was appended at offset `base`. Several batches that came as one are left to the file."""
+        """Keep a batch that was appended at offset `base`. Several batches in one append are left to the file."""
         if not self._is_followed or len(placed.headers) != 1:
             return
         self._unread += placed.size
@@ -48,8 +51,9 @@ class Newest:
         self._room.add(self, base, placed.size + NEWEST_BATCH_OVERHEAD_BYTES)
 
     def read(self, start: int, max_bytes: int, end: int, *, at_least_one: bool) -> memoryview | None:
-        """Whole batches from the one at `start`, below `end`, within `max_bytes`, but for the first where that is to be
-        given anyway; None where they, or some of them, are not here."""
+        """Returns whole batches below `end`, within `max_bytes`, from the one at `start`. With `at_least_one` the first
+        may exceed `max_bytes`. Returns None where any of them is not here.
+        """
         found = self._batches.get(start)
         if found is None:
             return None
@@ -68,9 +72,9 @@ class Newest:
         return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def forget(self, base: int) -> None:
-        """This batch gives way to newer ones."""
+        """Remove this batch in favour of newer ones."""
         self._batches.pop(base, None)
 
     def drop(self) -> None:
-        """Keep nothing of what is here now."""
+        """Drop all batches."""
         self._batches.clear()

@@ -1,9 +1,12 @@
-"""What was read of a log lately, for others that read the same: readers that began at one place, or lag alike, ask for
-the same ranges one after the other, and one read of the file serves them all.
+"""Recent reads of a log, kept for other readers of the same ranges. Readers that began at one place, or lag alike, ask
+for the same ranges one after the other. One read of the file serves them all.
 
-Promises: what is given is what the file gave for the same question, verbatim; all logs together keep to a bound, and
-what came first gives way first; of a log that only one reads nothing is kept. Loop-only. Where a log is cut, or what
-stands in its files changes, all of this is dropped.
+Promises:
+- A reader gets what the file gave for the same question, verbatim.
+- All logs together keep to a bound, and the oldest answers are dropped first.
+- Nothing is kept of a log with a single reader.
+
+Loop-only. Everything is dropped where a log is cut, or the contents of its files change.
 """
 
 from __future__ import annotations
@@ -12,29 +15,29 @@ from headrace.base.limits import READ_AGAIN_BYTES_MIN, READ_AGAIN_STARTS_MAX
 from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 
 Question = tuple[int, int]
-"""Where a read starts, and the bytes that it may have."""
+"""The start offset of a read, and its limit in bytes."""
 
 
 class RepeatReads:
-    """What is kept of one log."""
+    """The recent reads of one log."""
 
     __slots__ = ("_answers", "_reads_left", "_room", "_starts")
 
     def __init__(self, room: ReadCacheBudget[Question]) -> None:
         self._room = room
         self._answers: dict[Question, tuple[memoryview, int]] = {}
-        """What was read, and the least end of the log at which it is the answer."""
+        """The data of a read, and the lowest log end for which it is the answer."""
         self._starts: dict[int, None] = {}
-        """Where the last reads of the file began."""
+        """Start offsets of the last reads of the file."""
         self._reads_left = 0
-        """So many reads more are kept: two began at one place, not long ago."""
+        """Number of further reads to keep, since two began at one place not long ago."""
 
     def __len__(self) -> int:
-        """Answers."""
+        """Number of answers."""
         return len(self._answers)
 
     def find(self, start: int, max_bytes: int, end: int) -> memoryview | None:
-        """The answer to a question that somebody had before."""
+        """The answer to a question that was asked before; None where it is not kept."""
         found = self._answers.get((start, max_bytes))
         if found is None or found[1] > end:
             return None
@@ -42,8 +45,9 @@ class RepeatReads:
         return found[0]
 
     def add(self, start: int, max_bytes: int, data: memoryview, end: int, *, held: int) -> None:
-        """It was read from the file, and is an answer for every end of the log from `end` on. To keep it takes `held`
-        bytes."""
+        """Keep data read from the file. It is the answer for every log end from `end` on. Keeping it takes `held`
+        bytes.
+        """
         if start in self._starts:
             self._reads_left = READ_AGAIN_STARTS_MAX
         else:
@@ -59,10 +63,10 @@ class RepeatReads:
             self._room.add(self, question, held)
 
     def forget(self, question: Question) -> None:
-        """This answer gives way to newer ones."""
+        """Remove this answer in favour of newer ones."""
         self._answers.pop(question, None)
 
     def drop(self) -> None:
-        """Keep nothing of what is here now."""
+        """Drop all answers."""
         self._answers.clear()
         self._starts.clear()

@@ -1,1 +1,1 @@
-"""Recovery of a partition's directory, and what becomes of damage."""
+"""Recovery of a partition's directory, and the handling of damage."""

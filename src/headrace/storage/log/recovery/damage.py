@@ -1,12 +1,12 @@
-"""Damage below the flushed end: finding it, noting it, and keeping what is left of it.
+"""Damage below the flushed end: finding it, noting it, and keeping the bytes that are left.
 
-An `Examination` reads every byte of one segment. What is not a sound batch in its place is a damaged range of offsets,
-up to the next sound batch. Ranges are noted in `damaged.json`, and the segment's file gets a second name,
-`.log.damaged`, so that neither retention nor compaction ever takes the bytes away; an operator may. Indexes that do not
-say what is in the segment are made anew. Never changes a segment's bytes.
+An `Examination` reads every byte of one segment. Wherever no sound batch stands in its place, the offsets up to the
+next sound batch are a damaged range. Ranges are noted in `damaged.json`. The segment's file gets a second name,
+`.log.damaged`, so that neither retention nor compaction ever removes the bytes; an operator may. Indexes that disagree
+with the segment are rebuilt. Never changes a segment's bytes.
 
-The next sound batch is looked for where the damaged one says that it ends, then where the offset index says that one
-begins; never byte by byte, for a record may hold what looks like a batch.
+The next sound batch is searched where the damaged one states its end, then where the offset index has a batch. It is
+never searched byte by byte, for a record may contain bytes that look like a batch.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from headrace.wire.batches import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 DAMAGES: Final = "damaged.json"
 MAGIC_AT: Final = 16
 NEAR_BYTES: Final = 5
-"""First bytes of an offset that tell whether it is near another."""
+"""First bytes of an offset that show whether it is near another."""
 NEAR: Final = 1 << 8 * (8 - NEAR_BYTES)
 
 
 class Batches:
-    """The batches of a file, checked one by one, wherever one is thought to begin."""
+    """Checks the batches of a file one by one, at any position where one may begin."""
 
     def __init__(self, file: File, size: int) -> None:
         self.file = file
@@ -52,7 +52,7 @@ class Batches:
         self._chunk, self._chunk_at = b"", 0
 
     def check(self, at: int, *, compacted: bool) -> BatchHeader | str:
-        """The header of the sound batch at `at`, or what is wrong there. Raises OSError."""
+        """The header of the sound batch at `at`, or a sentence on the problem there. Raises OSError."""
         try:
             size = parse_header(self._bytes(at, HEADER_BYTES)).size
             if not HEADER_BYTES <= size <= min(self.size - at, REQUEST_BYTES_MAX):
@@ -62,14 +62,15 @@ class Batches:
             return str(error)
 
     def stated_end(self, at: int) -> int:
-        """Where the batch at `at` says that it ends; -1 where that cannot be."""
+        """The end that the batch at `at` states; -1 where it is impossible."""
         head = self._bytes(at, HEADER_BYTES)
         size = parse_header(head).size if len(head) == HEADER_BYTES else 0
         return at + size if HEADER_BYTES <= size <= self.size - at else -1
 
     def likely_from(self, at: int, offset: int) -> Iterator[int]:
-        """A few places from `at` on where something looks like a batch of an offset near `offset`: for those who do no
-        harm where it is none."""
+        """Yields a few positions from `at` on where bytes look like a batch of an offset near `offset`. For callers
+        that do no harm where it is none.
+        """
         near = b"|".join(re.escape((offset + distance).to_bytes(8)[:NEAR_BYTES]) for distance in (0, NEAR))
         likely = re.compile(b"(?=(?:%b).{%d}%b)" % (near, MAGIC_AT - NEAR_BYTES, re.escape(bytes([MAGIC]))), re.DOTALL)
         left = LIKELY_BATCHES_MAX
@@ -88,8 +89,9 @@ class Batches:
 
 
 class Examination:
-    """Of one segment as it was when this was made, on the loop. `step` and `conclude` block: in a worker thread, one at
-    a time. They raise OSError; FileNotFoundError where the segment has gone."""
+    """Examines one segment as it was when this was made, on the loop. `step` and `conclude` block: they are called in a
+    worker thread, one at a time. They raise OSError; FileNotFoundError where the segment is gone.
+    """
 
     def __init__(
         self,
@@ -102,17 +104,20 @@ class Examination:
         flushed: tuple[int, int] | None = None,
     ) -> None:
         """`known`: the damage of the whole log, as far as it is noted. `flushed`: offset and position up to which the
-        segment is looked at, for what comes after may be cut off yet; None: all of it."""
+        segment is examined, since later bytes may still be cut off. None: all of it.
+        """
         self.segment: Final = segment
         self.found = [damage for damage in segment.damages if damage.start < segment.base]
-        """All damage of this segment, and before it up to the one that is there, in order."""
+        """All damage of this segment, in order. A range of missing offsets before the segment comes first."""
         self._end, self.size = (segment.end, segment.size) if flushed is None else flushed
-        """Bytes up to which there are batches: less than the segment's where something else follows its last offset."""
+        """End of the batches, in bytes. It is less than the segment's size where something else follows the last
+        offset.
+        """
         self.size_before: Final = self.size
         self.bytes_stepped = 0
-        """By the last step."""
+        """Bytes that the last step examined."""
         self.has_rebuilt = False
-        """The indexes were made anew."""
+        """Whether the indexes were rebuilt."""
         self._disk = disk
         self._gaps_below = gaps_below
         self._interval = interval
@@ -121,7 +126,7 @@ class Examination:
         self._at, self._expected = 0, segment.base
         self._batches: Batches | None = None
         self.twin = Segment(segment.directory, segment.base)
-        """Indexes as they should be."""
+        """The indexes as they should be."""
         self._entries: list[tuple[int, int]] = []
         self._times: dict[int, int] = {}
         self._last_time = -1
@@ -131,7 +136,7 @@ class Examination:
     # a step at a time
 
     def step(self) -> bool:
-        """Read a little; True once all is read."""
+        """Read a little. Returns True once everything is read."""
         if self._batches is None:
             self._begin()
         batches, before = self._batches, self._at
@@ -150,7 +155,7 @@ class Examination:
         return True
 
     def run(self) -> None:
-        """All of it."""
+        """Examine all of the segment, and conclude."""
         try:
             while not self.step():
                 pass
@@ -159,7 +164,7 @@ class Examination:
         self.conclude()
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
+        """Close the file. Idempotent."""
         if self._batches is not None:
             self._batches.file.close()
 
@@ -182,9 +187,9 @@ class Examination:
             self._index_is_right = False
 
     def _examine(self, batches: Batches) -> None:
-        """One batch, or one damaged range."""
+        """Examine one batch, or one damaged range."""
         at, expected = self._at, self._expected
-        if expected >= self._end:  # what follows is no part of the segment
+        if expected >= self._end:  # later bytes are not part of the segment
             self.size = at
             return
         header = batches.check(at, compacted=expected < self._gaps_below)
@@ -198,8 +203,9 @@ class Examination:
             self._at, self._expected = at + header.size, header.next_offset
 
     def _skip_misplaced(self, batches: Batches, header: BatchHeader) -> None:
-        """A sound batch with another offset than is due: either records before it are gone, or its offset, which no CRC
-        covers, is wrong. What follows it tells."""
+        """Handle a sound batch at another offset than the due one. Either the records before it are gone, or its
+        offset, which no CRC covers, is wrong. The batch after it decides.
+        """
         at, expected = self._at, self._expected
         reason = f"A batch at offset {header.base_offset} stands where offset {expected} should."
         after = batches.check(at + header.size, compacted=True) if at + header.size < self.size else None
@@ -210,7 +216,7 @@ class Examination:
             self._skip(batches, reason)
 
     def _skip(self, batches: Batches, reason: str) -> None:
-        """To the next sound batch."""
+        """Skip to the next sound batch."""
         for at in self._candidates(batches):
             header = batches.check(at, compacted=True)
             if (
@@ -237,9 +243,9 @@ class Examination:
         self.twin.size, self.twin.end = resume, end
 
     def _check_entry(self, header: BatchHeader) -> None:
-        """Whether the indexes say of this batch what is true."""
+        """Check that the indexes are right about this batch."""
         entries = self._entries
-        while self._entry < len(entries) and entries[self._entry][1] < self._at:  # also one that leads into damage
+        while self._entry < len(entries) and entries[self._entry][1] < self._at:  # even an entry that leads into damage
             self._index_is_right = False
             self._entry += 1
         relative = header.last_offset - self.segment.base
@@ -252,7 +258,7 @@ class Examination:
     # after the last step
 
     def conclude(self) -> None:
-        """Make what was found durable, before it is taken up."""
+        """Make the findings durable, before they are applied."""
         if self._in_memory is None and not (self._index_is_right and self._all_entries_met()):
             self._rebuild_indexes()
         others = [damage for damage in self._known if damage.segment != self.segment.base]
@@ -289,13 +295,13 @@ def _index_entries(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def write_damages(disk: Disk, directory: Path, damages: Sequence[Damage]) -> None:
-    """Durably. Raises OSError."""
+    """Write the noted damage durably. Raises OSError."""
     write_file(disk, directory / DAMAGES, encode_fields({"damages": [asdict(damage) for damage in damages]}))
     disk.sync_directory(directory)
 
 
 def read_damages(disk: Disk, directory: Path) -> list[Damage]:
-    """What is noted; nothing where the note cannot be read, for all of it would be found again. Raises OSError."""
+    """The noted damage. Empty where the note cannot be read: all of it would be found again. Raises OSError."""
     try:
         fields = decode_fields(read_file(disk, directory / DAMAGES))
         return [Damage(**each) for each in fields["damages"]]

@@ -1,21 +1,23 @@
 """Opening a partition's directory after whatever happened to it.
 
-What may be there after a power cut: any subset of what was written since the last sync, with the last write torn; any
-subset of the names made, renamed or removed since the directory was last synced. So nothing above the durable recovery
-point is believed: from there every batch must be whole, pass its CRC, continue the offsets and not fall in epoch; the
-log ends before the first that does not, and what follows it goes. What was accepted is then synced, names included,
-and only after that may it count.
+After a power cut, the disk may hold:
+- any subset of the bytes written since the last sync, with the last write torn;
+- any subset of the names made, renamed or removed since the directory was last synced.
+
+So nothing above the durable recovery point is believed. From there every batch must be whole, pass its CRC, continue
+the offsets and not fall in epoch. The log ends before the first batch that does not, and everything behind it is
+removed. The accepted batches are then synced, names included, and only after that do they count.
 
 | found | done |
 |---|---|
 | no directory | an empty log |
 | no readable stamp, and nothing here was ever flushed; another topic's stamp | set aside; an empty log |
-| no readable stamp of what was flushed | StorageFailure: nobody knows whose it is |
-| another disk's or assignment's stamp | StampMismatch: not ours to judge |
+| no readable stamp of what was flushed | StorageFailure: the log's identity is unknown |
+| another disk's or assignment's stamp | StampMismatch: recovery does not decide |
 | no readable checkpoint | everything is suspect, from the birth offset or, where one was there, the first segment on |
 | closed segments below the recovery point | believed; those below the log's start are removed |
-| a swap: a compacted segment that was about to take others' place | put there, whatever is left of them |
-| gaps between batches, or batches with records missing | accepted only below what the note on compaction names |
+| a swap: a compacted segment that was about to replace others | it replaces them, whatever is left of them |
+| gaps between batches, or batches with records missing | accepted only below the offset in the note on compaction |
 | fewer bytes than the recovery point says | DamagedLog: what was flushed is gone |
 | bytes above it | checked, cut at the first bad batch; later segments removed |
 | an end below what the journal holds | the journal's batches are put there; DamagedLog where they do not follow it |
@@ -88,36 +90,38 @@ class Recovered:
     """A log as it stands on the disk, all of it durable."""
 
     segments: list[Segment] = field(default_factory=list)
-    """The last one may go on being written where its indexes are in memory."""
+    """Appends may continue in the last segment if its indexes are in memory."""
     start: Offset
     end: Offset
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     epochs_are_new: bool = False
-    """The file does not have the latest of them."""
+    """The epochs file lacks the latest entries."""
     checkpoint: Checkpoint | None = None
     lineage: int = 0
-    """What the journal holds of any other is void."""
+    """Journal entries of any other lineage are void."""
     snapshots: list[Offset] = field(default_factory=list)
     compacted: Compacted = field(default_factory=Compacted)
     read_only: str | None = None
-    """Why nothing may be appended: what is there can be read, and is not all that was flushed."""
+    """Why nothing may be appended: the remaining records can be read, but some flushed ones are missing. None: appends
+    are allowed.
+    """
     was_closed: bool = True
-    """Its last life ended with a clean close, or wrote nothing since what is vouched for."""
+    """Its last life ended with a clean close, or wrote nothing that is not vouched for."""
     has_replaced: bool = False
-    """What it had before it was begun anew is kept beside it."""
+    """Contents from before `begin_anew` are kept beside it."""
 
 
 def recover(
     disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable] = ()
 ) -> Recovered:
-    """Recover one stamped directory, with what the journal has of it. Raises DamagedLog, OSError."""
+    """Recover one stamped directory, with the journal's entries of it. Raises DamagedLog, OSError."""
     recovery = Recovery(disk, directory, stamp, index_interval, journaled)
     recovery.read()
     return recovery.finish()
 
 
 class Recovery:
-    """In two steps, `read` and `finish`, for the first takes the processor and the second waits for the disk."""
+    """One recovery in two steps: `read` uses the processor, and `finish` waits for the disk."""
 
     def __init__(
         self, disk: Disk, directory: Path, stamp: Stamp, index_interval: int, journaled: Sequence[Recoverable]
@@ -128,24 +132,24 @@ class Recovery:
         self.interval = index_interval
         self.names = disk.list_directory(directory)
         self.checkpoint = self._read_checkpoint()
-        """What an earlier life left, or that nothing is known."""
+        """The checkpoint of an earlier life. None: nothing is known."""
         self.known = self.checkpoint is not None
         self.point = self.checkpoint or self._lowest_point()
         self.changed = not self.known
         """Something was accepted that nothing vouched for."""
         self.names_are_new = not self.known
-        """The same of a name."""
+        """A name was accepted that nothing vouched for."""
         self.rewrites = DOUBT in self.names
-        """The small files have to be written anew."""
-        if self.checkpoint is None:  # the highest lineage is the only one that is not void
+        """The small files have to be written again."""
+        if self.checkpoint is None:  # only the highest lineage is not void
             self.point = replace(self.point, lineage=max([stamp.lineage, *(each.lineage for each in journaled)]))
         self.journaled = [each for each in journaled if each.lineage == self.point.lineage]
         self.to_meet = deque(sorted(self.journaled, key=lambda each: each.base))
-        """Those that no accepted batch has come behind yet."""
+        """Journal entries that may still overlap the batches to come."""
         self.anew: dict[int, list[tuple[int, int]]] = {}
-        """Where in a segment, by its base, lie batches that the journal holds: from byte to byte."""
+        """Byte ranges of batches that the journal holds too, by the base of their segment."""
         self.damages = self._read_damages()
-        """By segment and position."""
+        """Noted damage by segment and position."""
         self.epochs_are_lost = False
         self.log = Recovered(
             start=self.point.log_start,
@@ -156,14 +160,14 @@ class Recovery:
         )
         self.suspect: list[Segment] = []
         self.surplus: list[int] = []
-        """Bases of segments that do not go on where the log ends."""
+        """Bases of segments that do not continue where the log ends."""
         self.lacking: list[Recoverable] = []
-        """What the journal has and the log's own files lack at their end."""
+        """Journal entries that the log's own files lack at their end."""
         self.mended: list[tuple[Segment, int, memoryview]] = []
-        """The same in their middle: segment, position, batches."""
+        """Batches from the journal that the log's own files lack in their middle: segment, position, batches."""
 
     def read(self) -> None:
-        """Take what is sound, and cut the rest. Raises DamagedLog, and then nothing was cut; OSError."""
+        """Accept the sound batches, and cut the rest. Raises DamagedLog, with nothing cut; OSError."""
         self._finish_swaps()
         self._remove_leftovers()
         self.log.compacted = self._read_compacted()
@@ -184,7 +188,7 @@ class Recovery:
         return self.changed or self.rewrites
 
     def finish(self) -> Recovered:
-        """Make durable what was accepted: only then it counts. Raises OSError."""
+        """Make the accepted batches durable: only then do they count. Raises OSError."""
         if self.must_sync:
             try:
                 if self._is_plain():
@@ -196,7 +200,7 @@ class Recovery:
                 raise
         return self.log
 
-    # reading what is there
+    # reading the directory
 
     def _read_checkpoint(self) -> Checkpoint | None:
         if CHECKPOINT not in self.names:
@@ -207,8 +211,9 @@ class Recovery:
             return None
 
     def _lowest_point(self) -> Checkpoint:
-        """Nothing is vouched for: where a checkpoint cannot be read, not even where the log starts. The first segment
-        tells it, for none is removed before a checkpoint says so."""
+        """The point where nothing is vouched for. Where the checkpoint cannot be read, that includes the log's start.
+        The first segment shows the start, since none is removed before a checkpoint says so.
+        """
         birth, bases = self.stamp.birth, offsets_of(self.names, LOG)
         first = Offset(max(birth, bases[0])) if bases and CHECKPOINT in self.names else birth
         return Checkpoint.at_segment(first, first)
@@ -220,7 +225,7 @@ class Recovery:
         return {(damage.segment, damage.position): damage for damage in noted}
 
     def _read_epochs(self) -> None:
-        """Entries above the recovery point come from the batches there."""
+        """Read the epochs. Entries above the recovery point come from the batches there."""
         if EPOCHS in self.names:
             try:
                 self.log.epochs = LeaderEpochs.decode(read_file(self.disk, self.directory / EPOCHS))
@@ -238,7 +243,9 @@ class Recovery:
                 self._remove(numbered(self.directory, offset, SNAPSHOT))
 
     def _read_compacted(self) -> Compacted:
-        """One that cannot be read says nothing: then gaps may be in every closed segment, if only these are known."""
+        """The note on compaction. If it cannot be read, any closed segment may have gaps, provided that a checkpoint
+        tells which ones are closed. Raises DamagedLog where there is no checkpoint either.
+        """
         if COMPACTION not in self.names:
             return Compacted()
         try:
@@ -255,7 +262,7 @@ class Recovery:
             return Compacted(gaps_below=self.point.segment, is_known=False, is_mended=False)
 
     def _finish_swaps(self) -> None:
-        """A swap was whole and durable before it had that name."""
+        """Finish swaps: each was whole and durable before it had that name."""
         swaps = swaps_of(self.names)
         for base, end in swaps:
             bases = [each for each in offsets_of(self.names, LOG) if base <= each < end]
@@ -265,7 +272,7 @@ class Recovery:
             self.names = self.disk.list_directory(self.directory)
 
     def _remove_leftovers(self) -> None:
-        """Temporary files, and indexes of segments that are gone."""
+        """Remove temporary files, and indexes of segments that are gone."""
         bases = set(offsets_of(self.names, LOG))
         orphans = [
             numbered(self.directory, base, suffix)
@@ -291,7 +298,7 @@ class Recovery:
     # below the recovery point
 
     def _believe(self, bases: list[int]) -> None:
-        """Closed segments: their sizes are taken as they are; no byte is read."""
+        """Accept the closed segments with their sizes as they are. No byte is read."""
         for base, end in pairwise([*bases, self.point.segment]):
             if end <= self.point.log_start:
                 self._remove_segment(base)
@@ -311,7 +318,7 @@ class Recovery:
             self._take_epochs(headers_from(self.disk, self.log.segments, self.point.log_start))
 
     def _take_epochs(self, headers: Iterable[BatchHeader]) -> None:
-        """Of batches below the recovery point."""
+        """Take the epochs of batches below the recovery point. Raises DamagedLog."""
         try:
             for header in headers:
                 self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(header.base_offset))
@@ -319,7 +326,7 @@ class Recovery:
             raise DamagedLog(f"{self.directory.name}: {error}") from error
 
     def _check_indexes(self, segment: Segment) -> None:
-        """A lost index is rebuilt from the batches."""
+        """Rebuild lost indexes from the batches."""
         _, index, times = segment_paths(self.directory, segment.base)
         if index.name in self.names and times.name in self.names:
             whole = self.disk.size(index) % INDEX_ENTRY.size == 0 and self.disk.size(times) % TIME_ENTRY.size == 0
@@ -333,8 +340,8 @@ class Recovery:
         self.rewrites = True
 
     def _examine(self, segment: Segment) -> Examination:
-        """Read all of a segment whose indexes are lost; damage that nobody knew of is noted."""
-        segment.index = bytearray()  # none to compare
+        """Read all of a segment whose indexes are lost. Damage that was unknown is noted."""
+        segment.index = bytearray()  # no index to compare with
         examination = Examination(
             self.disk,
             segment,
@@ -357,7 +364,7 @@ class Recovery:
     # above the recovery point
 
     def _check(self, bases: list[int]) -> None:
-        """Accept what is sound and continues; the rest is to be cut."""
+        """Accept the batches that are sound and continue the log. The rest is cut later. Raises DamagedLog."""
         if self.point.position and (not bases or bases[0] != self.point.segment):
             raise DamagedLog(f"{self.directory.name}: the segment of the recovery point is gone.")
         if not (self.known or bases) and CHECKPOINT in self.names:
@@ -373,14 +380,15 @@ class Recovery:
             else:
                 sound = False
                 self.surplus.append(base)
-        if self.log.end < gaps_below:  # compaction works on what was flushed
+        if self.log.end < gaps_below:  # compaction only works on flushed batches
             if not sound:
                 raise DamagedLog(f"{self.directory.name}: what was compacted is damaged at offset {self.log.end}.")
             self.log.end = gaps_below
 
     def _cut(self) -> None:
-        """Once nothing is known to be missing: remove what was not accepted. Sound batches among it are kept beside,
-        unless the journal has what goes there."""
+        """Remove everything that was not accepted, once nothing is known to be missing. Sound batches among it are kept
+        beside the log, unless the journal has the batches for that place.
+        """
         for segment, position, batches in self.mended:
             self._put_back(segment, position, batches)
         tail = UnacceptedTail(self.disk, self.directory, self.suspect[-1] if self.suspect else None, self.surplus)
@@ -408,7 +416,7 @@ class Recovery:
         self.changed = self.rewrites = True
 
     def _check_segment(self, base: int) -> bool:
-        """Check one segment from the recovery point, or its start; False where it was cut."""
+        """Check one segment from the recovery point, or from its start. Returns False where it was cut."""
         segment = Segment(self.directory, base)
         file = self.disk.open(segment.path)
         try:
@@ -417,7 +425,7 @@ class Recovery:
                 segment = self._resume(file, size)
             believed = segment.size
             self._accept(segment, file, size)
-            # Where no byte was vouched for, the name was not either: an empty file may be gone after a power cut.
+            # Where no byte was vouched for, neither was the name: an empty file may be gone after a power cut.
             self.names_are_new = self.names_are_new or not believed
             self.changed = self.changed or not believed or segment.size != believed
         finally:
@@ -427,8 +435,9 @@ class Recovery:
         return segment.size == size
 
     def _accept(self, segment: Segment, file: File, size: int) -> None:
-        """Take the sound batches that follow, up to byte `size`, and what was flushed and was damaged later: what the
-        journal has of it, and what is known of it."""
+        """Accept the sound batches that follow, up to byte `size`. Flushed ranges that were damaged later are accepted
+        too: from the journal's batches, or as known damage.
+        """
         gaps_below = self.log.compacted.gaps_below
         while True:
             for _, header in checked_batches(file, segment.size, size, segment.end, self.log.epochs.latest, gaps_below):
@@ -437,7 +446,7 @@ class Recovery:
                 return
 
     def _add(self, segment: Segment, header: BatchHeader) -> None:
-        self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(segment.end))  # or in the gap before it
+        self.log.epochs.assign(LeaderEpoch(header.leader_epoch), Offset(segment.end))  # or inside the gap before it
         while self.to_meet and self.to_meet[0].end <= header.base_offset:
             self.to_meet.popleft()
         if self.to_meet and self.to_meet[0].base <= header.base_offset:
@@ -445,14 +454,16 @@ class Recovery:
         segment.add(header.last_offset, header.size, header.newest_time, self.interval)
 
     def _write_anew(self, segment: Segment, size: int) -> None:
-        """So many bytes at its end, before they are synced."""
+        """Note that so many bytes at the segment's end are written again before they are synced."""
         ranges, start = self.anew.setdefault(segment.base, []), segment.size
         if ranges and ranges[-1][1] == start:
             start = ranges.pop()[0]
         ranges.append((start, segment.size + size))
 
     def _mend(self, segment: Segment, size: int) -> bool:
-        """Take from the journal what lies here; False where it has none of it, or more than there is room for."""
+        """Take the batches for this place from the journal. Returns False where it has none of them, or more than there
+        is room for.
+        """
         for entry in self.journaled:
             if not entry.base <= segment.end < entry.end:
                 continue
@@ -474,7 +485,7 @@ class Recovery:
         return True
 
     def _ask_journal(self) -> None:
-        """What was acknowledged and never reached the log's own files. Changes nothing yet."""
+        """Find acknowledged batches that never reached the log's own files. Changes nothing yet. Raises DamagedLog."""
         end = self.log.end
         for entry in self.journaled:
             if entry.end <= end:
@@ -487,7 +498,7 @@ class Recovery:
             end = entry.end
 
     def _take_from_journal(self) -> None:
-        """Append it; the log's own files may end inside an entry."""
+        """Append the lacking entries. The log's own files may end inside an entry."""
         for entry in self.lacking:
             self._append_journaled(entry)
         self.log.segments += self.suspect
@@ -512,21 +523,21 @@ class Recovery:
         self.changed = True
 
     def _missing_of(self, entry: Recoverable) -> memoryview:
-        """The batches of an entry from the log's end on."""
+        """The batches of an entry from the log's end on. Raises DamagedLog."""
         missing = self._rest_of(entry, self.log.end)
         if missing is None:
             raise DamagedLog(f"{self.directory.name}: the journal has no batch that begins at offset {self.log.end}.")
         return missing
 
     def _rest_of(self, entry: Recoverable, offset: int) -> memoryview | None:
-        """The batches of an entry from the one on that begins at `offset`."""
+        """The batches of an entry from the one that begins at `offset`; None where none does."""
         batches = memoryview(entry.read())
         found = (at for at, header in iterate_headers(batches) if header.base_offset == offset)
         at = next(found, None)
         return None if at is None else batches[at:]
 
     def _resume(self, file: File, size: int) -> Segment:
-        """Take the bytes below the recovery point as they are, with their indexes where these are sound."""
+        """Accept the bytes below the recovery point as they are, with their indexes where these are sound."""
         point, base = self.point, self.point.segment
         if size < point.position:
             raise DamagedLog(f"{self.directory.name}: {point.position} bytes were flushed, and {size} are there.")
@@ -543,14 +554,15 @@ class Recovery:
         segment.max_timestamp, segment.max_timestamp_offset = point.max_timestamp, point.max_timestamp_offset
         known = [damage for damage in self.damages.values() if damage.segment == base]
         segment.damages = tuple(damage for damage in known if damage.resume <= point.position)
-        with suppress(CorruptData):  # whoever reads it is told
+        with suppress(CorruptData):  # a reader of the damage gets the error
             _, first = next(headers_in(file, 0, point.position))
             segment.first_timestamp = first.max_timestamp
         return segment
 
     def _believed_entries(self, base: int) -> tuple[bytes, bytes] | None:
-        """The index files of the segment that holds the recovery point, unless they reach above it: a crash may have
-        come between them and the checkpoint."""
+        """The index files of the segment that holds the recovery point; None where they reach above it. A crash may
+        have come between them and the checkpoint.
+        """
         _, index_path, times_path = segment_paths(self.directory, base)
         if index_path.name not in self.names or times_path.name not in self.names:
             return None
@@ -566,16 +578,19 @@ class Recovery:
     # ending
 
     def _sync_contents(self, segment: Segment) -> None:
-        """Sync what was accepted; after a failed sync, write it and its end anew first, or the kernel may have nothing
-        to sync. What the journal holds is written anew whatever is known: it goes once this sync has succeeded, and an
-        earlier one may have failed with nobody left to say so."""
+        """Sync the accepted batches of a segment.
+
+        After a failed sync, write them and the file's end again first, or the kernel may have nothing to sync. Batches
+        that the journal holds are written again in any case. The journal's copy is removed once this sync has
+        succeeded, and an earlier sync may have failed unnoticed.
+        """
         is_marked = DOUBT in self.names
         file = self.disk.open(segment.path)
         try:
             for start, end in [(0, segment.size)] if is_marked else self.anew.get(segment.base, ()):
                 for at in range(start, end, CHECK_CHUNK_BYTES):
                     file.write_at(at, [file.read(at, min(CHECK_CHUNK_BYTES, end - at))])
-            if is_marked and segment is self.suspect[-1]:  # what was cut off may still be on the disk, behind its end
+            if is_marked and segment is self.suspect[-1]:  # the cut bytes may still be on the disk behind its end
                 file.truncate(segment.size + 1)
                 file.truncate(segment.size)
             file.sync()
@@ -583,28 +598,29 @@ class Recovery:
             file.close()
 
     def _is_plain(self) -> bool:
-        """Whether it is what a kill usually leaves: one segment with a little more in it than is vouched for."""
+        """Whether this is the usual state after a kill: one segment with a few bytes more than are vouched for."""
         if self.rewrites or len(self.suspect) != 1:
             return False
         unvouched = self.suspect[0].size - (self.point.position if self.suspect[0].base == self.point.segment else 0)
         return unvouched <= UNVOUCHED_BYTES_MAX
 
     def _make_contents_durable(self) -> None:
-        """Sync what was accepted, and leave the rest as in the life before: the recovery point where it is, indexes and
-        epochs of what is above it in memory. A few syncs for each log, where there may be thousands."""
+        """Sync the accepted batches, and leave the rest as in the life before. The recovery point stays, and indexes
+        and epochs above it stay in memory. That is a few syncs for each log, where there may be thousands.
+        """
         self._sync_contents(self.suspect[0])
         if not self.known:
             write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
         if self.names_are_new:
             self.disk.sync_directory(self.directory)
-        if not self.known and self.journaled:  # what is cut later needs another lineage than this
+        if not self.known and self.journaled:  # a later cut needs another lineage than this
             self.log.checkpoint = self.point
             write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.point))
             self.disk.sync_directory(self.directory)
         self.log.epochs_are_new = True
 
     def _make_durable(self) -> None:
-        """Sync all that was accepted, in this order: contents, names, then the checkpoint that says so."""
+        """Sync everything that was accepted, in this order: contents, names, then the checkpoint that says so."""
         for segment in self.suspect[:-1]:
             segment.close_indexes()
         for segment in self.suspect:
@@ -613,7 +629,7 @@ class Recovery:
         for segment in self.suspect[:-1]:
             segment.index = segment.times = None
             segment.synced = True
-        # Written, not just synced: one that an earlier life failed to sync may pass for clean in the page cache.
+        # Written, not just synced: a file that an earlier life failed to sync may pass for clean in the page cache.
         write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
         write_file(self.disk, self.directory / EPOCHS, self.log.epochs.encode())
         if DOUBT in self.names:
@@ -627,6 +643,6 @@ class Recovery:
 
 
 def lead_in(segment: Segment, start: Offset, reason: str) -> None:
-    """What came before the first segment is gone: the offsets are damaged."""
+    """Mark the offsets before the first segment as damaged, because they are gone."""
     lead = Damage(segment=segment.base, start=start, end=segment.base, position=0, resume=0, reason=reason)
     segment.damages = (lead, *(damage for damage in segment.damages if damage.start >= segment.base))

@@ -1,13 +1,19 @@
-"""A log that is begun anew: everything in it goes, and what it had is kept beside it until the new one is whole.
+"""A log that begins again: everything in it is removed, and its old contents are kept beside it until the new copy is
+whole.
 
-A mark is made durable first. From then on the log is empty, whatever is still there: what a crash cuts short is
-finished when the directory is opened again. In this order: the mark; the checkpoint of an empty log, in a lineage of
-its own, so that nothing which the journal has of it comes back; a second name for each segment, in `replaced`, unless
-something is kept there already, for that is of the copy which others counted on last; the removal of all else; that of
-the mark. All of it blocks, in a worker thread, and raises OSError.
+A mark is made durable first. From then on the log is empty, whatever files remain. If a crash cuts the work short, the
+next opening of the directory finishes it. The order:
+1. The mark.
+2. The checkpoint of an empty log, in a lineage of its own, so that none of the journal's entries come back.
+3. A second name for each segment, in `replaced`. This is skipped if something is kept there already, since that belongs
+   to the copy that others relied on last.
+4. The removal of all other files.
+5. The removal of the mark.
 
-So does a log that gives way to durable history, which is begun at its end, not at 0: what it had may be the only copy
-of what was acknowledged, so it is kept under a name of its own, and nobody here ever removes that.
+All of it blocks, in a worker thread, and raises OSError.
+
+A log that gives way to durable history works likewise, but begins at that history's end, not at 0. Its old contents may
+be the only copy of acknowledged records. So they are kept under a name of their own, and Headrace never removes them.
 """
 
 from __future__ import annotations
@@ -45,39 +51,39 @@ from headrace.storage.log.names import (
 from headrace.storage.log.recovery.damage import DAMAGES
 
 BEGUN_ANEW: Final = "begun-anew.json"
-"""The mark."""
+"""Name of the mark."""
 REPLACED: Final = "replaced"
-"""A directory in the log's own."""
+"""A directory inside the log's own, for the old contents."""
 UNWANTED: Final = "replaced-unwanted"
-"""The same while it is removed."""
+"""Name of that directory while it is removed."""
 GAVE_WAY: Final = "gave-way"
-"""The same, numbered, of logs that gave way to durable history: each is kept for good."""
+"""Prefix of numbered directories for logs that gave way to durable history. Each is kept for good."""
 
 
 class Mark(NamedTuple):
-    """How a log is begun anew."""
+    """Where and how a log begins again."""
 
     lineage: int
     kept_in: str
-    """A directory in the log's own, for what it had; "": that goes."""
+    """A directory inside the log's own, for its old contents; "": they are removed."""
     at: Offset = FIRST_OFFSET
-    """A snapshot of the producers as of there stays."""
+    """The log's new start. A snapshot of the producers as of this offset stays."""
     epoch: LeaderEpoch = NO_EPOCH
-    """Of the record before; -1: there is none, or it is not known."""
+    """Leader epoch of the record before it; -1: there is none, or it is unknown."""
 
 
 def has_replaced(names: Collection[str]) -> bool:
-    """Whether there is anything in a directory that `drop_replaced` would remove."""
+    """Whether `drop_replaced` would remove anything."""
     return REPLACED in names or UNWANTED in names
 
 
 def keeps_replaced(disk: Disk, directory: Path) -> bool:
-    """Whether something is kept already."""
+    """Whether old contents are kept already."""
     return disk.is_directory(directory / REPLACED)
 
 
 def free_place(disk: Disk, directory: Path) -> str:
-    """For what a log had that gives way."""
+    """A free name for the contents of a log that gives way."""
     number = 1
     while disk.exists(directory / f"{GAVE_WAY}-{number}"):
         number += 1
@@ -85,13 +91,15 @@ def free_place(disk: Disk, directory: Path) -> str:
 
 
 def mark_begun_anew(disk: Disk, directory: Path, mark: Mark) -> None:
-    """From its return on the log is empty, in that lineage. Where it raises, nobody knows: nothing may be appended."""
+    """Durably write the mark. Once it returns, the log is empty, in that lineage. If it raises, the state is unknown,
+    and nothing may be appended.
+    """
     write_file(disk, directory / BEGUN_ANEW, encode_fields(mark._asdict()))
     disk.sync_directory(directory)
 
 
 def finish_begun_anew(disk: Disk, directory: Path) -> None:
-    """Make it so, where there is a mark. Raises CorruptData where that cannot be read."""
+    """Carry out the mark, where there is one. Raises CorruptData where it cannot be read."""
     if not disk.exists(directory / BEGUN_ANEW):
         return
     fields = decode_fields(read_file(disk, directory / BEGUN_ANEW))
@@ -121,13 +129,13 @@ def finish_begun_anew(disk: Disk, directory: Path) -> None:
 
 
 def _keep_segments(disk: Disk, directory: Path, place: Path) -> None:
-    """A second name for each, durable before the first one goes."""
+    """Give each segment a second name, durable before the first name is removed."""
     disk.make_directory(place)
     for base in offsets_of(disk.list_directory(directory), LOG):
         path = numbered(directory, base, LOG)
         try:
             disk.link(path, place / path.name)
-        except FileExistsError:  # from before a crash
+        except FileExistsError:  # linked before a crash
             continue
         except (PermissionError, NotImplementedError):  # a filesystem without second names
             disk.rename(path, place / path.name)
@@ -136,7 +144,7 @@ def _keep_segments(disk: Disk, directory: Path, place: Path) -> None:
 
 
 def drop_replaced(disk: Disk, directory: Path) -> None:
-    """Nobody needs it any more. Idempotent."""
+    """Remove the old contents. Idempotent."""
     disk.remove_tree(directory / UNWANTED)
     if disk.is_directory(directory / REPLACED):
         disk.rename(directory / REPLACED, directory / UNWANTED)

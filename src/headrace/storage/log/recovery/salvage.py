@@ -1,8 +1,10 @@
-"""Reading a log that recovery refuses, because something that was flushed is gone and nobody knows how much.
+"""Reads a log that recovery refuses, because flushed records are gone and it is unknown how many.
 
-Promises that it changes nothing, so that an operator may still put back what is missing, and that each offset below the
-end of what is left is either given as it was written or known to be damaged. Nothing may be appended: the offsets that
-come next may have been given to other records.
+Promises:
+- It changes nothing, so that an operator may still put back the missing files.
+- Each offset below the end of the remaining records is either read as it was written or known to be damaged.
+
+Nothing may be appended: the next offsets may have been given to other records.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ from headrace.storage.log.segment import Segment
 def salvage(
     disk: Disk, directory: Path, stamp: Stamp, index_interval: int, reason: str, journaled: Sequence[Recoverable] = ()
 ) -> Recovered:
-    """What can be read of the log; `reason` says why it is refused. Reads every byte. Raises OSError."""
+    """Returns the readable part of the log. `reason` says why recovery refuses it. Reads every byte. Raises OSError."""
     names = disk.list_directory(directory)
     checkpoint, compacted = _read(disk, directory, names, stamp)
     lineages = [stamp.lineage, checkpoint.lineage, *(each.lineage for each in journaled)]
-    lineage = max(lineages)  # where it is begun anew, that is void
+    lineage = max(lineages)  # void where the log is begun again
     found = Recovered(
         start=checkpoint.log_start,
         end=checkpoint.log_start,
@@ -65,7 +67,7 @@ def salvage(
 
 
 def _read(disk: Disk, directory: Path, names: list[str], stamp: Stamp) -> tuple[Checkpoint, Compacted]:
-    """The two notes that matter, as far as they can be read."""
+    """The checkpoint and the note on compaction, as far as they can be read."""
     checkpoint, compacted = Checkpoint.at_segment(stamp.birth, stamp.birth), Compacted()
     try:
         if CHECKPOINT in names:
@@ -78,10 +80,10 @@ def _read(disk: Disk, directory: Path, names: list[str], stamp: Stamp) -> tuple[
 
 
 def _closed(disk: Disk, directory: Path, span: tuple[int, int], gaps_below: int, interval: int) -> Segment:
-    """With its damage, and its indexes in memory."""
+    """A closed segment with its damage, and its indexes in memory."""
     base, end = span
     seen = Segment.closed(directory, base, end, disk.size(segment_paths(directory, base)[0]))
-    seen.index = bytearray()  # none to compare
+    seen.index = bytearray()  # no index to compare with
     examination = Examination(disk, seen, gaps_below=gaps_below, interval=interval)
     while not examination.step():
         pass
@@ -91,7 +93,7 @@ def _closed(disk: Disk, directory: Path, span: tuple[int, int], gaps_below: int,
 
 
 def _last(disk: Disk, directory: Path, base: int, gaps_below: int, interval: int) -> Segment:
-    """Up to its first batch that is not sound."""
+    """The last segment up to its first batch that is not sound."""
     segment = Segment(directory, base)
     file = disk.open(segment.path)
     try:

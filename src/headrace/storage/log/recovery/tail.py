@@ -1,8 +1,8 @@
-"""What recovery cuts off the end of a log: told whether it is the torn tail of a power cut or more than that, and kept.
+"""The tail that recovery cuts off a log. It is kept if it is more than the torn tail of a power cut.
 
-A torn tail is the rule. Sound batches behind one that is not sound may be what a power cut left of unflushed writes, or
-what a damaged disk left of flushed ones; nothing in the files tells the two apart. So they are kept, under names that
-end with `.damaged` and that nothing ever removes.
+A torn tail is usual. Sound batches behind an unsound one may be unflushed writes that survived a power cut, or flushed
+ones on a damaged disk. Nothing in the files tells the two apart. So such a tail is kept, under names that end with
+`.damaged` and that Headrace never removes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from headrace.wire.batches import BatchHeader
 
 
 class UnacceptedTail:
-    """What follows the accepted bytes of the `last` segment, and the segments with these bases. Methods raise OSError;
-    whatever a crash leaves of one, doing it again finishes it."""
+    """The bytes behind the accepted ones of the `last` segment, and the segments with these bases. Methods raise
+    OSError. Calling a method again finishes whatever a crash left of it.
+    """
 
     def __init__(self, disk: Disk, directory: Path, last: Segment | None, surplus: Sequence[int]) -> None:
         self._disk = disk
@@ -33,7 +34,7 @@ class UnacceptedTail:
         self._size = 0 if last is None else disk.size(last.path)
 
     def holds_sound_batches(self) -> bool:
-        """Whether there are any behind the first that is not."""
+        """Whether there are sound batches behind the first unsound one."""
         return any(self._disk.size(self._path(base)) for base in self._surplus) or self._goes_on()
 
     def _path(self, base: int) -> Path:
@@ -53,7 +54,7 @@ class UnacceptedTail:
             file.close()
 
     def keep(self) -> None:
-        """Durably."""
+        """Keep the tail durably."""
         if self._last is not None and self._last.size < self._size:
             self._copy(self._last)
         for base in self._surplus:
@@ -64,8 +65,9 @@ class UnacceptedTail:
         self._disk.sync_directory(self._directory)
 
     def _free_name(self, name: str, source: Path, start: int) -> str | None:
-        """For what is in a file from byte `start` on; None where that is kept already. What an earlier life kept is
-        never replaced."""
+        """A free name for the bytes of a file from byte `start` on; None where they are kept already. A file kept by an
+        earlier life is never replaced.
+        """
         for number in count():
             found = f"{name}.{number}{DAMAGED}" if number else name + DAMAGED
             if not self._disk.exists(self._directory / found):
@@ -87,7 +89,7 @@ class UnacceptedTail:
             other.close()
 
     def _copy(self, segment: Segment) -> None:
-        """A cut leaves no second name what it had."""
+        """Copy the tail of a segment: a second name would lose it with the cut."""
         name = self._free_name(f"{segment.path.name}.from-{segment.size}", segment.path, segment.size)
         if name is None:
             return
@@ -107,7 +109,7 @@ class UnacceptedTail:
         self._disk.rename(temporary, self._directory / name)
 
     def cut(self) -> bool:
-        """Make the last segment as long as what was accepted of it; False where it is."""
+        """Cut the last segment to its accepted size. Returns False where it has that size."""
         if self._last is None or self._last.size >= self._size:
             return False
         file = self._disk.open(self._last.path)
