@@ -1,1 +1,2 @@
-"""The shell: it carries out what the cores decide. Handlers, drivers, parking, boot."""
+"""The shell: it carries out the decisions of the cores. It has the handlers, the drivers, the waiting requests, and the
+start."""

@@ -1,8 +1,9 @@
-"""A timer that a thread sleeps on without the interpreter: it runs only if nobody sets the timer anew in time.
+"""A timer on which a thread sleeps without the interpreter: the thread runs only if nobody sets the timer again in
+time.
 
-Who waits on an event or a condition has to take the interpreter's lock to see that nothing happened, and a thread that
-asks for that lock costs a busy event loop a system call for each callback. Linux only: timerfd_create(2), which `os`
-has from Python 3.13 on.
+A thread that waits on an event or a condition has to take the interpreter's lock to see that nothing happened. A thread
+that asks for that lock costs a busy event loop a system call for each callback. Linux only: timerfd_create(2), which
+`os` has from Python 3.13 on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from typing import Final
 
 _CLOEXEC: Final = os.O_CLOEXEC
-"""TFD_CLOEXEC is the same number, says the man page."""
+"""TFD_CLOEXEC has the same value, by the man page."""
 _EXPIRATIONS_BYTES: Final = 8
 _NANOS: Final = 1_000_000_000
 
@@ -40,7 +41,8 @@ class Alarm:
     """Set from one thread, waited for in another. Raises OSError where the system has no more timers."""
 
     def __init__(self) -> None:
-        self._libc = ctypes.PyDLL(None, use_errno=True)  # which lets nobody else have the interpreter meanwhile
+        # a PyDLL call lets no other thread have the interpreter meanwhile
+        self._libc = ctypes.PyDLL(None, use_errno=True)
         self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "a timer could not be made")
@@ -48,15 +50,15 @@ class Alarm:
         self._pointer = ctypes.byref(self._setting)
 
     def set(self, seconds: float) -> None:
-        """Ring after so long (at once: 0), and not when it was to before."""
+        """Ring after `seconds` (0: at once), instead of at the earlier time."""
         first = self._setting.first
         first.seconds, first.nanos = divmod(max(1, int(seconds * _NANOS)), _NANOS)
         self._libc.timerfd_settime(self._fd, 0, self._pointer, None)
 
     def wait(self) -> None:
-        """Until it rings."""
+        """Wait until it rings."""
         os.read(self._fd, _EXPIRATIONS_BYTES)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the timer. Nobody waits any more."""
         os.close(self._fd)

@@ -1,9 +1,13 @@
 """A broker, from an empty or a crashed directory to serving, and back to a clean stop.
 
-Order of a start: claim the directory; know the cluster; recover the metadata; bind; register this incarnation, which
-raises the epoch of all that it leads; open those logs; be unfenced. Order of a stop: have others lead, accept no more,
-answer what came, flush, close.
-Runs on any asyncio loop; what it needs of the world comes in through the ports.
+A start takes these steps in order:
+- Claim the directory, and find the cluster.
+- Recover the metadata, and bind.
+- Register this incarnation, which raises the leader epoch of all partitions that it leads.
+- Open their logs, and be unfenced.
+
+A stop takes these: hand leadership to others, accept no more, answer the accepted requests, flush, close. It runs on
+any asyncio loop, and reaches the world through ports.
 """
 
 from __future__ import annotations
@@ -54,8 +58,8 @@ class Broker:
         cleaning: CleaningRunner | None = None,
         descriptors: Descriptors | None = None,
     ) -> None:
-        """`objects`: the durable store; None: nothing is exported. `cleaning`: who does the slow work of compaction;
-        None: a worker thread. `descriptors`: counts this process's file descriptors; None: nobody does."""
+        """`objects`: the durable store; None: nothing is exported. `cleaning` runs the slow work of compaction; None: a
+        worker thread does. `descriptors` counts this process's file descriptors; None: nobody does."""
         self._config = config
         self._ports = Ports(
             clock=clock, random=random, disk=disk, objects=objects, cleaning=cleaning, descriptors=descriptors
@@ -73,7 +77,7 @@ class Broker:
 
     @property
     def address(self) -> Address:
-        """Where it listens; where that is every address of the machine, what clients are told."""
+        """The address where it listens; where that is every address of the machine, the one that clients are told."""
         bound = Address(self.host, self.port)
         return self._endpoint().address if bound.is_wildcard else bound
 
@@ -116,8 +120,8 @@ class Broker:
         )
 
     async def stop(self) -> None:
-        """Accept no more, answer what came, flush, close. After a failure it only lets go of everything, as a crash
-        would, and the next start recovers. Idempotent."""
+        """Accept no more, answer the accepted requests, flush, close. After a failure it only releases everything, as a
+        crash would, and the next start recovers. Idempotent."""
         parts, self._parts = self._parts, None
         try:
             if parts is not None:
@@ -138,12 +142,12 @@ class Broker:
 
     @property
     def parts(self) -> Parts:
-        """What it is made of. Only while it runs."""
+        """The parts of the broker. Only while it runs."""
         assert self._parts is not None, "started"
         return self._parts
 
     def observe(self, subscriber: Callable[[ImageDelta], None]) -> None:
-        """Have every later change of the metadata given to `subscriber`, on the loop. Only while it runs."""
+        """Give every later change of the metadata to `subscriber`, on the loop. Only while it runs."""
         assert self._parts is not None, "started"
         self._parts.metadata.subscribe(subscriber)
 
@@ -152,14 +156,14 @@ class Broker:
         await self._over.wait()
 
     def _fail(self, cause: BaseException) -> None:
-        """Something after which it must not go on: the metadata disk failed, or a bug showed itself."""
+        """Stop the broker, as it must not go on: the metadata disk failed, or a bug showed itself."""
         if self._failure is None:
             self._failure = cause if isinstance(cause, Exception) else HeadraceError(str(cause))
             log.critical("the broker stops", reason=str(cause), exc_info=cause)
             self._over.set()
 
     async def _note_superseded(self, error: Superseded) -> None:
-        """So that no later process of this broker takes its metadata for the cluster's."""
+        """Note that the quorum was recovered without this broker, so that no later process uses its metadata."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, note_superseded, self._ports.disk, self._config.data, str(error))
 
@@ -216,8 +220,8 @@ class Broker:
         return metadata, peers
 
     async def _enter_cluster(self, parts: Parts) -> None:
-        """Bind, register and open the logs. Who is alone accepts only once it serves; others have to be heard by the
-        quorum first. Clients are served once the broker is ready."""
+        """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
+        must first reach the quorum. Clients are served once the broker is ready."""
         self.port = await self._bind(parts.listener)
         endpoint = self._endpoint()
         parts.peers.address = endpoint.address

@@ -1,4 +1,4 @@
-"""What a broker is started with. Kafka's names where Kafka has one."""
+"""The settings that a broker is started with. They have Kafka's names where Kafka has them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ FIRST_BROKER: Final = BrokerId(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Where a broker keeps its data, where it listens, and its static configs (`metadata.config_table`)."""
+    """The data directory and the address of a broker, and its static configs (`metadata.config_table`)."""
 
     data: Path
     host: str = "127.0.0.1"
-    """The address to bind. Nothing listens beyond loopback unless told to."""
+    """The address to bind. By default nothing listens beyond loopback."""
     port: int = 9092
     """0: any free port."""
     advertised_host: str | None = None
-    """What clients are told; the bound host where None."""
+    """The host that clients are told; None: the bound host."""
     advertised_port: int | None = None
     broker_id: BrokerId = FIRST_BROKER
     join: tuple[Address, ...] = ()
@@ -33,7 +33,7 @@ class BrokerConfig:
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     report_metadata: bool = False
-    """Whether the image is logged now and then, at DEBUG."""
+    """Whether the image is logged at DEBUG, at intervals."""
     journal: JournalSettings | None = None
     """None: as log.journal.max.bytes says."""
 
@@ -54,6 +54,6 @@ class BrokerConfig:
 
     @property
     def is_told_as_loopback(self) -> bool:
-        """Whether other brokers, which are not on this machine, would be told to connect to their own."""
+        """Whether brokers on other machines would be told a loopback address, and so connect to their own machine."""
         told = Address(self.advertised_host or self.host, self.port)
         return told.is_loopback and any(not other.is_loopback for other in self.join)

@@ -1,4 +1,4 @@
-"""What a running broker is made of, joined; started and stopped in order."""
+"""The parts of a running broker, joined; started and stopped in order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Ports:
     objects: Objects | None
     """The durable store; None: nothing is exported."""
     cleaning: CleaningRunner | None
-    """Who does the slow work of compaction; None: a worker thread."""
+    """Runs the slow work of compaction; None: a worker thread does."""
     descriptors: Descriptors | None = None
     """Counts this process's file descriptors; None: nobody does."""
 
@@ -252,9 +252,9 @@ class Parts:
         self.listener = Listener(serve, self._bounds())
         self.listener.crowd_max = self._crowd_max(metadata.image)
         self.open: Final = dispatcher.open
-        """Have clients served."""
+        """Begins to serve clients."""
         self.metrics: Endpoint | None = None
-        """Where metrics are asked for, once it is started."""
+        """The endpoint of metrics, where they are asked for, once it is started."""
         self._reporter = Reporter(lambda: metadata.image, on_bug)
         self._housekeeper: Housekeeper | None = None
         self._cleaner: Cleaner | None = None
@@ -262,14 +262,15 @@ class Parts:
         self.tiering: Tiering | None = None
 
     def _states_of_work(self) -> Iterator[State]:
-        """Of what works in the background."""
+        """Iterate over the problems of background work."""
         if self._cleaner is not None:
             yield from self._cleaner.states()
         if self.tiering is not None:
             yield from self.tiering.states()
 
     def _follow(self, delta: ImageDelta) -> None:
-        """Who is live comes first: whoever is fenced now is not proposed for an ISR that it has just left."""
+        """Hand a change of the image to the parts. Liveness comes first: a broker that is fenced now is not proposed
+        for an ISR that it has just left."""
         self._throttles.on_delta(delta)
         self._services.quotas.on_delta(delta)
         self._followers.on_delta(delta)
@@ -281,7 +282,7 @@ class Parts:
             self.listener.crowd_max = self._crowd_max(delta.after)
 
     def _make_recovering(self) -> Recovering | None:
-        """None: there is no store, and no history to go on from."""
+        """Return None where there is no store, and so no history to recover from."""
         if self._frontiers is None:
             return None
         return Recovering(
@@ -372,14 +373,14 @@ class Parts:
         return None if known is None else Address(*known)
 
     def _others(self) -> list[Address]:
-        """Every other broker's address that is known, those to join first."""
+        """Return every known address of another broker, those to join first."""
         image, me = self.metadata.image, self._config.broker_id
         registered = [broker.endpoints[0] for broker in image.brokers.values() if broker.id != me and broker.endpoints]
         known = [*self._config.join, *(Address(endpoint.host, endpoint.port) for endpoint in registered)]
         return list(dict.fromkeys(known))
 
     async def start(self) -> None:
-        """Everything is recovered and registered: begin what works in the background."""
+        """Begin the background work, once everything is recovered and registered."""
         if self._counts is not None:
             await self._serve_metrics(self._counts)
         self._housekeeper = Housekeeper(
@@ -422,7 +423,7 @@ class Parts:
             self.tiering.start()
 
     async def _serve_metrics(self, counts: RequestCounts) -> None:
-        """What that needs is loaded only here. Raises UsageError."""
+        """Serve metrics. The modules for that are loaded only here. Raises UsageError."""
         from headrace.broker.metrics.collecting import Collector, Watched
         from headrace.broker.metrics.endpoint import Endpoint
 
@@ -459,8 +460,8 @@ class Parts:
         )
 
     async def stop(self, *, clean: bool = True) -> None:
-        """Have others lead, accept no more, answer what came, flush, close. Not clean: write nothing more (see
-        `Partitions.close`)."""
+        """Hand leadership to others, accept no more, answer the accepted requests, flush, close. Not clean: write
+        nothing more (see `Partitions.close`)."""
         if clean:
             await self.membership.leave()
         if self.metrics is not None:
@@ -509,4 +510,4 @@ def _of_journal(engine: LogEngine) -> Iterator[State]:
 
 
 def _nobody_counts(api: int, error: int) -> None:
-    """Metrics are not asked for."""
+    """Counts no error, as metrics are not asked for."""

@@ -1,4 +1,4 @@
-"""The real clock and real chance, and the interpreter of a process that is a broker and nothing else."""
+"""The real clock and real randomness, and the interpreter's settings for a process that is only a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 GARBAGE_OBJECTS: Final = 10_000
-"""New objects after which the young ones are looked through for cycles (Python's default: 700): some 2 ms."""
+"""New objects after which the young ones are searched for cycles (Python's default: 700). A search takes some 2 ms."""
 THREAD_TURN_SECONDS: Final = 0.001
 """How long a worker thread may keep the interpreter from the loop (Python's default: 5 ms). A piece of the loop's work
 that takes as long as several such turns waits as often."""
@@ -33,16 +33,19 @@ def system_random() -> random.SystemRandom:
 
 
 def descriptors() -> tuple[int, int]:
-    """File descriptors of this process that are open, and how many may be. Blocking. Raises OSError where the system
-    does not say."""
+    """Return the number of open file descriptors of this process, and their limit. Blocking. Raises OSError where the
+    system does not say."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")), limit
 
 
 def tune_interpreter() -> None:
-    """What is there now stays; requests leave no cycles behind (tests/broker/upkeep/test_no_cycles.py), so that the
-    collector need not come for each few; the loop goes before worker threads. To be called once the broker serves, by
-    the process that is it."""
+    """Tune the interpreter. Call it once the broker serves, in the process that is only the broker.
+
+    - Objects that exist now are never looked at again by the garbage collector.
+    - Requests leave no cycles behind (tests/broker/upkeep/test_no_cycles.py), so the collector runs rarely.
+    - The loop goes before worker threads.
+    """
     gc.enable()
     gc.collect()
     gc.freeze()

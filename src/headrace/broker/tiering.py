@@ -1,5 +1,4 @@
-"""What a broker with a durable store does for it in the background: exports, retention of history, the sweep,
-and moves."""
+"""The background work of a broker with a durable store: exports, retention of history, the sweep, and moves."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from headrace.wire.ailments import State
 
 
 class Tiering:
-    """One per broker that has a durable store. `number`: of a broker config."""
+    """One per broker that has a durable store. `number` gives the value of a broker config."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class Tiering:
         )
 
     def states(self) -> Iterator[State]:
-        """What is wrong with it."""
+        """Iterate over the problems of the exports."""
         return self._exporter.states()
 
     def start(self) -> None:

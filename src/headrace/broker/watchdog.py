@@ -1,9 +1,12 @@
-"""A thread that sees when something holds the event loop, and says what: the loop's stack, taken while it is held.
+"""A thread that notices when something holds the event loop, and logs the loop's stack, taken while it is held.
 
-Promises: whatever holds the loop for more than twice LOOP_HELD_MS_MAX is noticed, most of what holds it for longer than
-once; one log line for each, and no more of them than LogLimit lets through. A loop that turns pays a timer for it: the
-thread sleeps until nobody has set the alarm anew (`broker.alarm`). For the real broker only: it reads the real clock.
-Where the system has no such alarm nobody watches. Never does: anything about it.
+Promises:
+- Whatever holds the loop for more than twice LOOP_HELD_MS_MAX is noticed, and mostly what holds it for longer than
+  once.
+- Each gets one log line, as far as LogLimit lets it through.
+- A turning loop pays for one timer: the thread sleeps until nobody has set the alarm again (`broker.alarm`).
+
+For the real broker only: it reads the real clock. Where the system has no such alarm, nothing is watched. It only logs.
 """
 
 from __future__ import annotations
@@ -24,16 +27,16 @@ LOOP_HELD_SECONDS_MAX: Final = LOOP_HELD_MS_MAX / 1000
 
 
 class Watchdog:
-    """Watches the running loop from `with` to its end."""
+    """Watches the running loop while the `with` block lasts."""
 
     def __init__(self, held_seconds_max: float = LOOP_HELD_SECONDS_MAX) -> None:
         self._held_seconds_max = held_seconds_max
         self._log = LogLimit(time.monotonic)
         self._alarm = Alarm() if has_alarms() else None
         self._turned_at = 0.0
-        """When the loop last set the alarm anew."""
+        """When the loop last set the alarm again."""
         self._turned = threading.Event()
-        """It has since the thread began to wait for that."""
+        """Set when the loop has turned since the thread began to wait for that."""
         self._is_over = False
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -55,7 +58,7 @@ class Watchdog:
             self._alarm.close()
 
     def _turn(self, alarm: Alarm) -> None:
-        """The loop turns."""
+        """Note that the loop turns."""
         self._turned_at = time.monotonic()
         self._turned.set()
         alarm.set(2 * self._held_seconds_max)

@@ -1,9 +1,10 @@
-"""Tells of durable history, sweeps the store, merges segments and has partitions recovered, for `headrace durable`
-(`wire.durable`). Loop-only.
+"""Answers requests of `headrace durable` (`wire.durable`): views of durable history, sweeps, merges and recoveries.
 
-Promises: an answer comes at once and is bounded; what is long comes in parts, each true of the image of its moment. A
-sweep, a merge, or a recovery, that is asked for goes on beside, one of each at a time, and is asked after until it is
-done.
+Promises:
+- An answer comes at once and is bounded. A long one comes in parts, each true of the image of its moment.
+- A sweep, a merge, or a recovery goes on in the background, one of each at a time. The client asks until it is done.
+
+Loop-only.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ T = TypeVar("T")
 
 
 class Work(Generic[T]):
-    """Of one kind, one at a time, each under the name that who asked for it gave it. Loop-only."""
+    """Background work of one kind, one at a time. Each has the name that its client gave it. Loop-only."""
 
     def __init__(self, what: str, on_bug: OnBug) -> None:
         self._what = what
         self._on_bug = on_bug
         self._asked: str | None = None
-        """The name of the last."""
+        """The name of the last work."""
         self._task: asyncio.Task[None] | None = None
         self.result: T | None = None
-        """Of the last; None: it was ended before it was through."""
+        """The result of the last work; None: it was ended before it was through."""
 
     def is_over(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> bool:
-        """Whether what has that name is; where it was not asked for before, it is begun as soon as it can be."""
+        """Whether the work with this name is done. Where nobody has asked for it before, it begins as soon as it
+        can."""
         if self._task is not None and not self._task.done():
             return False
         if self._asked == name:
@@ -85,7 +87,7 @@ class DurableApi:
         self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
 
     def serve(self, frame: memoryview, _: object) -> list[Buffer]:
-        """Raises CorruptData."""
+        """Serve one frame. Raises CorruptData."""
         request = decode_request(frame)
         try:
             match request.get("op"):
@@ -116,7 +118,7 @@ class DurableApi:
         raise CorruptData("a question about durable history is of no known kind")
 
     def _summaries(self, after: str) -> dict[str, Any]:
-        """Of partitions with history, of topics whose names come behind `after`, whole topics at a time."""
+        """Return summaries of partitions with history, whole topics at a time, for topics with names behind `after`."""
         image, topics, count = self._image(), list[dict[str, Any]](), 0
         names = image.topic_names()
         for name in (name for name in names if name > after):
@@ -140,7 +142,7 @@ class DurableApi:
         }
 
     def _catalog(self, key: TopicPartition, start: int) -> dict[str, Any]:
-        """Entries from the one on that starts at `start`; -1: from the first."""
+        """Return the entries from the one that starts at `start` on; -1: from the first."""
         image = self._image()
         catalog = image.durable(key)
         state = MirroredState.of(catalog, image.index)
@@ -189,7 +191,7 @@ class DurableApi:
 
 
 def _recovery_wish(request: dict[str, Any]) -> RecoveryWish:
-    """Raises KeyError, TypeError, ValueError."""
+    """Return the wish in a request. Raises KeyError, TypeError, ValueError."""
     partition, to = request["partition"], request["to"]
     return RecoveryWish(
         topic=str(request["topic"]),

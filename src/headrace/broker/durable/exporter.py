@@ -1,8 +1,12 @@
-"""Ships closed segments to the durable store: object first, then the event, then the mirror.
+"""Exports closed segments to the durable store: object first, then the event, then the mirror.
 
-Promises: what the catalog names is in the store, whole and synced; only whole batches below the high watermark are
-exported, each offset once; a crash leaves at worst an object that nothing refers to. A store that fails is tried
-again, with a pause that doubles up to a limit, and holds nothing else up. Never decides: the controller does.
+Promises:
+- Every object that the catalog names is in the store, whole and synced.
+- Only whole batches below the high watermark are exported, each offset once.
+- A crash leaves at worst an object that nothing refers to.
+- A failed store is tried again, after a pause that doubles up to a limit, and holds nothing else up.
+
+It never decides: the controller does.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 
 class Exporter:
-    """One per broker that has a durable store. One segment at a time."""
+    """One per broker that has a durable store. It exports one segment at a time."""
 
     def __init__(
         self,
@@ -79,41 +83,41 @@ class Exporter:
         self._clock = clock
         self._bytes_per_second = bytes_per_second
         self._rest_until = 0.0
-        """Until then what was exported last takes all of that, in monotonic seconds."""
+        """The time until which the last export uses up `bytes_per_second`, in monotonic seconds."""
         self._last: TopicPartition | None = None
-        """Whose turn it was last."""
+        """The partition that was exported last."""
         self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._doubted: set[TopicPartition] = set()
-        """Those whose mirror is looked at again, though this broker wrote it."""
+        """Partitions whose mirror is looked at again, though this broker wrote it."""
         self._failing: str | None = None
-        """What the last look at all partitions failed with."""
+        """The failure of the last look at all partitions."""
         self._missing: WeakSet[PartitionLog] = WeakSet()
-        """Those whose last object the store lacked, of which it was told."""
+        """Logs whose last object the store lacks, as was logged."""
         self._stuck: WeakSet[PartitionLog] = WeakSet()
-        """Those of whose damage it was told."""
+        """Logs with damage, as was logged."""
         self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
-        """Held by who exports of that log."""
+        """A lock for each log, held by the caller that exports from it."""
         self._gapped: WeakSet[PartitionLog] = WeakSet()
-        """Those that have gaps behind what was exported, of which it was told."""
+        """Logs with gaps above their exported records, as was logged."""
         self._differing: WeakSet[PartitionLog] = WeakSet()
-        """Those that are not what was exported, of which it was told."""
+        """Logs that differ from what was exported, as was logged."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
-        """What the footers say of producers that were written last, with the keys of their objects."""
+        """The producers' states in the last footers, with the keys of their objects."""
         self._told_bytes = 0
         self._deleted: dict[TopicId, MirroredTopic] = {}
-        """Topics that are gone from the image and not yet marked so in the mirror."""
+        """Deleted topics that the mirror does not yet mark as deleted."""
         metadata.subscribe(self._on_delta)
 
     def start(self) -> None:
         self._task = started(self._run(), "exporter", self._on_bug)
 
     async def stop(self) -> None:
-        """Finish the segment under way, if the store lets us soon enough; cut off, it leaves at worst an unreferenced
-        object, or a mirror that the next start repairs."""
+        """Finish the segment under way, if the store is fast enough. Where it is cut off, it leaves at worst an
+        unreferenced object, or a mirror that the next start repairs."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=EXPORT_STOP_MS_MAX / 1000)
@@ -134,14 +138,14 @@ class Exporter:
                 await asyncio.wait_for(self._stopping.wait(), pause_ms / 1000)
 
     async def _pass(self) -> Exception | None:
-        """Export what is closed, and close what has been open for too long. The last failure, where there was one;
-        it does not keep other partitions from their turn."""
+        """Export closed segments, and close those that have been open for too long. Returns the last failure, where
+        there was one. A failure of one partition does not keep others from their turn."""
         failure = await self._mark_deleted()
         for partition in self._by_turns():
             if self._stopping.is_set():
                 break
             if partition.topic_partition in self._metadata.image.moves:
-                continue  # whoever moves it exports it
+                continue  # the broker that moves it exports it
             try:
                 async with self.turn_of(partition):
                     await self._mirror_up(partition)
@@ -160,19 +164,19 @@ class Exporter:
         return failure
 
     def _by_turns(self) -> list[Partition]:
-        """All of them, those first that come after the one which was exported last."""
+        """Return all partitions, beginning with the one after the last exported."""
         partitions = list(self._partitions)
         keys = [partition.topic_partition for partition in partitions]
         after = keys.index(self._last) + 1 if self._last in keys else 0
         return partitions[after:] + partitions[:after]
 
     def turn_of(self, partition: Partition) -> asyncio.Lock:
-        """Held by who moves the head of its history."""
+        """Return the lock of the partition, held by a caller that moves the head of its history."""
         return self._turns.setdefault(partition.log, asyncio.Lock())
 
     async def export_next(self, partition: Partition, bytes_max: int) -> int:
-        """For a move: one durable segment of what is committed and not exported, of the open segment too; its bytes, 0
-        where there is nothing. Raises HeadraceError, OSError."""
+        """Export one durable segment of committed records for a move, from the open segment too. Returns its bytes; 0
+        where there is nothing to export. Raises HeadraceError, OSError."""
         stored = await self.store_next(partition, bytes_max)
         if stored is None:
             return 0
@@ -181,7 +185,8 @@ class Exporter:
         return stored.descriptor.batch_bytes
 
     async def store_next(self, partition: Partition, bytes_max: int) -> SealedTail | None:
-        """The same, in the store and not published yet. None: there is nothing. Raises HeadraceError, OSError."""
+        """As `export_next`, but only store the segment, and do not publish it. Returns None where there is nothing to
+        export. Raises HeadraceError, OSError."""
         async with self.turn_of(partition):
             if not partition.is_exported or self._is_stuck(partition):
                 raise HeadraceError("Its log cannot be exported: durable.enable is off, or it differs from history.")
@@ -196,7 +201,8 @@ class Exporter:
             return stored
 
     def states(self) -> Iterator[State]:
-        """Partitions whose export waits for somebody, and a store that cannot be written to."""
+        """Iterate over the problems: partitions whose export waits for an operator, and a store that cannot be written
+        to."""
         stuck = {*self._stuck, *self._missing, *self._gapped, *self._differing}
         names = [
             f"{each.topic}-{each.topic_partition.partition}"
@@ -212,7 +218,7 @@ class Exporter:
             yield State(kind="export stuck", text=text, todo="see that the store (durable.url) is there, and has room")
 
     def _is_well(self, partition: Partition) -> bool:
-        """Of those that were told of: whether what was said of it is over."""
+        """Whether the logged problem of a partition is over."""
         log = partition.log
         return not (
             (log in self._stuck and log.damages)
@@ -239,8 +245,8 @@ class Exporter:
         return True
 
     def _on_corrupt(self, partition: Partition, error: CorruptData) -> CorruptData | None:
-        """Durable history has no gap, so it ends before damage until the log is sound again; None where that is known
-        to be the reason."""
+        """Note damage in the log, before which history ends until the log is sound again: it has no gaps. Returns the
+        error; None where the damage is known to be the reason."""
         partition.on_unreadable(error, self._next_start(partition))
         if not partition.log.damages:
             return error
@@ -268,7 +274,7 @@ class Exporter:
             )
 
     def _tell_gaps(self, partition: Partition) -> None:
-        """Where that is why it is not exported."""
+        """Log the gaps, where they are why a partition is not exported."""
         if partition.settings.durable and partition.log not in self._gapped:
             self._gapped.add(partition.log)
             log.error(
@@ -326,7 +332,7 @@ class Exporter:
         return image.durable(partition.topic_partition)
 
     def _next_span(self, partition: Partition) -> tuple[Offset, Offset] | None:
-        """The next offsets to export, from one closed segment; None where there are none."""
+        """Return the next offsets to export, from one closed segment; None where there are none."""
         catalog = self._catalog(partition, self._metadata.image)
         start = catalog.next_offset
         for segment in partition.log.closed_segments():
@@ -335,7 +341,7 @@ class Exporter:
         return None
 
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
-        """Object, event, mirror. False where there is nothing to export any more."""
+        """Write object, event, and mirror. Returns False where there is nothing to export any more."""
         await self._look_for_others(partition)
         chunks = await self._read(partition, start, end, DURABLE_SEGMENT_BYTES_MAX)
         stored = await self._store(partition, chunks)
@@ -346,7 +352,7 @@ class Exporter:
         return True
 
     async def _store(self, partition: Partition, chunks: Sequence[Buffer]) -> SealedTail | None:
-        """The object alone. None where there is nothing to export any more."""
+        """Store the object alone. Returns None where there is nothing to export any more."""
         image = self._metadata.image
         topic = image.topic_by_id(partition.topic_partition.topic_id)
         if topic is None or not chunks:
@@ -370,7 +376,7 @@ class Exporter:
         return SealedTail(descriptor=descriptor, previous_hash=head)
 
     async def _read(self, partition: Partition, start: Offset, end: Offset, bytes_max: int) -> Sequence[Buffer]:
-        """Whole batches of [start, end), up to so many bytes or one batch more, a little at a time."""
+        """Read whole batches of [start, end), up to `bytes_max` or one batch more, a little at a time."""
         chunks: list[Buffer] = []
         size = 0
         while partition.log.log_start_offset <= start < end and size < bytes_max:
@@ -386,8 +392,8 @@ class Exporter:
     async def _producers(
         self, partition: Partition, catalog: PartitionCatalog, start: Offset, chunks: Sequence[Buffer]
     ) -> str:
-        """What the footer of these batches says, which begin at `start`: on from the footer before, or, where that does
-        not say, from what is left of what was known there."""
+        """Return the producers' states for the footer of these batches, which begin at `start`. They continue those of
+        the last footer. Where that has none, they continue what the partition still knows of that time."""
         last, before = catalog.last, None
         if last is not None:
             object_key, told = self._told.get(partition.topic_partition, ("", ""))
@@ -410,13 +416,14 @@ class Exporter:
             self._told_bytes -= len(gone)
 
     def _told_before(self, segment: SegmentDescriptor, told: str) -> ProducerStates | None:
-        """As `_told_producers`, where they are remembered. In a worker thread."""
+        """As `_told_producers`, where the states are remembered. Runs in a worker thread."""
         is_whole = self._objects.size(segment.key) == segment.object_bytes
         return producers_of(told) if is_whole else self._told_producers(segment)
 
     def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
-        """In a worker thread. Raises FileNotFoundError: a store that lacks what was put there last is not mounted, or
-        is another one, and nothing more is put there."""
+        """Read the producers' states in a segment's footer; None where it is damaged. Runs in a worker thread. Raises
+        FileNotFoundError: a store that lacks its last object is not mounted, or is another one, and nothing more is put
+        there."""
         try:
             return producers_of(read_footer(self._objects, segment).producers)
         except (CorruptData, EOFError) as error:
@@ -426,8 +433,8 @@ class Exporter:
             return None
 
     async def _look_for_others(self, partition: Partition) -> None:
-        """Before the first object of a partition: as `_told_producers`, by the last ones of some others that are
-        exported."""
+        """Look for the last objects of some other exported partitions, before the first of this one. As in
+        `_told_producers`, they must be there."""
         image = self._metadata.image
         if self._catalog(partition, image).last is not None:
             return
@@ -437,7 +444,7 @@ class Exporter:
             await self._in_thread(partial(self._look_for, keys))
 
     def _look_for(self, keys: Sequence[str]) -> None:
-        """Any of them. In a worker thread. Raises FileNotFoundError."""
+        """Check that any of them exists. Runs in a worker thread. Raises FileNotFoundError."""
         for key in keys:
             with contextlib.suppress(FileNotFoundError):
                 self._objects.size(key)
@@ -445,7 +452,7 @@ class Exporter:
         raise FileNotFoundError(errno.ENOENT, "what other partitions have put in the store is not there", keys[0])
 
     async def publish(self, partition: Partition, descriptor: SegmentDescriptor, previous_hash: str) -> None:
-        """The event. Raises HeadraceError."""
+        """Have the controller commit the event. Raises HeadraceError."""
         key = partition.topic_partition
         refusal = await self._control.submit(
             PublishSegment(
@@ -469,12 +476,12 @@ class Exporter:
         )
 
     def look_again(self, key: TopicPartition) -> None:
-        """At the mirror of a partition: a leader that was deposed may have written it late."""
+        """Look at the mirror of a partition again: a deposed leader may have written it late."""
         if key in self._mirrored:
             self._doubted.add(key)
 
     async def mirror_up(self, partition: Partition) -> None:
-        """Readers of the store are shown what the image has of it by now. Raises HeadraceError, OSError."""
+        """Bring the mirror up to the image, for readers of the store. Raises HeadraceError, OSError."""
         async with self.turn_of(partition):
             await self._mirror_up(partition)
 
@@ -503,7 +510,7 @@ class Exporter:
         known: PartitionCatalog | None,
         image: MetadataImage,
     ) -> None:
-        """In a worker thread."""
+        """Write the mirror's documents. Runs in a worker thread."""
         self._mirror.write_topic(_mirrored(topic, image))
         self._mirror.write_partition(key.topic_id, key.partition, catalog, image.index, known=known)
 
@@ -524,13 +531,14 @@ def _mirrored(topic: TopicImage, image: MetadataImage, *, deleted: bool = False)
 
 
 def _is_exported(key: TopicPartition, image: MetadataImage) -> bool:
-    """Unless it was switched off for its topic, as where that is in another store."""
+    """Whether history of the partition is exported. It is not where `durable.enable` is off for its topic, as where its
+    history is in another store."""
     topic = image.topic_by_id(key.topic_id)
     return topic is not None and topic.configs.get("durable.enable") != "false"
 
 
 def _end_of(chunk: Buffer) -> Offset:
-    """The offset after the last batch of a buffer of whole batches."""
+    """Return the offset after the last batch of a buffer of whole batches."""
     end, at = Offset(0), 0
     while at < len(chunk):
         header = parse_header(chunk, at)

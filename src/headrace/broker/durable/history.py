@@ -1,8 +1,12 @@
 """Durable history, as this broker's clients read it: blocks of durable segments, in memory for a while.
 
-Promises: nothing is read on the event loop, and nobody there waits for the store; a block is read once for all who want
-it, by a few threads that do nothing else; what is given out was proven (`storage.tier.blocks`); memory is bounded by
-`durable.cache.bytes`, and by what is under way. A store that fails is told of once, and asked again after a pause.
+Promises:
+- Nothing is read on the event loop, and nothing there waits for the store.
+- A block is read once for all its readers, by a few threads that do nothing else.
+- Every block was verified before it is given out (`storage.tier.blocks`).
+- Memory is bounded by `durable.cache.bytes`, and by the reads under way.
+- A failure of the store is logged once, and the store is asked again after a pause.
+
 Loop-only, but for the reads.
 """
 
@@ -37,7 +41,7 @@ T = TypeVar("T")
 Name: TypeAlias = tuple[str, int]
 """A block: its object's key, and its number there."""
 FIRST_LOOK: Final = -1
-"""Instead of a number: the segment's footer, and what block is wanted first."""
+"""Stands for a number: the segment's footer, with the block that is wanted first."""
 
 
 class HistoryUnavailable(StorageFailure):
@@ -54,7 +58,7 @@ Loading: TypeAlias = asyncio.Future[Loaded]
 
 
 class Cache:
-    """What was read last, up to so many bytes; one thing of any size."""
+    """The blocks and plans that were read last, up to `bytes_max`; at least one, of any size."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -88,16 +92,16 @@ class History:
         self._cache = Cache(cache_bytes)
         self._flights: dict[Name, Loading] = {}
         self._failures: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """By object: why, and when it may be asked again, in monotonic seconds. Not the exception: raised for reader
-        after reader, it would hold the frames of all of them."""
+        """By object: the reason, and when it may be asked again, in monotonic seconds. The exception itself is not
+        kept: raised for reader after reader, it would hold the frames of all of them."""
         self._told: set[str] = set()
-        """Whose damage was told, while it lasts."""
+        """Objects whose damage was logged, while it lasts."""
         self._is_out = False
         """The store has failed, and was not read since."""
         self._threads = StoreThreads(HISTORY_READS_AT_ONCE_MAX, "history")
 
     def stop(self) -> None:
-        """Nothing is read any more; what is under way is not waited for."""
+        """Read nothing more. Reads under way are not waited for."""
         self._threads.stop()
 
     @property
@@ -107,8 +111,8 @@ class History:
     # blocks
 
     def find(self, key: TopicPartition, catalog: PartitionCatalog, offset: int) -> Block | Loading | None:
-        """The block that holds `offset`, where it is in memory; else its reading, which goes on whoever waits; None:
-        too much waits to be read. Raises HistoryUnavailable."""
+        """Return the block that holds `offset`, where it is in memory; else its read, which goes on whoever waits.
+        None: too many reads wait. Raises HistoryUnavailable."""
         segment = _holding(catalog, offset)
         plan = self._plan(segment)
         number = FIRST_LOOK if plan is None else plan.block_of(offset)
@@ -135,7 +139,7 @@ class History:
         return flight
 
     def _on_loaded(self, name: Name, flight: Loading) -> None:
-        """Before anybody else is told."""
+        """Note a finished read, before its waiters hear of it."""
         del self._flights[name]
         if flight.cancelled():
             return
@@ -149,7 +153,7 @@ class History:
         self._cache.put((name[0], number), block, len(block.data))
 
     def _read_ahead(self, key: TopicPartition, catalog: PartitionCatalog, plan: Plan, number: int) -> None:
-        """One thread is left for those who wait."""
+        """Read the next blocks. One thread is left for reads that clients wait for."""
         segment = plan.segment
         for _ in range(HISTORY_READ_AHEAD_BLOCKS):
             number += 1
@@ -214,16 +218,17 @@ class History:
             self._is_out = False
             log.info("durable history can be read again")
 
-    # what is asked of a whole history. All raise HistoryUnavailable.
+    # Questions about a whole history. All raise HistoryUnavailable.
 
     async def epoch_at(self, key: TopicPartition, catalog: PartitionCatalog, offset: Offset) -> LeaderEpoch:
-        """Of the batch that holds `offset`."""
+        """Return the leader epoch of the batch that holds `offset`."""
         plan = await self._plan_of(_holding(catalog, offset))
         return epoch_at(plan.footer, offset)
 
     async def end_of_epoch(self, catalog: PartitionCatalog, epoch: LeaderEpoch, local_start: Offset) -> EpochEnd:
-        """The largest epoch not above `epoch`, which is older than any of the log from `local_start` on, and where it
-        ended. Where history has none so old, it is said to have ended where history begins, as Kafka does."""
+        """Return the largest epoch not above `epoch`, and where it ended. `epoch` is older than all in the log, which
+        begins at `local_start`. Where history has no epoch so old, it is said to have ended where history begins, as on
+        Kafka."""
         count = catalog.entries.count(0, local_start - 1)
         low, high = 0, count
         while low < high:  # the first segment that holds a later epoch
@@ -250,7 +255,7 @@ class History:
     async def first_at_or_after(
         self, catalog: PartitionCatalog, timestamp: int, local_start: Offset
     ) -> FoundOffset | None:
-        """The first record below `local_start` whose time is at least `timestamp`."""
+        """Return the first record below `local_start` whose time is at least `timestamp`."""
         start = catalog.readable_start
         for begin, last_ms in catalog.entries.times():
             if begin >= local_start:
@@ -264,7 +269,7 @@ class History:
         return None
 
     async def highest(self, catalog: PartitionCatalog, local_start: Offset) -> FoundOffset | None:
-        """The first record below `local_start` with the highest time there; None where none has one."""
+        """Return the first record below `local_start` with the highest time there; None where no record has a time."""
         start, top, where = catalog.readable_start, -1, None
         for begin, highest in catalog.entries.times():
             if begin >= local_start:
@@ -301,11 +306,11 @@ class History:
 
 
 _INDEX_ENTRY_BYTES: Final = 256
-"""In memory, about."""
+"""The approximate size of an index entry in memory."""
 
 
 def _load(objects: Objects, segment: SegmentDescriptor, plan: Plan | None, offset: int) -> Loaded:
-    """In a thread."""
+    """Read the block at `offset`. Runs in a worker thread."""
     plan = plan or read_plan(objects, segment)
     number = plan.block_of(offset)
     return Loaded(plan, number, read_block(objects, plan, number))

@@ -1,9 +1,11 @@
-"""Retention of durable history: what is past `retention.*` leaves the catalog, and the objects of what has left it, or
-was replaced there, go after a grace period. So does what lies below a log of which compaction has left nothing there.
+"""Retention of durable history: segments past `retention.*` leave the catalog, and their objects go later.
 
-Promises: the event comes first and the object later, so that no catalog names what is not there, and whoever reads by
-an older image still finds it; a crash in between leaves an object that nothing refers to. Only the leader asks, and the
-controller decides.
+Objects of segments that have left the catalog, or were replaced there, are deleted after a grace period. Where
+compaction has left nothing of a log's beginning, the history below it goes too.
+
+Promises: the event comes first and the deletion later, so that no catalog names a missing object. A reader with an
+older image still finds its object. A crash in between leaves an object that nothing refers to. Only the leader asks,
+and the controller decides.
 """
 
 from __future__ import annotations
@@ -47,17 +49,17 @@ class Doomed(NamedTuple):
     """An object that is to be deleted."""
 
     due: float
-    """From when on nobody reads it any more, in monotonic seconds."""
+    """When nobody reads it any more, in monotonic seconds."""
     object_key: str
     partition: TopicPartition
     next_offset: Offset
-    """Behind what it holds."""
+    """The offset after its last."""
     start_offset: Offset
     raft_index: int
-    """Of the commit log's entry by which it had left."""
+    """The index of the commit log's entry that removed it from the catalog."""
     is_replaced: bool
     is_seen: bool = False
-    """That the mirror names it no more, a grace ago."""
+    """True: the mirror did not name it any more when it was looked at one grace period ago."""
 
 
 class HistoryKeeper:
@@ -76,8 +78,8 @@ class HistoryKeeper:
         look_again: Callable[[TopicPartition], object],
         on_bug: OnBug,
     ) -> None:
-        """`has_topic`: whether the image has it. `look_again`: at the mirror of a partition, for another may have
-        written it."""
+        """`has_topic`: whether the image has it. `look_again` has the mirror of a partition checked, for another broker
+        may have written it."""
         self._has_topic = has_topic
         self._look_again = look_again
         self._partitions = partitions
@@ -96,7 +98,7 @@ class HistoryKeeper:
         self._task = started(self._run(), "retention of durable history", self._on_bug)
 
     async def stop(self) -> None:
-        """An object whose deletion is under way goes; those that are still to go stay, and nothing refers to them."""
+        """Finish the deletion under way. Objects that were still to be deleted stay, and nothing refers to them."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=HISTORY_STOP_MS_MAX / 1000)
@@ -104,7 +106,7 @@ class HistoryKeeper:
             await asyncio.wait([self._task])
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """What leaves a catalog is deleted by who leads the partition then."""
+        """Note segments that leave a catalog. The leader of the partition at that time deletes their objects."""
         before, after = delta.before.catalog, delta.after.catalog
         if before is after:
             return
@@ -136,7 +138,7 @@ class HistoryKeeper:
             await self._delete_objects()
 
     async def _apply_all(self) -> None:
-        """What one partition cannot keeps no other from its turn."""
+        """Apply retention to all partitions. A failure of one keeps no other from its turn."""
         for partition in list(self._partitions):
             try:
                 await self._apply_retention(partition)
@@ -155,7 +157,7 @@ class HistoryKeeper:
         start = history.log_start_offset
         was_replaced = partition.is_read_alone and partition.log.knows_gaps
         if partition.is_exported and was_replaced and partition.differs_from is None:
-            start = min(partition.log.log_start_offset, history.next_offset)  # what lies below was replaced, or deleted
+            start = min(partition.log.log_start_offset, history.next_offset)  # records below were replaced, or deleted
         if partition.settings.delete:
             start = max(start, _retained_from(partition, history, self._clock.now_ms()))
         if start <= history.log_start_offset:
@@ -178,7 +180,7 @@ class HistoryKeeper:
             )
 
     async def _delete_objects(self) -> None:
-        """Those that the mirror names no more. One that cannot be deleted waits behind the others."""
+        """Delete objects that the mirror no longer names. One that cannot be deleted waits behind the others."""
         mirrored: dict[TopicPartition, MirroredState | None] = {}
         for _ in range(len(self._doomed)):
             if self._doomed[0].due > self._clock.monotonic() or self._stopping.is_set():
@@ -187,7 +189,7 @@ class HistoryKeeper:
             role = self._partitions.role(doomed.partition)
             catalog = role.history if isinstance(role, Partition) else None
             if (catalog is None and doomed.is_replaced) or not self._has_topic(doomed.partition.topic_id):
-                self._doomed.popleft()  # who leads it now sweeps it, or the controller, where its topic is gone
+                self._doomed.popleft()  # its new leader sweeps it, or the controller where its topic is gone
                 continue
             try:
                 is_deleted = await self._in_thread(partial(self._delete, doomed, catalog, mirrored))
@@ -206,8 +208,9 @@ class HistoryKeeper:
     def _delete(
         self, doomed: Doomed, catalog: PartitionCatalog | None, mirrored: dict[TopicPartition, MirroredState | None]
     ) -> bool | None:
-        """In a worker thread. False: the mirror still names it; None: it does not, and has to be asked again, for what
-        was replaced is still history, and a leader that was deposed may write late. `mirrored`: what is known of it."""
+        """Delete an object, in a worker thread. False: the mirror still names it. None: the mirror does not, and has to
+        be asked again: a replaced segment is still history, and a deposed leader may write late. `mirrored`: the
+        mirrors read so far."""
         key = doomed.partition
         if key not in mirrored:
             mirrored[key] = read_state(self._objects, key.topic_id, key.partition)
@@ -226,15 +229,15 @@ class HistoryKeeper:
 
 
 def _is_forgotten(state: MirroredState, doomed: Doomed, catalog: PartitionCatalog | None) -> bool:
-    """Whether the mirror does not name it; where another leader wrote that, it may be as new at a lower index."""
+    """Whether the mirror no longer names it. A mirror of another leader may be as new at a lower index."""
     is_new = state.raft_index >= doomed.raft_index or (catalog is not None and state.head == catalog.head)
     return is_new or state.log_start_offset >= doomed.next_offset
 
 
 def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int, now_ms: int) -> Offset:
-    """Where history is to begin: behind the segments whose records are all older than `retention_ms`, and those without
-    which the partition still holds `retention_bytes`; of very many behind as many as are deleted at once.
-    `bytes_above`: of what is not exported yet."""
+    """Return the offset where history is to begin. Segments below go whose records are all older than `retention_ms`,
+    or without which the partition still holds `retention_bytes`. At most SEGMENTS_DELETED_AT_ONCE_MAX go at once.
+    `bytes_above`: bytes that are not exported yet."""
     size = history.batch_bytes + bytes_above
     start = history.log_start_offset
     for entry in islice(history, SEGMENTS_DELETED_AT_ONCE_MAX):
@@ -249,8 +252,8 @@ def retained_from(history: PartitionCatalog, config: LogConfig, bytes_above: int
 
 
 def _retained_from(partition: Partition, history: PartitionCatalog, now_ms: int) -> Offset:
-    """As `retained_from`. A log that was compacted, and is read by itself, holds less than history of the same records,
-    or more: for its size only that goes of which either has too much."""
+    """As `retained_from`, for the partition. A compacted log that is read by itself has another size than history of
+    the same records. So segments go for their size only where both are too large."""
     held = partition.log
     config, above = held.config, bytes_above(held, history)
     if not partition.keeps_all or partition.start_offset < held.log_start_offset:
@@ -261,7 +264,7 @@ def _retained_from(partition: Partition, history: PartitionCatalog, now_ms: int)
 
 
 def surplus_end(partition_log: PartitionLog) -> Offset:
-    """Behind the closed segments without which the log still holds `retention_bytes`."""
+    """Return the end of the closed segments without which the log still holds `retention_bytes`."""
     size, end = partition_log.size_bytes, partition_log.log_start_offset
     for segment in partition_log.closed_segments():
         size -= segment.size
@@ -272,8 +275,8 @@ def surplus_end(partition_log: PartitionLog) -> Offset:
 
 
 def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
-    """Bytes of the log that are not exported yet. Of a segment that is exported in part, the rest counts; less of it
-    where a durable one begins below that and ends in it: rather too much is kept."""
+    """Return the bytes of the log that are not exported yet. The rest of a partly exported segment counts. Less of it
+    counts where a durable segment begins below and ends in it: rather too much is kept."""
     exported = {
         segment.base_offset: segment.size
         for segment in partition_log.closed_segments()

@@ -1,9 +1,15 @@
-"""Puts one durable segment in the place of several small ones, where somebody asks for it; of a compacted topic one
-that has only the last record of each key (`storage.tier.compact`), in as many passes as its keys take.
+"""Replaces several small durable segments by one, on request, and compacts the history of compacted topics.
 
-Promises: the object is stored before the event that names it; nothing is put in the place of what was not proven by
-its SHA-256, nor by who does not lead; the objects that were replaced go later (`history_keeper`), so that whoever reads
-them is not disturbed. A crash leaves at worst an object that nothing refers to. Loop-only, but for the store's calls.
+Of a compacted topic, the new segment has only the last record of each key (`storage.tier.compact`). That takes as many
+passes as the keys need.
+
+Promises:
+- The object is stored before the event that names it.
+- Only segments verified by their SHA-256 are replaced, and only by the leader.
+- The replaced objects go later (`history_keeper`), so that their readers are not disturbed.
+- A crash leaves at worst an object that nothing refers to.
+
+Loop-only, but for the store's calls.
 """
 
 from __future__ import annotations
@@ -35,16 +41,16 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 Make: TypeAlias = Callable[..., SegmentDescriptor | None]
-"""Makes the object that is to take the place of others, in the leader epoch `made_in`."""
+"""Makes the object that replaces others, in the leader epoch `made_in`."""
 
 
 class RefusedError(HeadraceError):
-    """Of one group, by the controller: what it holds has changed."""
+    """The controller refused one group: its contents have changed."""
 
 
 @dataclass(slots=True)
 class Merged:
-    """What came of one request, for the partitions of a topic that this broker leads."""
+    """The result of one request, for the partitions of a topic that this broker leads."""
 
     partitions: list[int] = field(default_factory=list)
     before: int = 0
@@ -52,25 +58,25 @@ class Merged:
     after: int = 0
     """Segments in their place."""
     bytes: int = 0
-    """Of the batches of those that were replaced."""
+    """Bytes of the batches in the replaced segments."""
     unread: int = 0
-    """Where nothing is done: other segments, of which only who reads them sees what would stay."""
+    """Without `execute`: the other segments. Only by reading them would one know what stays."""
     problems: list[str] = field(default_factory=list)
-    """A sentence for each group that is not merged, and each partition that is not through."""
+    """A sentence for each group that is not merged, and each partition that is not finished."""
 
     def add(self, made: Mapping[Offset, Made]) -> None:
-        """What came of the segments of one partition."""
+        """Add the result for the segments of one partition."""
         self.before += sum(each.segments for each in made.values())
         self.bytes += sum(each.bytes for each in made.values())
         self.after += len(made)
 
 
 class Made(NamedTuple):
-    """What a segment that was made stands for, of those that there were at first."""
+    """The number and size of the original segments that a new segment replaces."""
 
     segments: int
     bytes: int
-    """Of their batches."""
+    """Bytes of their batches."""
 
 
 class Merger:
@@ -88,8 +94,8 @@ class Merger:
         mirror_up: Callable[[Partition], Awaitable[None]],
         threads: StoreThreads,
     ) -> None:
-        """`turn_of`: held by who moves the head of a partition's history, so that no export finds another one.
-        `mirror_up`: has readers of the store shown what there is of it."""
+        """`turn_of`: a lock held by a caller that moves the head of a partition's history, so that no export finds
+        another head. `mirror_up` brings the mirror of a partition up to the image, for readers of the store."""
         self._in_thread = threads.run
         self._turn_of = turn_of
         self._mirror_up = mirror_up
@@ -103,9 +109,9 @@ class Merger:
     async def merge(
         self, topic_id: TopicId, wanted: int | None, *, execute: bool, below: Offset | None = None
     ) -> Merged:
-        """Of a topic's partitions that this broker leads, or of one; without `execute` it is only said what would be
-        done. `below`: of compacted ones, records from there on replace none. What one partition cannot keeps no other
-        from its turn."""
+        """Merge a topic's partitions that this broker leads, or one of them. Without `execute`, only report what would
+        be done. `below`: in compacted topics, records from this offset on replace none. A failure of one partition
+        keeps no other from its turn."""
         merged = Merged()
         async with self._turn:
             for partition in list(self._partitions):
@@ -135,7 +141,7 @@ class Merger:
     async def _compact(
         self, role: Partition, catalog: PartitionCatalog, merged: Merged, execute: bool, below: Offset | None
     ) -> None:
-        """Of each key the last record stays."""
+        """Compact: the last record of each key stays."""
         end = catalog.next_offset if below is None else min(below, catalog.next_offset)
         groups = await self._in_thread(lambda: list(compactable(catalog)))
         if execute and groups:
@@ -154,9 +160,9 @@ class Merger:
                 merged.unread += 1
 
     async def _compact_all(self, key: TopicPartition, end: Offset, made: dict[Offset, Made]) -> None:
-        """Pass after pass, each with the keys of a stretch, as many as fit in memory, until these go to `end`. From the
-        first segment on, and no further than to the first that cannot be replaced: a tombstone behind it may be all
-        that tells of a deletion. `made`, by start: what came of it."""
+        """Compact pass after pass up to `end`, each pass with the keys of a stretch, as many as fit in memory. Each
+        begins at the first segment, and ends at the first that cannot be replaced. A tombstone behind it may be all
+        that tells of a deletion. `made` gets the results, by start offset."""
         read_to = int(self._catalog(key).readable_start)
         while True:
             keys = Keys(read_to, below=end)
@@ -175,7 +181,7 @@ class Merger:
             )
 
     async def _read_keys(self, key: TopicPartition, keys: Keys, end: Offset) -> None:
-        """On from where the pass before has read to."""
+        """Read on from where the last pass stopped."""
         for entry in self._catalog(key).reaching(keys.read_to):
             if keys.is_full or entry.descriptor.start_offset >= end:
                 return
@@ -187,9 +193,12 @@ class Merger:
                     raise
 
     async def _pass(self, key: TopicPartition, keys: Keys, made: dict[Offset, Made]) -> bool:
-        """All that lies below the end of what these are the keys of. False: history's beginning was deleted meanwhile,
-        and what is left has to be gone through from its beginning. Readers are shown first what earlier rounds made: a
-        tombstone's time begins where these have left nothing for it to delete (see `Keeping.is_shown_later`)."""
+        """Compact everything below the end of these keys. Returns False where history's beginning was deleted
+        meanwhile, so that the rest has to be gone through again.
+
+        Readers are first shown the results of earlier rounds. A tombstone's time begins where these have left nothing
+        for it to delete (see `Keeping.is_shown_later`).
+        """
         role = self._leading(key)
         await self._mirror_up(role)
         retention_ms = role.log.config.delete_retention_ms
@@ -218,12 +227,13 @@ class Merger:
         return self._metadata.image.durable(key)
 
     def _is_gone(self, key: TopicPartition, segment: SegmentDescriptor) -> bool:
-        """Whether nothing of history is there any more: retention took it, or nothing was left of the log there."""
+        """Whether the segment's records are gone from history: retention took them, or compaction left nothing of
+        them."""
         return self._catalog(key).entries.holding(segment.start_offset) is None
 
     async def _is_replaced(self, key: TopicPartition, group: Sequence[SegmentDescriptor], merged: Merged) -> bool:
-        """A group that cannot be merged, for one of its objects is damaged, keeps none behind it from that. Raises
-        HeadraceError where nothing goes on, for another leads or the store fails."""
+        """Whether a group was replaced. A group that cannot be merged, as one of its objects is damaged, does not stop
+        the groups behind it. Raises HeadraceError where nothing goes on, as another broker leads or the store fails."""
         try:
             await self._replace(key, group, partial(merge_segments, self._objects, group))
         except (CorruptData, FileNotFoundError, RefusedError) as error:
@@ -233,12 +243,12 @@ class Merger:
         return True
 
     def _check_wanted(self, key: TopicPartition) -> None:
-        """Before anything is read. Raises HeadraceError where nothing may be compacted any more."""
+        """Check, before anything is read, that history may still be compacted. Raises HeadraceError."""
         if not _compacts(self._leading(key)):
             raise HeadraceError("its history is not to be compacted any more.")
 
     def _leading(self, key: TopicPartition) -> Partition:
-        """Raises HeadraceError where nothing of it may be replaced now."""
+        """Return the partition as its leader. Raises HeadraceError where nothing of it may be replaced now."""
         role = self._partitions.role(key)
         if not isinstance(role, Partition):
             raise HeadraceError("another broker leads it now; ask again.")
@@ -249,8 +259,8 @@ class Merger:
     async def _replace(
         self, key: TopicPartition, group: Sequence[SegmentDescriptor], make: Make
     ) -> SegmentDescriptor | None:
-        """Object, then event; the exporter brings the mirror up. None: all is as it should be. Raises HeadraceError,
-        OSError."""
+        """Store the object, then have the event committed; the exporter brings the mirror up. None: nothing has to be
+        replaced. Raises HeadraceError, OSError."""
         role = self._leading(key)  # before anything is read and stored
         epoch = role.leader_epoch
         made = await self._in_thread(partial(make, made_in=epoch))
@@ -280,5 +290,5 @@ class Merger:
 
 
 def _compacts(role: Partition) -> bool:
-    """Whether its history is to be: its topic says so."""
+    """Whether its history is to be compacted: its topic says so."""
     return role.settings.compact and role.settings.durable

@@ -1,8 +1,8 @@
-"""Has partitions go on behind durable history alone, for `headrace durable recover` (`wire.durable`).
+"""Recovers partitions from durable history alone, for `headrace durable recover` (`wire.durable`).
 
-Promises: nothing is given up before this broker has read the end of the history that is gone on from; where it cannot,
-the partition is left as it is, and that is told. The controller decides (`controller.recovery`), and whoever leads then
-reads that end again, and leads not before (`broker.partitions.durable_wins`).
+Promises: nothing is given up before this broker has read the end of the history that is used. Where it cannot, the
+partition is left as it is, and the answer says so. The controller decides (`controller.recovery`). The new leader reads
+that end again, and does not lead before (`broker.partitions.durable_wins`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.metadata.image import MetadataImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryView:
-    """One partition, as it is told."""
+    """One partition, as the answer shows it."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class RecoveryView:
     refusal: str = ""
     """Empty: it is done, or would be."""
     warning: str = ""
-    """What of its history does not hold."""
+    """The part of its history that cannot be used."""
 
     @classmethod
     def of(cls, outcome: RecoveryOutcome) -> RecoveryView:
@@ -49,13 +49,13 @@ class RecoveryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What became of a wish."""
+    """The result of a wish."""
 
     partitions: tuple[RecoveryView, ...] = ()
     led: int = 0
-    """Others of the topic, which are led."""
+    """The number of other partitions of the topic, which have leaders."""
     error: str = ""
-    """Why nothing of it could be."""
+    """Why nothing of it could be done."""
 
 
 class Recovering:
@@ -70,7 +70,7 @@ class Recovering:
         self._frontiers = frontiers
 
     async def recover(self, wish: RecoveryWish, *, execute: bool) -> Recovered:
-        """`execute`: do it; else it is only said what would be."""
+        """Recover partitions with `execute`; else only report what would be done."""
         planned = await self._control.submit(RecoverPartitions(wish=wish, validate_only=True))
         if isinstance(planned, Refusal):
             return Recovered(error=planned.message)
@@ -84,7 +84,7 @@ class Recovering:
         return Recovered(partitions=tuple(views), led=planned.led)
 
     async def _looked_at(self, view: RecoveryView) -> RecoveryView:
-        """With what this broker finds at the end of its history."""
+        """Return the view with what this broker finds at the end of the partition's history."""
         image = self._image()
         topic = image.topic(view.topic)
         if view.refusal or topic is None:
@@ -104,7 +104,7 @@ class Recovering:
 
 
 def _with_what_was_done(views: Sequence[RecoveryView], outcomes: Sequence[RecoveryOutcome]) -> list[RecoveryView]:
-    """It may be otherwise than what was planned shortly before."""
+    """Return the views with the results, which may differ from what was planned shortly before."""
     done = {outcome.partition: RecoveryView.of(outcome) for outcome in outcomes}
     return [
         view if (now := done.get(PartitionIndex(view.partition))) is None else replace(now, warning=view.warning)

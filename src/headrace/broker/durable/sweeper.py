@@ -1,11 +1,17 @@
-"""Removes from the durable store what nothing refers to: objects that were stored and never published, those that have
-left their catalogs and were not deleted then, and the history of deleted topics with its mirror.
+"""Removes objects from the durable store that nothing refers to.
 
-Promises: nothing is removed that a catalog refers to, now or ever after (`metadata.orphans` says why), nor what is
-younger than the grace, nor what has left its catalog so lately that somebody may still read it, or that the mirror
-names. Each leader sweeps its own partitions; the controller the topics that are gone, which it knows of an image that
-is newer than what it found (a quorum has confirmed that), so that no topic is taken for gone which is yet to come. A
-few objects a second; a store that fails is asked again the next time. Never touches what another cluster keeps there.
+These are objects that were stored and never published, and those that left their catalogs and were not deleted then.
+The history of deleted topics goes too, with its mirror.
+
+Promises:
+- No object is removed that a catalog refers to, now or ever after (`metadata.orphans` says why).
+- No object is removed that is younger than the grace period, or that the mirror names.
+- No object is removed that left its catalog so lately that somebody may still read it.
+- Each leader sweeps its own partitions; the controller sweeps deleted topics.
+- No topic that is yet to come is taken for deleted. The controller judges by an image newer than its look at the store,
+  as a quorum has confirmed.
+- A few objects go in a second; a failed store is asked again the next time.
+- Objects of another cluster are never touched.
 """
 
 from __future__ import annotations
@@ -60,7 +66,7 @@ DELETED: Final = "its topic is deleted"
 
 @dataclass(slots=True)
 class Sweep:
-    """What one look at the store came to."""
+    """The result of one look at the store."""
 
     strays: list[Stray] = field(default_factory=list)
     """The first SWEEP_TOLD_MAX."""
@@ -69,7 +75,7 @@ class Sweep:
     removed: int = 0
     removed_bytes: int = 0
     problems: list[str] = field(default_factory=list)
-    """What could not be looked at, or removed: a sentence each; the first SWEEP_TOLD_MAX."""
+    """A sentence for each thing that could not be looked at, or removed; the first SWEEP_TOLD_MAX."""
 
     def note(self, stray: Stray) -> None:
         self.count += 1
@@ -101,7 +107,7 @@ class Sweeper:
         look_again: Callable[[TopicPartition], object],
         on_bug: OnBug,
     ) -> None:
-        """`look_again`: at the mirror of a partition, for another may have written it."""
+        """`look_again` has the mirror of a partition checked, for another broker may have written it."""
         self._look_again = look_again
         self._partitions = partitions
         self._metadata = metadata
@@ -113,8 +119,8 @@ class Sweeper:
         self._on_bug = on_bug
         self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
         self._left: dict[TopicPartition, dict[str, float]] = {}
-        """Objects that have left their catalogs and chunks that the mirror does not name, and when they were first seen
-        to have, in monotonic seconds."""
+        """Objects that have left their catalogs and chunks that the mirror does not name. Each has the time when that
+        was first seen, in monotonic seconds."""
         self._turn = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -142,13 +148,13 @@ class Sweeper:
                 log.warning("not all of the durable store was swept; it is tried again", reason=sweep.problems[0])
 
     async def _rested(self, seconds: float) -> bool:
-        """Whether this is to stop."""
+        """Wait, and return whether the sweeper is to stop."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
         return self._stopping.is_set()
 
     async def sweep(self, *, execute: bool) -> Sweep:
-        """Look at all that is this broker's to sweep; with `execute`, remove what is due."""
+        """Look at everything that this broker has to sweep; with `execute`, remove what is due."""
         async with self._turn:
             sweep = Sweep()
             for partition in list(self._partitions):
@@ -161,13 +167,13 @@ class Sweeper:
             return sweep
 
     async def _noting(self, sweep: Sweep, work: Awaitable[None]) -> None:
-        """What one partition cannot keeps no other from its turn."""
+        """Await `work`, and note its failure, which keeps no other partition from its turn."""
         try:
             await work
         except (HeadraceError, OSError) as error:
             sweep.blame(error)
 
-    # what was never published, or is not any more
+    # objects that were never published, or are no longer
 
     async def _of_partition(self, key: TopicPartition, sweep: Sweep, execute: bool) -> None:
         image = self._metadata.image
@@ -192,21 +198,21 @@ class Sweeper:
             self._left[key] = seen
 
     def _orphans(self, image: MetadataImage, prefix: str) -> list[tuple[ObjectMeta, SegmentKey]]:
-        """In a worker thread, for there may be very many objects."""
+        """Return the orphans. Runs in a worker thread, for there may be very many objects."""
         named = ((meta, SegmentKey.parse(meta.key)) for meta in self._objects.list(prefix))
         return [(meta, key) for meta, key in named if key is not None and is_orphan(image, key)]
 
     def _stands(self, catalog: PartitionCatalog, named: SegmentKey) -> bool:
-        """In a worker thread: whether what took its place is there, whole; True where nothing did."""
+        """Whether the segment that replaced it is there, whole; True where none did. Runs in a worker thread."""
         entry = catalog.entries.holding(named.start_offset)
         return entry is None or self._objects.size(entry.descriptor.key) == entry.descriptor.object_bytes
 
     def _is_past(self, since: float) -> bool:
-        """Whether nobody reads any more what has left its catalog then."""
+        """Whether nobody still reads an object that left its catalog at `since`."""
         return self._clock.monotonic() - since >= min(self._grace_ms, HISTORY_DELETE_GRACE_MS) / 1000
 
     def _forget(self) -> None:
-        """What others lead now."""
+        """Forget the objects of partitions that others lead now."""
         led = {partition.topic_partition for partition in self._partitions}
         for key in [key for key in self._left if key not in led]:
             del self._left[key]
@@ -215,7 +221,7 @@ class Sweeper:
 
     async def _of_deleted_topics(self, sweep: Sweep, execute: bool) -> None:
         here, named = await self._in_thread(self._topics_there)
-        await self._metadata.confirmed()  # what was created before it was found is in the image now
+        await self._metadata.confirmed()  # a topic that was created before its objects were found is in the image now
         image = self._metadata.image
         for topic_id in sorted({*here, *named}.difference(image.topics)):
             await self._noting(sweep, self._of_deleted_topic(image, topic_id, named.get(topic_id), sweep, execute))
@@ -224,7 +230,8 @@ class Sweeper:
             await self._in_thread(partial(self._objects.discard_unfinished, self._clock.now_ms() - unfinished_ms))
 
     def _topics_there(self) -> tuple[set[TopicId], dict[TopicId, ObjectMeta]]:
-        """In a worker thread: topics with objects of this cluster, and the documents of topics of any."""
+        """Return topics with objects of this cluster, and the documents of topics of any cluster. Runs in a worker
+        thread."""
         prefix = topics_prefix(self._metadata.image.cluster_id)
         here = {found for name in self._objects.directories(prefix) if (found := _topic_id(name)) is not None}
         names = ((meta, _topic_id(meta.key.removeprefix(NAMES))) for meta in self._objects.list(NAMES))
@@ -233,7 +240,7 @@ class Sweeper:
     async def _of_deleted_topic(
         self, image: MetadataImage, topic_id: TopicId, document: ObjectMeta | None, sweep: Sweep, execute: bool
     ) -> None:
-        """Its segments, then their mirror, then its name, so that it is found again until all of it is gone."""
+        """Remove its segments, then their mirror, then its name, so that it is found again until all of it is gone."""
         due = await self._is_given_up(image, document, execute)
         if due is None:
             return
@@ -248,8 +255,8 @@ class Sweeper:
             await self._take(document, DELETED, sweep, due=due, execute=execute)
 
     async def _is_given_up(self, image: MetadataImage, document: ObjectMeta | None, execute: bool) -> bool | None:
-        """Whether the grace of a topic that is gone is over, from when readers of the mirror were told that it is; with
-        `execute` they are told now. None: it is another cluster's, or nobody can say whose."""
+        """Whether the grace period of a deleted topic is over. It begins when readers of the mirror are told of the
+        deletion; with `execute` they are told now. None: the topic is another cluster's, or of an unknown one."""
         if document is None:
             return True
         topic = await self._in_thread(partial(self._read_topic, document.key))
@@ -260,22 +267,22 @@ class Sweeper:
             await self._in_thread(partial(self._mirror.write_topic, marked))
         if not topic.deleted or self._age_ms(document) < self._grace_ms:
             return False
-        # It may have been marked since it was listed: its age counts as of now, when it is known to be.
+        # It may have been marked since it was listed. Its age counts as of now, when it is known to be marked.
         listed = await self._in_thread(partial(self._listed, document.key))
         return all(self._age_ms(meta) >= self._grace_ms for meta in listed if meta.key == document.key)
 
     def _read_topic(self, key: str) -> MirroredTopic | None:
-        """In a worker thread. None: it cannot be read."""
+        """Read a topic's document, in a worker thread. None: it cannot be read."""
         try:
             document = read_document(self._objects, key)
             return None if document is None else MirroredTopic.from_json(document)
         except CorruptData:
             return None
 
-    # both
+    # both kinds
 
     def _listed(self, prefix: str) -> list[ObjectMeta]:
-        """In a worker thread."""
+        """List objects, in a worker thread."""
         return list(self._objects.list(prefix))
 
     def _age_ms(self, meta: ObjectMeta) -> int:
@@ -291,7 +298,8 @@ class Sweeper:
         execute: bool,
         remove: Callable[[], object] | None = None,
     ) -> bool:
-        """Whether it is removed now; `remove`: how, where it is not just deleted."""
+        """Remove an object, where it is due, and return whether it was removed. `remove`: how, where it is not just
+        deleted."""
         stray = Stray(meta.key, meta.size, max(0, self._age_ms(meta)), reason, due=due, removed=False)
         if not due or not execute or self._stopping.is_set():
             sweep.note(stray)
@@ -308,14 +316,14 @@ class Sweeper:
 
 
 def is_forgotten(mirrored: MirroredState | None, catalog: PartitionCatalog, named: SegmentKey) -> bool:
-    """Whether the mirror does not name what has left the catalog."""
+    """Whether the mirror no longer names a segment that left the catalog."""
     if mirrored is None:
         return False
     return mirrored.log_start_offset > named.end_offset or mirrored.head == catalog.head
 
 
 def _topic_id(text: str) -> TopicId | None:
-    """None: it is none."""
+    """Return the topic id in `text`; None: there is none."""
     try:
         return TopicId(uuid_of(text))
     except ValueError:

@@ -1,5 +1,7 @@
-"""What a broker tells of itself to Prometheus, where `metrics.listen` says so: `catalog` is what there is, `requests`
-counts what nothing else counts, `collecting` looks at the rest when it is asked for, `endpoint` answers.
+"""A broker's metrics for Prometheus, served where `metrics.listen` says so.
 
-Promises: nothing is counted for it unless it is asked for by config; a scrape never holds the event loop for long.
+`catalog` lists the metrics, `requests` counts what nothing else counts, `collecting` reads the rest on each scrape, and
+`endpoint` answers.
+
+Promises: nothing is counted for metrics unless the config asks for them. A scrape never holds the event loop for long.
 """

@@ -1,9 +1,10 @@
-"""The one table of metrics: what each is called, in Kafka's terms, what it counts, and by what.
+"""The one table of metrics: name in Kafka's terms, meaning, and labels of each.
 
-Names are those that the JMX exporter's usual rules give Kafka's beans (`kafka.server<type=BrokerTopicMetrics,
-name=BytesInPerSec><>Count` is `kafka_server_brokertopicmetrics_bytesin_total`), so that dashboards made for Kafka fit;
-what Kafka has no bean for begins with `headrace_`. To add one: an entry here, a line in docs/METRICS.md, and a value in
-`collecting`; tests hold the three together.
+Names are those that the JMX exporter's usual rules give Kafka's beans, so that dashboards made for Kafka fit. For
+example, `kafka.server<type=BrokerTopicMetrics, name=BytesInPerSec><>Count` is
+`kafka_server_brokertopicmetrics_bytesin_total`. Metrics without a bean in Kafka begin with `headrace_`.
+
+To add one: an entry here, a line in docs/METRICS.md, and a value in `collecting`; tests hold the three together.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """As Prometheus has them."""
+    """The kinds of metrics that Prometheus has."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -25,7 +26,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Metric:
     name: str
-    """Without the `_total` that a counter is written with."""
+    """The name without the `_total` that is written for a counter."""
     kind: Kind
     labels: tuple[str, ...]
     doc: str

@@ -1,8 +1,10 @@
-"""Looks at a broker and says what its metrics are now.
+"""Reads the current values of a broker's metrics.
 
-Promises: loop-only, but for what `collect` gives back; others have the loop every METRICS_PARTITIONS_PER_TURN_MAX
-partitions; what is told of one partition is of one moment, of all of them not. Counters never fall while the process
-lives, but that a topic which is deleted is told of no more.
+Promises:
+- Loop-only, but for the function that `collect` returns.
+- Others have the loop every METRICS_PARTITIONS_PER_TURN_MAX partitions. The values of one partition are of one moment,
+  those of all partitions are not.
+- Counters never fall while the process lives, but a deleted topic has no more counters.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ Sample = tuple[Labels, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The parts of a broker that are looked at."""
+    """The parts of a broker whose metrics are read."""
 
     node: BrokerId
     partitions: Partitions
@@ -60,7 +62,7 @@ class Watched:
 
 
 class _Looked:
-    """What one look over all partitions found."""
+    """The result of one look over all partitions."""
 
     def __init__(self) -> None:
         self.messages: dict[str, int] = {}
@@ -79,7 +81,7 @@ class Collector:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._before: dict[str, tuple[int, int]] = {}
-        """Records and bytes that came, by topic, to partitions that are led here no more."""
+        """Records and bytes by topic that came to partitions while this broker led them."""
         self._shrinks = self._expands = 0
         watched.partitions.on_forgotten.append(self._on_forgotten)
         watched.metadata.subscribe(self._on_delta)
@@ -98,7 +100,7 @@ class Collector:
                     self._expands += bool(set(now.isr) - set(was.isr))
 
     async def collect(self) -> Callable[[], list[Metric]]:
-        """Every metric of the catalog, once: looked at here, and put together by what is given back, in any thread."""
+        """Read every metric of the catalog once. Returns a function that puts them together, in any thread."""
         began = time.perf_counter()
         looked = _Looked()
         image = self._watched.metadata.image

@@ -1,8 +1,11 @@
-"""`GET /metrics` over HTTP, and nothing else.
+"""Serves `GET /metrics` over HTTP, and nothing else.
 
-Promises: one scrape is made at a time, and each is of its own moment; who sends slowly, too much or anything else is
-answered with an error or closed; no more than METRICS_CONNECTIONS_MAX are served. The text is put together in a worker
-thread. Never does: keep a connection.
+Promises:
+- One scrape is made at a time, and each shows its own moment.
+- A client that sends slowly, too much or anything else gets an error, or its connection is closed.
+- At most METRICS_CONNECTIONS_MAX connections are served.
+
+The text is put together in a worker thread. A connection is never kept.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from headrace.base.limits import METRICS_CONNECTIONS_MAX, METRICS_REQUEST_BYTES_
 log = structlog.get_logger(__name__)
 
 Collect = Callable[[], Awaitable[Callable[[], list[Metric]]]]
-"""Looks, on the loop; and puts together what was seen, in a worker thread."""
+"""Reads the values on the loop; the function that it returns puts them together in a worker thread."""
 END: Final = b"\r\n\r\n"
 
 
@@ -40,7 +43,7 @@ class Endpoint:
         """The bound port, once started."""
 
     async def start(self, listen: str) -> None:
-        """Raises UsageError where it cannot listen there."""
+        """Listen at the address. Raises UsageError where it cannot."""
         address = parse_address(listen)
         try:
             self._server = await asyncio.start_server(
@@ -95,7 +98,7 @@ class Endpoint:
 
 
 class _Collected(Source):
-    """What was collected, as the library wants it."""
+    """The collected metrics, as the Prometheus library wants them."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

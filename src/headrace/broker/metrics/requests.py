@@ -1,7 +1,7 @@
 """Counts requests, errors and times, between the listener and the dispatcher: only where metrics are asked for.
 
-Promises: every request that is answered counts once, by API and version; the memory that this takes is bounded by what
-is advertised. Costs two or three microseconds for each request.
+Promises: every answered request counts once, by API and version. The memory for that is bounded by the number of
+advertised versions. It costs two or three microseconds for each request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.wire.apis import ApiKey
 BOUNDS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 """Upper bounds of the histogram's buckets; one more has no bound."""
 OTHER_VERSION: Final = -1
-"""Of requests in a version that is not served, which are answered for ApiVersions alone."""
+"""Stands for all versions that are not served; only ApiVersions answers them."""
 
 
 class Times:
@@ -42,16 +42,16 @@ class _Count:
 
 
 class RequestCounts:
-    """See the module. `served`: what is advertised, API key to its lowest and highest version."""
+    """See the module. `served`: the advertised APIs, API key to its lowest and highest version."""
 
     def __init__(self, served: Mapping[int, tuple[int, int]]) -> None:
         self._served = served
         self._by_key: dict[bytes, _Count] = {}
         self._numbers: dict[tuple[int, int], _Count] = {}
         self.times: dict[int, Times] = {}
-        """By API key."""
+        """Times by API key."""
         self.errors: Counter[tuple[int, int]] = Counter()
-        """By API key and error code."""
+        """Errors by API key and error code."""
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -61,7 +61,7 @@ class RequestCounts:
         return {key: count.number for key, count in self._numbers.items()}
 
     def counted(self, serve: Serve) -> Serve:
-        """`serve`, with what it serves counted."""
+        """Return a function that serves as `serve` does, and counts."""
 
         def count(frame: memoryview, connection: Connection) -> Answer | Later | None:
             began = time.perf_counter()
@@ -76,7 +76,7 @@ class RequestCounts:
         return count
 
     def done(self, key: bytes, began: float, answer: Answer | None) -> None:
-        """A request whose frame began with `key` is answered."""
+        """Count a request whose frame began with `key`, as it is answered."""
         if answer is not None:
             self.bytes_out += sum(map(len, answer))
         count = self._by_key.get(key)
@@ -89,7 +89,7 @@ class RequestCounts:
         times.sum_ms += took_ms
 
     def _new(self, key: bytes) -> _Count | None:
-        """None for what brokers ask of each other."""
+        """Return a new count; None for APIs between brokers."""
         api, version = int.from_bytes(key[:2], "big"), int.from_bytes(key[2:], "big", signed=True)
         served = self._served.get(api)
         if served is None:
@@ -104,7 +104,7 @@ class RequestCounts:
         return count
 
     def on_response(self, api: int, response: Any) -> None:
-        """Its errors are counted, wherever in it they stand."""
+        """Count the errors in a response, at any depth."""
         self._look(api, response)
 
     def _look(self, api: int, part: Any) -> None:
@@ -121,7 +121,7 @@ class RequestCounts:
                 self._look(api, value)
 
     def on_error(self, api: int, error: int) -> None:
-        """One that is told on a short road."""
+        """Count an error that a shortcut answers."""
         self.errors[api, error] += 1
 
 
@@ -147,5 +147,5 @@ class _Timed:
 
 
 def api_name(key: int) -> str:
-    """As Kafka calls it in its metrics: Produce, Fetch, OffsetCommit."""
+    """Return an API's name as in Kafka's metrics: Produce, Fetch, OffsetCommit."""
     return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))

@@ -1,10 +1,15 @@
-"""Compaction, driven: which log is due, who does the slow work, and when the loop turns to what came of it.
+"""Drives compaction: chooses the log that is due, runs the slow work, and installs its results on the loop.
 
-One log at a time, the dirtiest first. Promises: only what is below the last stable offset of a closed segment is
-touched, and of a partition that is exported only what its history has; readers are never stopped, and never see a
-mixture of before and after; before a log is closed or deleted its cleaning has ended. A cleaning that fails leaves the
-log as it was, is logged, and is not tried again on that log until the broker is restarted; one that fails after its
-swap was durable takes the partition offline, and recovery ends it.
+One log at a time, the dirtiest first.
+
+Promises:
+- Only records below the last stable offset, in closed segments, are compacted; in exported partitions, only those that
+  history has.
+- Readers are never stopped, and never see a mixture of before and after.
+- The cleaning of a log has ended before the log is closed or deleted.
+- A cleaning that fails leaves the log as it was, and is logged. It is not tried again on that log until the broker
+  restarts.
+- A cleaning that fails after its swap was durable takes the partition offline, and recovery completes it.
 """
 
 from __future__ import annotations
@@ -38,15 +43,15 @@ T = TypeVar("T")
 
 
 class CleaningRunner(Protocol):
-    """Who does the slow work, at most at so many bytes in a second."""
+    """Runs the slow work, at most at `bytes_per_second`."""
 
     async def __call__(self, job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
-        """Raises OSError, CorruptData, or Stopped soon after `stopping` is set; then the job's files are written to no
-        more."""
+        """Clean one job's files. Raises OSError, CorruptData, or Stopped soon after `stopping` is set; then the job's
+        files are written to no more."""
 
 
 def thread_runner(disk: Disk) -> CleaningRunner:
-    """In a worker thread of this process, unthrottled: for a disk that no other process can see."""
+    """Return a runner in a worker thread of this process, unthrottled: for a disk that no other process can see."""
 
     async def run(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
         return await _in_thread(partial(clean, disk, job, stopping=stopping.is_set))
@@ -55,7 +60,7 @@ def thread_runner(disk: Disk) -> CleaningRunner:
 
 
 class Pace(NamedTuple):
-    """What the configs of now say."""
+    """The current configs."""
 
     interval_ms: int
     """Between two looks for logs that are due (log.cleaner.backoff.ms)."""
@@ -85,11 +90,11 @@ class Cleaner:
         self._random = random
         self._run = run
         self._failed: set[PartitionLog] = set()
-        """Not to be compacted any more, or before they change."""
+        """Logs that are not compacted any more, or not before they change."""
         self._given_up: set[PartitionLog] = set()
-        """Of these, what an error keeps from that."""
+        """The part of `_failed` that an error keeps from compaction."""
         self._put_off: set[PartitionLog] = set()
-        """Not to be compacted before the next look."""
+        """Logs that are not compacted before the next look."""
         self._at: PartitionLog | None = None
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
@@ -103,7 +108,7 @@ class Cleaner:
         self._task = started(self._work(), "cleaner", self._on_bug)
 
     async def stop(self) -> None:
-        """No cleaning is under way on return."""
+        """Stop. No cleaning is under way on return."""
         self._stopping.set()
         self._woken.set()
         self._letting_go.set()
@@ -111,8 +116,8 @@ class Cleaner:
             await asyncio.wait([self._task])
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """Configs may have changed. A cleaning that is under way at another rate begins again: at the old one it might
-        take for ever."""
+        """Adopt changed configs. A cleaning under way at another rate begins again: at the old rate it might take for
+        ever."""
         if delta.before.broker_configs is delta.after.broker_configs:
             return
         pace = self._pace_by(delta.after)
@@ -122,7 +127,7 @@ class Cleaner:
         self._woken.set()
 
     async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
-        """These logs end: so does the work on any of them."""
+        """End the work on these logs, which are about to end."""
         for some in (self._failed, self._given_up, self._put_off):
             some.difference_update(logs)
         if self._at is not None and self._at in logs:
@@ -159,7 +164,7 @@ class Cleaner:
         return found
 
     def states(self) -> Iterator[State]:
-        """Logs that are not compacted any more."""
+        """Iterate over problems: logs that are not compacted any more."""
         given_up = [role for role in self._partitions.replicas if role.log in self._given_up] if self._given_up else []
         if given_up:
             names = listed([f"{role.topic}-{role.topic_partition.partition}" for role in given_up])
@@ -168,8 +173,8 @@ class Cleaner:
             yield State(kind="cleaning given up", text=text, todo=todo)
 
     def _give_up(self, partition: Replica, error: Exception) -> None:
-        """Where damage is behind it, that is looked for, and what lies before it may be compacted another time. Where
-        the disk is full it is tried again before long."""
+        """Give a log up after a failure. Where damage is the cause, the log is examined, and the records before the
+        damage may be compacted another time. Where the disk is full, it is tried again before long."""
         if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
             self._put_off.add(partition.log)
             log.warning(
@@ -237,7 +242,7 @@ class Cleaner:
             )
 
     async def _swap(self, partition: Replica, cleaning: Cleaning, cleaned: Cleaned) -> None:
-        """File by file, the oldest first: what a tombstone replaced goes no later than the tombstone."""
+        """Swap file by file, the oldest first: a record that a tombstone replaced goes no later than the tombstone."""
         await _in_thread(partial(cleaning.note, cleaned))
         for file in cleaned.files:
             if self._letting_go.is_set():
@@ -252,14 +257,15 @@ class Cleaner:
 
 
 def _roll_if_late(partition: Replica, now_ms: int) -> None:
-    """The active segment is never cleaned, so it may not stay so for longer than `max.compaction.lag.ms`."""
+    """Roll the active segment. It is never cleaned, so it must not stay active for longer than
+    `max.compaction.lag.ms`."""
     since_ms = partition.open_since_ms
     if since_ms is not None and now_ms - since_ms > partition.log.config.max_compaction_lag_ms:
         partition.roll()
 
 
 async def _tidy(cleaning: Cleaning) -> None:
-    """What is left of the job goes; where even that fails, at the next start."""
+    """Remove what is left of the job; where even that fails, the next start does."""
     try:
         await _in_thread(cleaning.discard)
     except OSError as error:

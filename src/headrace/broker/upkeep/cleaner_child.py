@@ -17,7 +17,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def run_in_child(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
-    """A `CleaningRunner` for logs on the filesystem of this machine."""
+    """Run a job for logs on this machine's filesystem: a `CleaningRunner`."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "headrace.storage.log.compaction.child", stdin=PIPE, stdout=PIPE, limit=ANSWER_BYTES_MAX
     )

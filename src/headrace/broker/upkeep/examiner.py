@@ -1,8 +1,8 @@
-"""Looks for damage: at once where a log could not be read, and now and then, slowly, everywhere.
+"""Looks for damage: at once where a log could not be read, and everywhere at a slow pace.
 
-A fetch gives bytes as they are in the file, and a client need not check them: so all that is kept is read once in
-`log.scrub.interval.ms`, every CRC of it, at most `log.scrub.io.max.bytes.per.second`. One segment at a time. What is
-found is durably noted and told in one line before readers are refused it. Never changes a log's bytes.
+A fetch gives bytes as they are in the file, and a client need not check them. So every segment is read once in
+`log.scrub.interval.ms`, with every CRC, at most at `log.scrub.io.max.bytes.per.second`. One segment is read at a time.
+Damage is noted durably and logged in one line before reads of it are refused. It never changes a log's bytes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ T = TypeVar("T")
 FIRST_PASS_AFTER_S: Final = 3600.0
 """A broker that has just started has other things to do."""
 AGAIN_AFTER_S: Final = 60.0
-"""A segment that was examined on suspicion is not examined again so soon: what cannot be read is told to be damaged."""
+"""A segment that was examined on suspicion is not examined again so soon: an unreadable part is already noted as
+damaged."""
 REST_S_MIN: Final = 0.001
 """Less than this may not move a clock of floats at all."""
 BUSY_S: Final = 0.5
-"""Pause while a cleaning holds a log that is to be examined."""
+"""The pause while a cleaning holds a log that is to be examined."""
 
 
 class Examiner:
@@ -74,15 +75,15 @@ class Examiner:
         self._task = started(self._work(), "examiner", self._on_bug)
 
     async def stop(self) -> None:
-        """Nothing is being examined on return."""
+        """Stop. Nothing is being examined on return."""
         self._stopping = self._letting_go = True
         self._wake.set()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def suspect(self, partition: Replica, offset: Offset | None) -> bool:
-        """A log could not be read at `offset` (None: somewhere). Whether it will be looked at now: not where that has
-        just been done."""
+        """Note that a log could not be read at `offset` (None: somewhere). Returns whether it will be examined now: not
+        where that was just done."""
         partition_log, now = partition.log, self._clock.monotonic()
         if self._stopping or partition_log.read_only is not None or not partition_log.segments:
             return False
@@ -96,7 +97,7 @@ class Examiner:
         return bool(due)
 
     async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
-        """These logs end: so does the work on any of them."""
+        """End the work on these logs, which are about to end."""
         for suspicion in [each for each in self._suspicions if each[0].log in logs]:
             del self._suspicions[suspicion]
         if self._at is not None and self._at in logs:
@@ -124,7 +125,7 @@ class Examiner:
             return
 
     def _due(self) -> tuple[Replica, Offset] | None:
-        """The next segment of the pass over all of them."""
+        """Return the next segment of the pass over all of them."""
         now = self._clock.monotonic()
         if self._pass is None and self._interval_s >= 0 and now >= self._next_pass:
             self._pass, self._next_pass = self._everything(), now + self._interval_s
@@ -141,7 +142,7 @@ class Examiner:
     async def _examine(self, partition: Replica, base: Offset, *, is_suspected: bool) -> None:
         partition_log = partition.log
         if partition.availability is not ErrorCode.NONE:
-            return  # its log may be a worker thread's, which cuts it
+            return  # its log may belong to a worker thread, which cuts it
         partition.write_out()
         if partition.availability is not ErrorCode.NONE or base not in partition_log.segments:
             return
@@ -162,8 +163,8 @@ class Examiner:
             found = partition_log.end_examination(examination, done=done)
             self._at = None
             self._free.set()
-        if is_suspected and not self._letting_go:  # also where it failed: it would only be read again, and fail again
-            self._suspicions.pop((partition, base), None)  # of those who came meanwhile
+        if is_suspected and not self._letting_go:  # even where it failed: it would only be read again, and fail again
+            self._suspicions.pop((partition, base), None)  # the suspicions that came meanwhile
             self._examined.setdefault(partition_log, {})[base] = self._clock.monotonic()
         if done:
             tell_damage(partition.topic, partition.topic_partition.partition, partition_log, found)
@@ -174,7 +175,7 @@ class Examiner:
             log.warning("an index did not say what is in its segment; made anew", path=str(examination.segment.path))
 
     async def _read(self, examination: Examination, *, is_suspected: bool) -> bool:
-        """A step at a time; False where it was cut off."""
+        """Read a step at a time; False where it was cut off."""
         try:
             while not await _in_thread(examination.step):
                 if not (is_suspected or self._suspicions):
@@ -187,7 +188,7 @@ class Examiner:
         return True
 
     async def _pause(self, seconds: float) -> None:
-        """Shorter where somebody waits for something else."""
+        """Pause; less where a suspicion comes."""
         try:
             await asyncio.wait_for(self._wake.wait(), seconds)
         except TimeoutError:

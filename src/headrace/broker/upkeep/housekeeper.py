@@ -1,6 +1,6 @@
-"""What is done now and then: old segments are deleted, producers that fell silent are forgotten.
+"""Regular upkeep: deletes old segments, and forgets producers that have been silent for too long.
 
-Promises: nothing is deleted that the durable store still lacks, where it is to have it. Never blocks the event loop.
+Promises: nothing is deleted that the durable store still lacks, where it is to have it. It never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Housekeeper:
                     now_ms,
                     producers_since_ms=now_ms - expiration_ms,
                 )
-        except Exception as error:  # a disk's failure is the partition's own: this is ours
+        except Exception as error:  # the partition handles its disk's failure, so this is a bug of ours
             self._on_bug(error)
         else:
             self.start()

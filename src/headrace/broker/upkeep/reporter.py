@@ -1,6 +1,5 @@
-"""The whole metadata image as JSON, in the log at DEBUG, now and then: for who looks for what a broker believed, and
-when. The JSON is made in a worker thread.
-"""
+"""Logs the whole metadata image as JSON at DEBUG, at intervals, to show what a broker believed, and when. The JSON is
+made in a worker thread."""
 
 from __future__ import annotations
 
