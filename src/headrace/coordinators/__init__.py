@@ -1,1 +1,1 @@
-"""State machines over internal topics. Sans-IO: an event and a moment go in, a new state and effects come out."""
+"""State machines over internal topics. Sans-IO: they take an event and a moment, and return a new state and effects."""

@@ -1,8 +1,8 @@
-"""Commits read from their records, and written to them, as fast as Python can: a log that is loaded holds millions of
-them, and most of what is written to it is that.
+"""Reads and writes the records of commits as fast as Python can. A loaded log holds millions of them, and most new
+records are commits.
 
-Promises: says of a record what `records.decode`, its slow twin, says, or nothing: then that is to be asked; and writes
-what `records.encode` writes.
+Promises: the result for a record is that of the slow twin `records.decode`, or None; then the caller asks the twin.
+Writing gives the bytes of `records.encode`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from headrace.coordinators.groups.events import OffsetCommitted
 from headrace.coordinators.groups.model import Commit, NamedPartition
 
 NAME_AT: Final = 4
-"""A key: its type, the length of the group's name, the name; then the partition, in the same bytes for every group."""
+"""Offset of the group's name in a key. A key has its type, the length of the group's name, and the name. After that,
+the bytes of the partition are equal for all groups."""
 METADATA_AT: Final = 14
 EMPTY_METADATA: Final = 1
 SHORT_METADATA_MAX: Final = 127
-"""The length of the metadata, and one more, is one byte up to this."""
+"""Longest metadata whose length plus one fits one byte."""
 NO_TAGS: Final = b"\0"
-"""What a value ends with that names no topic id."""
+"""The end of a value without a topic id."""
 TOPIC_TAG: Final = b"\1\0\x10"
-"""And what goes before one that it names: one tag, its number, the length."""
+"""Precedes a topic id at the end of a value: one tag, its number, the length."""
 
 unpack_key = Struct(">hh").unpack_from
 unpack_value = Struct(">hqi").unpack_from
@@ -37,16 +38,16 @@ pack_time = Struct(">q").pack
 
 
 class CommitReader:
-    """Remembers names and ids, of which there are few, so that equal ones are one object."""
+    """Caches names and ids, of which there are few, so that equal ones are one object."""
 
     def __init__(self) -> None:
         self._groups: dict[bytes, str] = {}
         self._partitions: dict[bytes, NamedPartition] = {}
         self._topics: dict[bytes, TopicId] = {NO_TAGS: NO_TOPIC_ID}
-        """By the tagged fields that values end with."""
+        """Topic ids by the tagged fields at the end of values."""
 
     def read(self, key: bytes, value: bytes) -> OffsetCommitted | None:
-        """None where it is no commit in the form that is written today, or is damaged."""
+        """The commit; None where it is damaged, is no commit, or has not the form that is written today."""
         if len(key) < NAME_AT or len(value) <= METADATA_AT:
             return None
         kind, length = unpack_key(key)
@@ -71,7 +72,7 @@ class CommitReader:
         return OffsetCommitted(group, partition, commit)
 
     def _first(self, key: bytes, value: bytes, place: bytes, tags: bytes) -> OffsetCommitted | None:
-        """The first with this partition or topic id: read slowly, and remembered. Raises DecodeError."""
+        """Read slowly the first commit with this partition or topic id, and cache these. Raises DecodeError."""
         found = records.decode(key, value)
         if not isinstance(found, OffsetCommitted):
             return None
@@ -81,7 +82,7 @@ class CommitReader:
 
 
 class CommitWriter:
-    """Remembers the bytes of names and ids, of which there are few."""
+    """Caches the bytes of names and ids, of which there are few."""
 
     def __init__(self) -> None:
         self._groups: dict[str, bytes] = {}
@@ -89,7 +90,7 @@ class CommitWriter:
         self._topics: dict[TopicId, bytes] = {NO_TOPIC_ID: NO_TAGS}
 
     def write(self, record: OffsetCommitted) -> tuple[bytes, bytes | None]:
-        """Key and value. Raises EncodeError where a name is too long for the record."""
+        """Encode to key and value. Raises EncodeError where a name is too long for the record."""
         name, place, (offset, timestamp_ms, leader_epoch, metadata, topic_id) = record
         group, partition, tags = self._groups.get(name), self._partitions.get(place), self._topics.get(topic_id)
         if group is None or partition is None or tags is None:
@@ -103,7 +104,7 @@ class CommitWriter:
         return group + partition, front + said + pack_time(timestamp_ms) + tags
 
     def _first(self, record: OffsetCommitted) -> tuple[bytes, bytes, bytes]:
-        """The first with one of its names: written slowly, and remembered."""
+        """Encode slowly the first commit with one of its names, and cache the bytes."""
         key, _ = records.encode(record)
         for known in (self._groups, self._partitions, self._topics):
             if len(known) >= PLACES_REMEMBERED_MAX:

@@ -1,8 +1,7 @@
-"""What happens to a group (events), what it answers (replies), what it wants done (effects), and what it keeps
-(records).
+"""The events of a group, its replies to requests, its effects, and the records that it keeps.
 
-A `waiter` is the driver's number for one request; it gets exactly one `Reply`. A group appends only through `Append`,
-and the driver tells the fate of each: `WriteRefused` at once, or `Written`, in the order of the log.
+A `waiter` is the driver's number for one request, which gets exactly one `Reply`. A group appends only through
+`Append`. The driver reports the outcome of each: `WriteRefused` at once, or `Written`, in the order of the log.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class Join(NamedTuple):
 
     waiter: int
     member_id: str
-    """Empty: the client has none yet."""
+    """Empty: the client has no id yet."""
     new_member_id: str
-    """What it is called if it has none: chosen by the driver, unique. Empty where it has one."""
+    """The id for a member without one: chosen by the driver, unique. Empty where the member has one."""
     require_known_id: bool
-    """JoinGroup 4+: a newcomer is told its id first and joins with that (KIP-394)."""
+    """JoinGroup 4+: a newcomer gets its id first and joins again with it (KIP-394)."""
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -40,7 +39,7 @@ class Join(NamedTuple):
     instance_id: str | None = None
     """`group.instance.id` of a static member."""
     skips_assignment: bool = False
-    """JoinGroup 9+: a leader knows what it means that it need not share out (KIP-814)."""
+    """JoinGroup 9+: the leader understands that it need not compute an assignment (KIP-814)."""
     reason: str = ""
     """The client's own words (KIP-800)."""
 
@@ -54,7 +53,7 @@ class Sync(NamedTuple):
     assignments: Mapping[str, bytes]
     instance_id: str | None = None
     protocol_type: str | None = None
-    """None: the version does not say (KIP-559)."""
+    """None: this version of the request lacks it (KIP-559)."""
     protocol: str | None = None
 
 
@@ -66,12 +65,12 @@ class Heartbeat(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """Who is to go: a member, or whoever has the instance id now, where no member id is given."""
+    """A member that leaves, or, without a member id, the present holder of the instance id."""
 
     member_id: str
     instance_id: str | None = None
     reason: str = ""
-    """In words (KIP-800)."""
+    """The reason in words (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class NewOffset(NamedTuple):
 
 
 class CommitOffsets(NamedTuple):
-    """OffsetCommit. A generation below zero with no member id: a consumer that is in no group, or an admin."""
+    """OffsetCommit. A negative generation without a member id comes from a consumer without a group, or an admin."""
 
     waiter: int
     member_id: str
@@ -102,29 +101,29 @@ class CommitOffsets(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Several of them that came together: each as if it came by itself, in this order, and in one append."""
+    """Commits that arrived together. Each counts as if it came by itself, in this order; they share one append."""
 
     commits: tuple[CommitOffsets, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeats:
-    """Several that came together, of members that are all different: as if one came after the other, and in one
+    """Heartbeats that arrived together, of different members. They count as if one came after the other, and share one
     append."""
 
     heartbeats: tuple[ConsumerHeartbeat, ...]
 
 
 class Heard(NamedTuple):
-    """Heartbeats of a classic group that `membership.answered` has answered: these members' sessions go on."""
+    """Heartbeats of a classic group that `membership.answered` has answered: the sessions of these members go on."""
 
     at_ms: Mapping[str, int]
-    """By member id: when the last of each came, monotonic. No other event of the group came since."""
+    """By member id: the monotonic time of the last one. No other event of the group came since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several of them that came together: one after the other, with what they change copied once."""
+    """Events that arrived together. They apply one after the other, and changed data is copied once."""
 
     events: tuple[Event, ...]
 
@@ -138,7 +137,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
-    """OffsetDelete (KIP-496): forget what was committed for these."""
+    """OffsetDelete (KIP-496): forget the committed offsets of these."""
 
     waiter: int
     partitions: tuple[NamedPartition, ...]
@@ -146,40 +145,40 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTopics:
-    """These topics were deleted, and what was committed for them goes too."""
+    """These topics were deleted, and offsets committed for them go, too."""
 
     topic_ids: frozenset[TopicId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """Look for what has outlived offsets.retention.minutes (KIP-211)."""
+    """Remove offsets that have outlived offsets.retention.minutes (KIP-211)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A time asked for with `Wake` has come; one that is early or needless does no harm."""
+    """A time asked for with `Wake` has come. An early or needless tick does no harm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutOff:
-    """For so long no heartbeat of a consumer group could be taken: whose time is running has that much more."""
+    """No heartbeat of a consumer group could be accepted for this long, so running deadlines are extended by it."""
 
     by_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """An append is durable on all that are in sync, and so is every one before it."""
+    """An append is durable on the whole ISR, and so is every one before it."""
 
     write: int
     error: ErrorCode = ErrorCode.NONE
-    """What is to be answered all the same: by then fewer were in sync than the acks=all rule wants."""
+    """The answer despite that: by then the ISR was smaller than the acks=all rule requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRefused:
-    """Nothing of an append is in the log, nor will be. (Where that is in doubt, the driver drops the whole shard and
+    """Nothing of an append is in the log, nor will be. (Where that is uncertain, the driver drops the whole shard and
     loads it again.)"""
 
     write: int
@@ -205,7 +204,7 @@ Event: TypeAlias = (
 
 
 class Subscriber(NamedTuple):
-    """A member, as its leader is told of it."""
+    """A member in the leader's JoinGroup answer."""
 
     id: str
     instance_id: str | None
@@ -220,9 +219,9 @@ class JoinReply(NamedTuple):
     protocol: str | None = None
     leader: str = ""
     members: tuple[Subscriber, ...] = ()
-    """For the leader only."""
+    """Only for the leader."""
     skip_assignment: bool = False
-    """It leads, and what it shared out before stands (KIP-814)."""
+    """It leads, and the previous assignment stands (KIP-814)."""
 
 
 class SyncReply(NamedTuple):
@@ -238,7 +237,7 @@ class HeartbeatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveReply:
-    """One code for each member of the request; `error` stands for all."""
+    """One code for each member of the request; `error`, if set, applies to all."""
 
     error: ErrorCode
     members: tuple[ErrorCode, ...] = ()
@@ -246,7 +245,7 @@ class LeaveReply:
 
 class CommitReply(NamedTuple):
     errors: tuple[ErrorCode, ...]
-    """One for each offset of the request, in its order."""
+    """One code for each offset of the request, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +255,7 @@ class DeleteReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsetsReply:
-    """One code for each partition of the request; `error` stands for all."""
+    """One code for each partition of the request; `error`, if set, applies to all."""
 
     error: ErrorCode
     partitions: tuple[ErrorCode, ...] = ()
@@ -301,7 +300,7 @@ class MemberRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFormed:
-    """A membership: who, under which protocol, with what assigned. Without members: the group is empty."""
+    """A membership: the members, the protocol and the assignment. Without members, the group is empty."""
 
     group: str
     protocol_type: str
@@ -329,7 +328,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append these as one batch, and report under this number."""
+    """Append these as one batch, and report the outcome under this number."""
 
     write: int
     records: tuple[GroupRecord, ...]
@@ -337,22 +336,22 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Deliver a `Tick` by then (monotonic ms). A group has all that it needs if the earliest of those asked for is
-    kept; a `Tick` asks for the next."""
+    """Deliver a `Tick` by this time (monotonic ms). Only the earliest of the requested times must be kept; each `Tick`
+    requests the next."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalancing:
-    """For the broker's log: the members are asked to join again."""
+    """Log message of the broker: the members are asked to join again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SplitHeartbeats:
-    """Deliver these again, in their order and in two halves: together they are too large for the log."""
+    """Deliver these again, in order and in two halves, because together they are too large for the log."""
 
     heartbeats: tuple[ConsumerHeartbeat, ...]
 

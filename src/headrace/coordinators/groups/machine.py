@@ -1,7 +1,7 @@
-"""The door: `step` takes a group, an event and a moment to the next group and what is to be done.
+"""The entry point: `step` takes a group, an event and a moment, and returns the next group and effects.
 
-Promises: deterministic and total over events; a group that has nothing left comes out as None, and None goes in for
-a group that nobody has heard of. Never raises for what a client sends.
+Promises: deterministic and total over events. A group that has nothing left becomes None, and None stands for a group
+that does not exist yet. Never raises for anything that a client sends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from headrace.wire.errors import ErrorCode
 def step(
     group_id: str, group: Group | None, event: Event, now: Moment, config: GroupConfig, topics: Topics
 ) -> tuple[Group | None, list[Effect]]:
-    """One event on one group; `topics` are the cluster's as they are now."""
+    """Apply one event to one group; `topics` are the cluster's present ones."""
     turn = Turn(group=group or Group(id=group_id), now=now, config=config, topics=topics)
     _dispatch(turn, event)
     after, effects = turn.finish()
@@ -117,7 +117,7 @@ def _dispatch(turn: Turn, event: Event) -> None:
 def _on_written(turn: Turn, event: Written) -> None:
     assert event.write == next(iter(turn.group.writes)), "durable in the order of the log"
     write = turn.group.writes[event.write]
-    if isinstance(write, CommitWrite):  # the most by far, and so with one copy of the group
+    if isinstance(write, CommitWrite):  # commits are by far the most frequent, so they copy the group only once
         offsets.on_commit_written(turn, event.write, write, event.error)
         return
     _take(turn, event.write)
@@ -162,12 +162,12 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
 
 
 def _of_membership(error: ErrorCode) -> ErrorCode:
-    """A membership that is too large for a record is no commit that is, and there is no word for it."""
+    """The error for a membership that is too large for a record: it is no commit, and has no error code of its own."""
     return ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
 
 
 def _take(turn: Turn, number: int) -> Write:
-    """The settled write. What was appended becomes durable in the order of the log (a refusal may overtake it)."""
+    """The settled write. Appends become durable in the order of the log; a refusal may overtake them."""
     write = turn.group.writes[number]
     turn.update(writes=turn.writes_but(number))
     return write

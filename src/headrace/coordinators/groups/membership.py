@@ -1,7 +1,7 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and the deadlines that stand in for members that are silent.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and the deadlines of silent members.
 
-Promises: every request is answered once, at once or when its generation is decided; only a member of the current
-generation gets an assignment or keeps its session.
+Promises: every request is answered once, either immediately or when its generation is decided. Only a member of the
+current generation gets an assignment or keeps its session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
 KEEPS_SESSION: Final = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-"""The answers of heartbeats that are signs of life."""
+"""The answers of heartbeats that renew the session."""
 
 
 def on_join(turn: Turn, event: Join) -> None:
@@ -57,7 +57,7 @@ def _join_error(group: Group, event: Join, config: GroupConfig) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if event.member_id in group.pending:
         if event.instance_id is not None:
-            return ErrorCode.INVALID_REQUEST  # ids are given out to dynamic members only
+            return ErrorCode.INVALID_REQUEST  # only dynamic members get ids this way
     elif event.member_id and (error := group.check_member(event.member_id, event.instance_id)):
         return error
     elif not event.member_id and _held(group, event) is None and _size(group) >= config.group_max_size:
@@ -72,17 +72,17 @@ def _size(group: Group) -> int:
 
 
 def _held(group: Group, event: Join) -> Member | None:
-    """Whose place somebody asks for who comes with an instance id alone."""
+    """The member whose place is requested by a client that has only an instance id."""
     if event.member_id or event.instance_id is None:
         return None
     return group.static_member(event.instance_id)
 
 
 def _fits(group: Group, event: Join) -> bool:
-    """Whether it shares a protocol with all the other members, so that one can be chosen."""
+    """Whether it shares a protocol with all other members, so that one can be chosen."""
     known = group.members.get(event.member_id)
     if known is not None and known.protocols == event.protocols and group.protocol_type == event.protocol_type:
-        return True  # as when it was let in
+        return True  # it still offers what it was admitted with
     common = {protocol.name for protocol in event.protocols}
     held = _held(group, event)
     own = event.member_id if held is None else held.id
@@ -93,8 +93,8 @@ def _fits(group: Group, event: Join) -> bool:
 
 
 def _admit(turn: Turn, event: Join, member_id: str) -> None:
-    """Let a newcomer in. It cannot send heartbeats while it waits, so it has a fixed time to get its first
-    generation; a client that is still there tries again."""
+    """Admit a new member. It cannot send heartbeats while it waits, so it has a fixed time to get its first generation.
+    A client that is still there tries again."""
     first = not turn.group.members
     turn.put(
         Member(
@@ -120,8 +120,8 @@ def _admit(turn: Turn, event: Join, member_id: str) -> None:
 
 
 def _rejoin(turn: Turn, event: Join, member: Member) -> None:
-    """A member asks again: because it lost the answer, was told to, subscribes to something else, or (the leader)
-    because the topics changed."""
+    """A member joins again: it lost the answer, was told to, or subscribes to something else. The leader also does when
+    the topics changed."""
     group = turn.group
     leader_asks = group.state is GroupState.STABLE and member.id == group.leader
     if group.state is not GroupState.PREPARING and member.protocols == event.protocols and not leader_asks:
@@ -178,7 +178,7 @@ def on_sync(turn: Turn, event: Sync) -> None:
 
 
 def _write_assignment(turn: Turn, event: Sync) -> None:
-    """The leader has decided. Its first word in a generation counts; asking again only waits again."""
+    """The leader has decided. Its first assignment in a generation counts; a repeated request only waits again."""
     group = turn.group
     for write in group.writes.values():
         if isinstance(write, AssignmentWrite) and write.generation == group.generation:
@@ -189,7 +189,7 @@ def _write_assignment(turn: Turn, event: Sync) -> None:
 
 
 def on_assignment_settled(turn: Turn, write: AssignmentWrite, error: ErrorCode) -> None:
-    """An assignment is durable, or will never be. A generation that has passed meanwhile takes no notice."""
+    """An assignment is durable, or never will be. If its generation has passed, nothing happens."""
     group = turn.group
     if group.state is not GroupState.COMPLETING or group.generation != write.generation:
         return
@@ -208,8 +208,8 @@ def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
 
 
 def answered(group: Group, event: Heartbeat) -> ErrorCode:
-    """What a heartbeat in a classic group is answered: it changes nothing but when a session ends, so that this may be
-    told before, where `Heard` of those in KEEPS_SESSION is the group's next event, or goes before it. A member of a
+    """The answer to a heartbeat in a classic group. A heartbeat only changes when a session ends. So the answer may be
+    sent first if a `Heard` of those in KEEPS_SESSION is the group's next event, or precedes it. A member of a
     generation that is ending is told to join again."""
     error = _member_error(group, event)
     if error is ErrorCode.NONE and group.state is GroupState.PREPARING:
@@ -218,7 +218,7 @@ def answered(group: Group, event: Heartbeat) -> ErrorCode:
 
 
 def on_heard(turn: Turn, at_ms: Mapping[str, int]) -> None:
-    """Signs of life of members at these times. One that waits in a request has no session to renew."""
+    """Renew sessions of members heard from at these times. A member that waits in a request has no session to renew."""
     members, alive = turn.group.members, []
     for member_id, at in at_ms.items():
         member = members[member_id]
@@ -229,7 +229,8 @@ def on_heard(turn: Turn, at_ms: Mapping[str, int]) -> None:
 
 
 def renewed(turn: Turn, members: Iterable[Member]) -> dict[str, Mapping[str, Member]]:
-    """What that changes in the group. One that waits in a request has no session to renew."""
+    """The change of the group when these members renew their sessions. A member that waits in a request has none to
+    renew."""
     alive: dict[str, Member] = {}
     for member in members:
         if member.join_waiter is None and member.sync_waiter is None:
@@ -251,7 +252,7 @@ def on_leave(turn: Turn, event: Leave) -> None:
             turn.drop_pending(leaver.member_id)
             found = ErrorCode.NONE
         elif isinstance(found, Member) and found.id in leaving:
-            found = ErrorCode.UNKNOWN_MEMBER_ID  # named twice
+            found = ErrorCode.UNKNOWN_MEMBER_ID  # the member is named twice
         if isinstance(found, Member):
             leaving[found.id] = found
         errors.append(found if isinstance(found, ErrorCode) else ErrorCode.NONE)
@@ -264,7 +265,7 @@ def on_leave(turn: Turn, event: Leave) -> None:
 
 
 def _leaving(group: Group, leaver: Leaver) -> Member | ErrorCode:
-    """An administrator names a static member by its instance id alone."""
+    """The member that leaves. An administrator names a static member by its instance id alone."""
     by_instance = not leaver.member_id and leaver.instance_id is not None
     member = group.static_member(leaver.instance_id or "") if by_instance else group.members.get(leaver.member_id)
     error = ErrorCode.NONE if by_instance else group.check_member(leaver.member_id, leaver.instance_id)
@@ -272,7 +273,7 @@ def _leaving(group: Group, leaver: Leaver) -> Member | ErrorCode:
 
 
 def on_tick(turn: Turn) -> None:
-    """Carry out what is due, then ask for the next time."""
+    """Do what is due, then ask for the next tick."""
     now = turn.now.monotonic_ms
     for member_id, due in turn.group.pending.items():
         if due <= now:
@@ -290,7 +291,7 @@ def on_tick(turn: Turn) -> None:
 
 
 def _on_sync_due(turn: Turn) -> None:
-    """Members that took their generation and never asked for their assignment are out."""
+    """Remove members that got their generation and never asked for their assignment."""
     turn.update(sync_deadline_ms=None)
     late = [member for member in turn.group.members.values() if not member.synced]
     if late:

@@ -1,7 +1,7 @@
-"""One consumer group as a value: who is in it, what it decided, and how far it has read.
+"""One consumer group as a value: its members, its decisions, and its committed offsets.
 
-Promises: frozen, and every change makes a new value; `validate` states what holds after every step. Never reads a
-clock: times are given, milliseconds of the driver's monotonic clock for deadlines and of the wall clock for records.
+Promises: frozen; every change makes a new value. `validate` states the invariants after every step. Never reads a
+clock: callers pass times, in milliseconds. Deadlines use the driver's monotonic clock, records the wall clock.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class GroupState(StrEnum):
     PREPARING = "PreparingRebalance"
     """Members are joining; their JoinGroup requests wait."""
     COMPLETING = "CompletingRebalance"
-    """A generation was formed; its leader's assignment is awaited or being written."""
+    """A generation was formed. Its leader's assignment is awaited or being written."""
     ASSIGNING = "Assigning"
-    """Consumer groups (KIP-848): who reads what is to be decided anew, with the next heartbeat."""
+    """Consumer groups (KIP-848): the next heartbeat computes the assignment again."""
     RECONCILING = "Reconciling"
-    """Consumer groups: members are on the way to what was decided."""
+    """Consumer groups: members are moving to the target assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
-    """Its tombstones are being written; gone once they are durable."""
+    """Its tombstones are being written; it is gone once they are durable."""
 
 
 class MigrationPolicy(StrEnum):
@@ -62,33 +62,33 @@ class Moment(NamedTuple):
     """One instant on both clocks."""
 
     monotonic_ms: int
-    """For deadlines. Never falls."""
+    """For deadlines. Never decreases."""
     wall_ms: int
-    """For records: since 1970-01-01T00:00Z."""
+    """For records: milliseconds since 1970-01-01T00:00Z."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What an operator sets, by Kafka's names with underscores."""
+    """Settings of an operator, by Kafka's names with underscores."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 10_000
-    """Members of one group, those that have not yet come back with their member id included."""
+    """Members of one group, including those that have not yet returned with their member id."""
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
-    """For groups of the new protocol."""
+    """Settings for groups of the new protocol."""
     migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     offset_metadata_max_bytes: int = 4_096
     offsets_commit_timeout_ms: int = 5_000
-    """Kept by the driver: the log's own time for a commit is up then, and the client asks again."""
+    """Used by the driver: the longest that a commit waits for the log, after which the client retries."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     new_member_join_timeout_ms: int = 300_000
-    """Kafka's, and fixed there: a new member that waits this long for its first generation is dropped."""
+    """A fixed value in Kafka: a new member that waits this long for its first generation is dropped."""
 
 
 class NamedPartition(NamedTuple):
-    """What an offset is committed for: by name, as the record format has it."""
+    """The partition that an offset is committed for, by name, as in the record format."""
 
     topic: str
     partition: int
@@ -98,25 +98,25 @@ class Commit(NamedTuple):
     """A committed position of one partition."""
 
     offset: Offset
-    """The next one to read."""
+    """The next offset to read."""
     timestamp_ms: int
-    """Wall clock, when it was accepted."""
+    """Wall clock when it was accepted."""
     leader_epoch: LeaderEpoch = NO_EPOCH
     metadata: str = ""
     topic_id: TopicId = NO_TOPIC_ID
-    """The topic that the name meant then; the zero id where the record (an older one) does not say."""
+    """The topic that had the name then; the zero id where the record (an older one) lacks it."""
 
 
 class Protocol(NamedTuple):
-    """One way to share out partitions that a member offers, with its subscription in that protocol's own format."""
+    """An assignment protocol that a member offers, with its subscription in that protocol's own format."""
 
     name: str
     metadata: bytes
 
 
 class Member(NamedTuple):
-    """One consumer. At most one of the two waiters is set. What happens to all members of a group in each rebalance has
-    a method of its own, which costs a third of `_replace`."""
+    """One consumer. At most one of the two waiters is set. Changes that each rebalance makes to all members have
+    methods of their own, which cost a third of `_replace`."""
 
     id: str
     client_id: str
@@ -137,38 +137,39 @@ class Member(NamedTuple):
     new: bool = False
     """It has not yet been given a generation."""
     deadline_ms: int | None = None
-    """Monotonic; when its session ends. None while it waits in a request, for then it cannot send heartbeats."""
+    """Monotonic time when its session ends. None while it waits in a request, because then it cannot send
+    heartbeats."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its subscription under one protocol, empty where it does not offer that."""
+        """Its subscription under one protocol; empty where it does not offer that."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
     def heard(self, deadline_ms: int) -> Member:
-        """Its session goes on until then."""
+        """The member with its session extended to `deadline_ms`."""
         return new(Member, (*self[:-1], deadline_ms))
 
     def joined(self, deadline_ms: int | None) -> Member:
-        """In a new generation, with nothing assigned yet."""
+        """The member in a new generation, with no assignment yet."""
         return new(Member, (*self[:_WHO], b"", None, self.sync_waiter, False, False, deadline_ms))
 
     def syncing(self, waiter: int) -> Member:
-        """It waits for its share."""
+        """The member while it waits for its assignment."""
         return new(Member, (*self[:_WHO], self.assignment, self.join_waiter, waiter, True, self.new, None))
 
     def served(self, assignment: bytes, deadline_ms: int | None) -> Member:
-        """It has its share, and waits for none."""
+        """The member with its assignment, no longer waiting."""
         return new(Member, (*self[:_WHO], assignment, self.join_waiter, None, self.synced, self.new, deadline_ms))
 
 
 _WHO: Final = 7
-"""So many fields of a member say who it is and what it offers; the others, how far it has come."""
+"""Number of leading fields that identify a member and its offers; the others are its progress."""
 
 
 class CommitPart(NamedTuple):
-    """What one request commits."""
+    """The commits of one request."""
 
     waiter: int
     commits: tuple[tuple[NamedPartition, Commit], ...]
@@ -179,7 +180,7 @@ class CommitPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitWrite:
-    """Requests that came together, in the order of the appended records."""
+    """Commit requests that arrived together, in the order of the appended records."""
 
     parts: tuple[CommitPart, ...]
 
@@ -203,7 +204,7 @@ class ReplacementWrite:
     member_id: str
     instance_id: str
     old: Member
-    """Whose place it is."""
+    """The member whose place it takes."""
     generation: int
     leader_before: str
     skips_assignment: bool
@@ -211,7 +212,7 @@ class ReplacementWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyWrite:
-    """The group was left by its last member."""
+    """The last member has left the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,23 +221,23 @@ class ForgetWrite:
 
     partitions: tuple[NamedPartition, ...]
     waiter: int | None = None
-    """None where nobody asked. Several writes with one waiter are answered together."""
+    """None where no request waits. Several writes with one waiter are answered together."""
     errors: tuple[ErrorCode, ...] = ()
     """The answer, one code for each partition of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteWrite:
-    """Tombstones of all that the log holds of the group, or of as much as goes into one batch."""
+    """Tombstones of all that the log holds of the group, or of as much as fits one batch."""
 
     waiter: int | None
-    """None where nobody asked: the group had outlived its use."""
+    """None where no request waits: the group had expired."""
     partitions: tuple[NamedPartition, ...] = ()
-    """Whose offsets go with this batch."""
+    """Partitions whose offsets this batch removes."""
     rest: tuple[NamedPartition, ...] = ()
-    """Whose offsets go with the next ones; the group itself goes with the last."""
+    """Partitions whose offsets the next batches remove; the last batch also removes the group."""
     error: ErrorCode = ErrorCode.NONE
-    """What is to be answered of the batches before."""
+    """The error of earlier batches, for the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,15 +245,15 @@ class ConsumerWrite:
     """A change of a consumer group, to one, or back to a classic one."""
 
     before: Group
-    """What stands if it is refused; without writes."""
+    """The group to return to if the write is refused; without writes."""
     replies: tuple[tuple[int, AnyReply], ...] = ()
-    """Waiters, and what they are told once it is durable."""
+    """Waiters and their answers once the write is durable."""
     released: tuple[tuple[int, AnyReply], ...] = ()
-    """The same, of waiters that wait on if it is refused."""
+    """As `replies`, for waiters that keep waiting if the write is refused."""
     recorded: bool | None = None
-    """Whether the log holds a classic group's record after it; None: as before."""
+    """Whether the log holds a classic group's record after this; None: unchanged."""
     heartbeats: tuple[ConsumerHeartbeat, ...] = ()
-    """Those that it was decided for, where there are several: one may be too many for the log."""
+    """The heartbeats that caused the change, if several: together they may be too large for the log."""
 
 
 Write: TypeAlias = (
@@ -262,45 +263,45 @@ Write: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One group. A group with nothing in it does not exist (`is_nothing`)."""
+    """One group. A group without any content does not exist (`is_nothing`)."""
 
     id: str
     state: GroupState = GroupState.EMPTY
     generation: int = 0
-    """Counts the memberships: rises with each, and fences members of an older one."""
+    """Number of the membership. It rises with each one, and fences members of an older one."""
     protocol_type: str = ""
     """`consumer`, `connect`...; empty until somebody joins."""
     protocol: str | None = None
-    """Chosen for this generation."""
+    """The protocol chosen for this generation."""
     leader: str | None = None
     """The member that computes the assignment."""
     members: Mapping[str, Member] = field(default_factory=dict)
-    """By id, in the order of joining."""
+    """Members by id, in the order of joining."""
     pending: Mapping[str, int] = field(default_factory=dict)
-    """Member ids given out (KIP-394) that have not yet come back, with the monotonic time at which they lapse."""
+    """Member ids handed out (KIP-394) that have not yet returned, with the monotonic time at which they expire."""
     rebalance_deadline_ms: int | None = None
-    """PREPARING only: the generation is formed then, without those who have not joined."""
+    """PREPARING only: the time when the generation is formed without the members that have not joined."""
     initial_delay_left_ms: int | None = None
-    """PREPARING from EMPTY only: by how much newcomers may still put off the first generation."""
+    """PREPARING from EMPTY only: time by which newcomers may still delay the first generation."""
     newcomer: bool = False
-    """Somebody new joined since the initial delay last began."""
+    """A new member joined since the initial delay last began."""
     sync_deadline_ms: int | None = None
-    """Members of this generation that have not sent SyncGroup by then are dropped."""
+    """Members of this generation that have not sent SyncGroup by this time are dropped."""
     consumer: ConsumerGroup | None = None
-    """Its members, where it is a group of the new protocol (KIP-848): then there are no classic ones."""
+    """Members of a group of the new protocol (KIP-848); then there are no classic ones."""
     offsets: immutables.Map[NamedPartition, Commit] = field(default_factory=immutables.Map)
-    """What is durably committed."""
+    """Durably committed offsets."""
     writes: Mapping[int, Write] = field(default_factory=dict)
-    """Appended, not yet durable; in the order of the log."""
+    """Writes that are appended but not yet durable, in the order of the log."""
     next_write: int = 0
     since_ms: int = -1
-    """Wall clock: when the membership last changed."""
+    """Wall clock of the last change of membership."""
     recorded: bool = False
-    """The log holds a metadata record of this group, so that a delete needs a tombstone for it."""
+    """Whether the log holds a metadata record of this group, so that a delete needs a tombstone for it."""
 
     @property
     def is_nothing(self) -> bool:
-        """Nobody would miss it: no member, no offset, no record, nothing under way."""
+        """Whether it may vanish: it has no member, no offset, no record and no write under way."""
         idle = self.state in (GroupState.EMPTY, GroupState.DEAD) and not self.pending and not self.writes
         kept = self.offsets or self.recorded or self.consumer is not None
         return idle and (self.state is GroupState.DEAD or not kept)
@@ -310,11 +311,11 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def static_member(self, instance_id: str) -> Member | None:
-        """Who has this instance id now."""
+        """The present holder of this instance id."""
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this is a member; one that names its instance id must be the one that has it now (KIP-345)."""
+        """Whether this is a member. One that names its instance id must be that id's present holder (KIP-345)."""
         member = self.members.get(member_id)
         if instance_id is None or (member is not None and member.instance_id == instance_id):
             return ErrorCode.NONE if member is not None else ErrorCode.UNKNOWN_MEMBER_ID
@@ -322,7 +323,7 @@ class Group:
         return ErrorCode.FENCED_INSTANCE_ID if taken else ErrorCode.UNKNOWN_MEMBER_ID
 
     def earliest_deadline_ms(self) -> int | None:
-        """When something in it is due, on the monotonic clock."""
+        """The earliest deadline in it, on the monotonic clock."""
         due = [member.deadline_ms for member in self.members.values() if member.deadline_ms is not None]
         due.extend(self.pending.values())
         consumer_due = None if self.consumer is None else self.consumer.earliest_deadline_ms()
@@ -330,7 +331,7 @@ class Group:
         return min(due, default=None)
 
     def validate(self) -> None:
-        """Assert what holds between any two steps."""
+        """Assert the invariants between any two steps."""
         if self.consumer is not None:
             assert not self.members
             assert self.leader is None
@@ -367,5 +368,5 @@ class Group:
 
 
 def topic_matches(commit: Commit, topic_id: uuid.UUID | None) -> bool:
-    """Whether a commit was made for the topic that bears its name now; None: no topic does."""
+    """Whether a commit was made for the topic that has the name now; None: no topic has it."""
     return topic_id is not None and (commit.topic_id in (NO_TOPIC_ID, topic_id))

@@ -1,7 +1,7 @@
-"""What a group has committed, and how that is forgotten.
+"""The committed offsets of a group, and their removal.
 
-Promises: an offset counts only once its record is durable; of two commits for a partition the one that is later in
-the log stands, so that what a restart reads is what was last answered; a tombstone takes no later commit with it.
+Promises: an offset counts only once its record is durable. Of two commits for a partition, the later in the log wins,
+so that a restart reads what was last answered. A tombstone never removes a later commit.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
 TOMBSTONE_BYTES: Final = 32
-"""Of a tombstone beside its names, at most: its place in the batch, and what is fixed in its key."""
+"""Largest size of a tombstone beside its names: its header in the batch, and the fixed part of its key."""
 
 
 def on_commits(turn: Turn, events: Sequence[CommitOffsets]) -> None:
-    """Take the offsets to the log, in one append. A commit is a sign of life too. None of them changes what the others
-    are judged by, but for the first in a group that there is not."""
+    """Append the offsets of several commits together. A commit renews the session, too. None of them changes how the
+    others are judged, except the first in a group that does not exist yet."""
     group, parts, alive = turn.group, [], []
     if group.is_nothing and len(events) > 1:
         for event in events:
@@ -79,7 +79,7 @@ def on_commits(turn: Turn, events: Sequence[CommitOffsets]) -> None:
 
 
 def _part(turn: Turn, event: CommitOffsets) -> CommitPart:
-    """What of it is taken: what has no more metadata than is allowed."""
+    """The part of a request that is accepted: offsets whose metadata is not too large."""
     room, wall_ms = turn.config.offset_metadata_max_bytes, turn.now.wall_ms
     commits, errors = [], []
     for partition, topic_id, offset, leader_epoch, metadata in event.offsets:
@@ -99,8 +99,8 @@ def _append(turn: Turn, parts: Iterable[CommitPart], **changes: Any) -> None:
 
 
 def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
-    """Who may commit: anybody while the group has no members and no generation is claimed; else a member of the
-    current generation, until the next one is formed."""
+    """The error for a commit. Anybody may commit while the group is empty and no generation is claimed. Otherwise only
+    a member of the current generation may, until the next one is formed."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.consumer is not None:
@@ -130,7 +130,7 @@ def on_commit_settled(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
 
 
 def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
-    """Where together they are too large for the log, each goes by itself."""
+    """Retry each commit by itself where together they are too large for the log."""
     if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE and len(write.parts) > 1:
         for part in write.parts:
             _append(turn, (part,))
@@ -139,20 +139,19 @@ def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
 
 
 def _instead(errors: tuple[ErrorCode, ...], error: ErrorCode) -> tuple[ErrorCode, ...]:
-    """An answer, with this error for all that had none."""
+    """The answer with this error for every partition that had none."""
     return errors if error is ErrorCode.NONE else tuple(code or error for code in errors)
 
 
 def on_forget_topics(turn: Turn, event: ForgetTopics) -> None:
-    """Their names may come back as other topics, which owe nothing to these offsets."""
-    latest = dict(_known(turn.group))  # a later commit, of a topic that has the name by now, is not durable yet
+    """Forget the offsets: new topics may get these names, and the offsets do not apply to them."""
+    latest = dict(_known(turn.group))  # a later commit, of a topic that has the name by now, may not be durable yet
     _forget(turn, (partition for partition, commit in latest.items() if commit.topic_id in event.topic_ids))
 
 
 def on_expire(turn: Turn) -> None:
-    """KIP-211. An empty group loses what is older than the retention time, and itself once nothing is left of it; one
-    of
-    consumers that is stable, what is that old for topics that nobody in it subscribes to."""
+    """KIP-211. An empty group loses offsets older than the retention time, and then itself if none is left. A stable
+    group of consumers loses such offsets of topics that no member subscribes to."""
     group, oldest = turn.group, turn.now.wall_ms - turn.config.offsets_retention_ms
     if group.state is GroupState.EMPTY and not group.pending and not group.writes:
         since_ms = group.since_ms if group.protocol_type else 0
@@ -166,12 +165,13 @@ def on_expire(turn: Turn) -> None:
 
 
 def _since(commit: Commit, since_ms: int) -> int:
-    """When its retention began: an offset that an administrator set in an empty group counts from then."""
+    """Start of the retention time: the commit, or the group's last change if that is later."""
     return max(commit.timestamp_ms, since_ms)
 
 
 def _outlived(group: Group, oldest: int) -> list[NamedPartition]:
-    """What is not subscribed to, nor being committed again: a tombstone must take no later commit with it."""
+    """Expired offsets that are neither subscribed to nor being committed again: a tombstone must not remove a later
+    commit."""
     old = [partition for partition, commit in group.offsets.items() if commit.timestamp_ms <= oldest]
     topics = subscribed_topics(group) if old else None
     if topics is None:
@@ -186,7 +186,7 @@ def _forget(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
 
 
 def _append_tombstones(turn: Turn, partitions: Sequence[NamedPartition], write: ForgetWrite) -> None:
-    """In batches that the log takes. All at once, so that no later commit comes between them."""
+    """Append tombstones in batches that the log accepts, all at once, so that no later commit comes between them."""
     group_id, left = turn.group.id, tuple(partitions)
     while left:
         chosen, left = _batch(group_id, left)
@@ -200,7 +200,7 @@ def _forgotten(group_id: str, partitions: Iterable[NamedPartition]) -> tuple[Gro
 def _batch(
     group_id: str, partitions: tuple[NamedPartition, ...]
 ) -> tuple[tuple[NamedPartition, ...], tuple[NamedPartition, ...]]:
-    """As many as go into one batch, and the others."""
+    """As many partitions as fit one batch, and the others."""
     room, each = GROUP_TOMBSTONES_BYTES_MAX, len(group_id.encode()) + TOMBSTONE_BYTES
     for at, partition in enumerate(partitions):
         room -= each + len(partition.topic.encode())
@@ -210,7 +210,7 @@ def _batch(
 
 
 def on_delete_offsets(turn: Turn, event: DeleteOffsets) -> None:
-    """KIP-496: what members of the group may be reading stays. Of a group with members only consumers' can be told."""
+    """KIP-496: offsets that members may be reading stay. For a group with members, only consumers' topics are known."""
     group = turn.group
     topics = subscribed_topics(group)
     if group.state is GroupState.DEAD or group.is_nothing:
@@ -241,7 +241,7 @@ def _drop(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
 
 
 def on_forget_settled(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
-    """Answered with the last of its batches, or the first that failed."""
+    """Answer after its last batch, or the first that failed."""
     if write.waiter is None:
         return
     others = {
@@ -267,20 +267,20 @@ def on_delete(turn: Turn, event: Delete) -> None:
 
 
 def _gone(group: Group) -> ErrorCode:
-    """A group that is being deleted has its offsets until that is durable, and may keep them: ask again."""
+    """The error for a group that is being deleted: until that is durable it has its offsets, and may keep them."""
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if group.state is GroupState.DEAD else ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def _delete(turn: Turn, waiter: int | None) -> None:
-    """Write tombstones over all that the log holds of it, what is still being written included."""
+    """Write tombstones for all records of the group, including those still being written."""
     partitions = tuple(sorted({partition for partition, _ in _known(turn.group)}))
     turn.update(state=GroupState.DEAD, pending={})
     _delete_next(turn, DeleteWrite(waiter=waiter, rest=partitions))
 
 
 def _delete_next(turn: Turn, write: DeleteWrite) -> None:
-    """The next batch of them, once the last is durable: in between it is a group with fewer offsets, whatever happens,
-    and the group goes with its last offset."""
+    """Write the next batch of tombstones, once the previous one is durable. In between it is a valid group with fewer
+    offsets. The group goes with its last offset."""
     group = turn.group
     chosen, rest = _batch(group.id, write.rest)
     records = [*_forgotten(group.id, chosen), *(() if rest else _of_group(group))]
@@ -297,7 +297,7 @@ def _of_group(group: Group) -> Iterable[GroupRecord]:
 
 
 def _records(write: Write) -> bool:
-    """Whether the log holds the record of a classic group once it is durable."""
+    """Whether the log holds the record of a classic group once the write is durable."""
     if isinstance(write, ConsumerWrite):
         return write.recorded is True
     return isinstance(write, AssignmentWrite | ReplacementWrite | EmptyWrite)
@@ -313,7 +313,7 @@ def on_deleted(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
 
 
 def on_delete_refused(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
-    """It goes on with what is left of it."""
+    """Continue with what is left of the group."""
     turn.update(state=GroupState.EMPTY)
     _answer_delete(turn, write, error)
 
@@ -335,7 +335,7 @@ def _in_flight(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
 
 
 NO_COMMIT: Final = Commit(offset=Offset(-1), timestamp_ms=-1, topic_id=NO_TOPIC_ID)
-"""What OffsetFetch tells where nothing is committed. Not what was committed as -1: that has a time and metadata."""
+"""The answer of OffsetFetch where nothing is committed. A commit of offset -1 differs: it has a time and metadata."""
 
 
 def lookup(group: Group | None, partition: NamedPartition) -> Commit:

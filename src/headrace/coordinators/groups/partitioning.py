@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic keeps a group: Kafka's choice, so that its tools agree."""
+"""The partition of the offsets topic that keeps a group: Kafka's choice, so that its tools agree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.base.limits import GROUP_PLACE_CHARS_MAX, GROUP_PLACES_KEPT_MAX
 
 def partition_for(group_id: str, partitions: int) -> int:
     """Java's `String.hashCode` (over UTF-16 units, 32 bits, wrapping), made positive, modulo the partition count.
-    Remembered, unless the name is long: a group is asked for again and again."""
+    Cached unless the name is long, because a group is looked up repeatedly."""
     return _remembered(group_id, partitions) if len(group_id) <= GROUP_PLACE_CHARS_MAX else _place(group_id, partitions)
 
 

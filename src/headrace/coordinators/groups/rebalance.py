@@ -1,9 +1,13 @@
-"""How a group gets from one generation to the next: PREPARING (who is in?) -> COMPLETING (who reads what?) -> STABLE.
+"""The transition from one generation to the next: PREPARING (members join) -> COMPLETING (the leader assigns) ->
+STABLE.
 
-Promises: a generation's number is used once; an assignment is handed out only once it is durable, and only in the
-generation that it was made for; a member that does not come back in time is left behind, never waited for. A static
-member that is late (KIP-345) goes into the next generation all the same, and is out when its session ends.
-Behaviour follows Kafka's classic coordinator (KIP-62, KIP-134 initial delay, KIP-345, KIP-394).
+Promises:
+- A generation number is used once.
+- An assignment is handed out only once it is durable, and only in its own generation.
+- A member that does not join in time is left behind, never waited for.
+- A static member that is late (KIP-345) still enters the next generation, and is removed when its session ends.
+
+It behaves like Kafka's classic coordinator (KIP-62, KIP-134 initial delay, KIP-345, KIP-394).
 """
 
 from __future__ import annotations
@@ -17,11 +21,11 @@ from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
 POSTPONED_MS_MIN: Final = 1_000
-"""Shortest wait for somebody to join where only static members are left and none has."""
+"""Shortest wait for a member to join where only static members are left and none has joined."""
 
 
 def prepare(turn: Turn, reason: str) -> None:
-    """Ask all members to join again. From EMPTY the first generation waits a little for others to come (KIP-134)."""
+    """Ask all members to join again. From EMPTY, the first generation waits a little for others to join (KIP-134)."""
     turn.tell(reason)
     group, now = turn.group, turn.now.monotonic_ms
     if group.state is GroupState.COMPLETING:
@@ -38,14 +42,14 @@ def prepare(turn: Turn, reason: str) -> None:
 
 
 def complete_if_joined(turn: Turn) -> None:
-    """Form the generation as soon as all have joined; the initial delay is always waited out."""
+    """Form the generation as soon as all have joined. The initial delay always runs to its end."""
     group = turn.group
     if group.state is GroupState.PREPARING and group.initial_delay_left_ms is None and turn.all_joined:
         complete(turn)
 
 
 def on_rebalance_due(turn: Turn) -> None:
-    """The time for joining is over. While newcomers keep coming the initial delay goes on, up to the rebalance
+    """The time for joining is over. While new members keep joining, the initial delay is extended, up to the rebalance
     timeout in all."""
     group, left = turn.group, turn.group.initial_delay_left_ms
     if left is None or left == 0 or not group.newcomer:
@@ -56,7 +60,7 @@ def on_rebalance_due(turn: Turn) -> None:
 
 
 def complete(turn: Turn) -> None:
-    """Form the next generation of those who joined, and of static members. The others are out."""
+    """Form the next generation from the members that joined, and static members. The others are removed."""
     for member in turn.group.members.values():
         if member.join_waiter is None and member.instance_id is None:
             turn.drop(member.id)
@@ -83,7 +87,7 @@ def complete(turn: Turn) -> None:
 
 
 def _postpone(turn: Turn) -> None:
-    """Nobody is there to lead: wait until one of the static members comes, or the session of the last has ended."""
+    """No member is there to lead. Wait until a static member joins, or the last session has ended."""
     due = turn.now.monotonic_ms + max(turn.group.rebalance_timeout_ms, POSTPONED_MS_MIN)
     turn.update(rebalance_deadline_ms=due, initial_delay_left_ms=None, newcomer=False)
     turn.wake(due)
@@ -103,7 +107,7 @@ def _form(turn: Turn) -> None:
 
 
 def joined(group: Group, member: Member) -> JoinReply:
-    """The generation, as a member is told it; the leader also who is in it and what each subscribes to."""
+    """A member's JoinGroup answer. The leader's also lists the members and their subscriptions."""
     others: tuple[Subscriber, ...] = ()
     if member.id == group.leader:
         protocol, members = group.protocol, group.members.values()
@@ -120,7 +124,8 @@ def joined(group: Group, member: Member) -> JoinReply:
 
 
 def choose_protocol(group: Group) -> str:
-    """Each member votes for its first choice among those that all offer; ties go to the leader's preference."""
+    """Each member votes for its first choice among the protocols that all offer. The leader's preference breaks
+    ties."""
     assert group.leader is not None
     offered = [[protocol.name for protocol in member.protocols] for member in group.members.values()]
     common = set(offered[0]).intersection(*offered)
@@ -131,7 +136,7 @@ def choose_protocol(group: Group) -> str:
 
 
 def hand_out(turn: Turn, assignments: Mapping[str, bytes], error: ErrorCode) -> None:
-    """Give every member its assignment and answer those who wait for it; their sessions begin anew."""
+    """Give every member its assignment, answer those who wait for it, and restart their sessions."""
     members = []
     for member in turn.group.members.values():
         waits = member.sync_waiter is not None
@@ -149,7 +154,7 @@ def assigned(group: Group, member: Member) -> SyncReply:
 
 
 def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
-    """The group's membership as a record, with these assignments."""
+    """The record of the group's membership with these assignments."""
     members = [
         MemberRecord(
             member.id,
@@ -175,8 +180,8 @@ def formed(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
 
 
 def remove(turn: Turn, members: Iterable[Member], reason: str) -> None:
-    """Take out members that left, or whose session ended, and have the others share out again. Whoever still waits in a
-    request is told that it is unknown, so that it starts afresh."""
+    """Remove members that left, or whose session ended, and make the others rebalance. A removed member that waits in a
+    request is answered that it is unknown, so that it starts over."""
     for member in members:
         turn.reply(member.join_waiter, JoinReply(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=""))
         turn.reply(member.sync_waiter, SyncReply(error=ErrorCode.UNKNOWN_MEMBER_ID))

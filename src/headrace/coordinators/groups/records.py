@@ -1,8 +1,8 @@
 """Group records as `__consumer_offsets` holds them: Kafka's own keys and values, readable by its tools.
 
-Commits are written as OffsetCommitValue v4, for it alone says which topic the name meant (KIP-848's topic ids; Kafka
-4.0 and newer read it); memberships as GroupMetadataValue v3. Older versions are read. Records of kinds that are not
-known here (consumer and share groups) are passed over, as Kafka does with those of a newer release.
+Commits are written as OffsetCommitValue v4, the only version with the id of the named topic (KIP-848; Kafka 4.0 and
+newer read it). Memberships are written as GroupMetadataValue v3. Older versions are read. Records of unknown kinds
+(consumer and share groups) are skipped, as Kafka skips those of a newer release.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ FORMED_VERSION: Final = 3
 
 
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value; no value is a tombstone. Raises EncodeError where a string is too long for the record."""
+    """Encode to key and value; a missing value is a tombstone. Raises EncodeError where a string is too long for the
+    record."""
     match record:
         case OffsetCommitted(group=group, partition=partition, commit=commit):
             return _offset_key(group, partition), OFFSET_COMMIT_VALUE.encode(COMMIT_VERSION, _commit_value(commit))
@@ -64,7 +65,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 
 def canonical(key: bytes) -> bytes:
-    """The key as it is written today: the oldest brokers gave commits type 0 instead of 1."""
+    """The key in its present form: the oldest brokers wrote commits with type 0 instead of 1."""
     return b"\0\1" + key[2:] if key[:2] == b"\0\0" else key
 
 

@@ -1,8 +1,8 @@
 """The groups of one partition of the offsets topic, rebuilt from its records in the order of the log.
 
-Promises: the last word on each key stands; what comes out equals what the machine held when the last of these records
-was durable, save that members have a full session before them and that ids given out but not yet used (KIP-394) are
-forgotten, as in Kafka. A record is decoded only if it is its key's last, for most of a log is old news.
+Promises: the last record of each key counts. The result equals the machine's state when the last of these records
+became durable, with two differences. Members have a full session, and ids handed out but not yet used (KIP-394) are
+forgotten, as in Kafka. Only the last record of each key is decoded, because most of a log is outdated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from headrace.wire.codec import DecodeError
 
 
 class Replay:
-    """Feed it records, then take the groups."""
+    """Feed it the records, then take the groups."""
 
     def __init__(self, config_of: Callable[[str], ConsumerConfig] = lambda _: ConsumerConfig()) -> None:
-        """`config_of`: what holds for a group, by its name."""
+        """`config_of` gives the config of a group by its name."""
         self._config_of = config_of
         self._last: dict[bytes, bytes] = {}
         self._commits = CommitReader()
@@ -43,7 +43,7 @@ class Replay:
         self._offsets: dict[str, dict[NamedPartition, Commit]] = {}
         self._grace_ms = 0
         self.passed_over = 0
-        """Records that were damaged or of a kind that is not known here; counted by `groups`."""
+        """Records that were damaged or of an unknown kind; counted by `groups`."""
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         key = records.canonical(key)
@@ -54,12 +54,12 @@ class Replay:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is left of what was fed."""
+        """Whether nothing is left of the records that it was fed."""
         return not self._last
 
     def groups(self, now: Moment, grace_ms: int = 0) -> dict[str, Group]:
-        """All groups that there are. Each with members needs a `Tick` by its earliest deadline. To be called once.
-        `grace_ms`: for how long the coordinator before may yet have prolonged sessions of consumer groups."""
+        """All groups. Each with members needs a `Tick` by its earliest deadline. Call this once. `grace_ms`: time for
+        which the previous coordinator may have prolonged sessions of consumer groups."""
         self._grace_ms = grace_ms
         for key, value in self._last.items():
             self._decode(key, value)
@@ -96,7 +96,7 @@ class Replay:
                 id=name,
                 state=state_of(consumer),
                 protocol_type=CONSUMER,
-                since_ms=-1 if consumer.members else now.wall_ms,  # no record says when; offsets expire the later
+                since_ms=-1 if consumer.members else now.wall_ms,  # no record has the time, so offsets expire later
                 consumer=consumer,
                 offsets=offsets,
                 recorded=record is not None,
@@ -118,13 +118,13 @@ class Replay:
         )
         if not members or record.leader is not None:
             return group
-        # a consumer group until a moment ago, and cut short before its members had joined again
+        # it was a consumer group, and the log ends before its members had joined again
         due = now.monotonic_ms + group.rebalance_timeout_ms
         return replace(group, state=GroupState.PREPARING, rebalance_deadline_ms=due)
 
 
 def _member(record: MemberRecord, formed: GroupFormed, now: Moment) -> Member:
-    """A member as its group's record has it: of its protocols only the chosen one is kept there."""
+    """A member from its group's record, which keeps only the chosen protocol."""
     return Member(
         id=record.id,
         instance_id=record.instance_id,

@@ -1,10 +1,10 @@
-"""Static members (KIP-345): one that comes back under its `group.instance.id` takes its old place, and no rebalance.
+"""Static members (KIP-345): one that returns under its `group.instance.id` takes its old place without a rebalance.
 
-Promises: of two that claim one instance id the later has it, and the earlier is fenced; whoever is told of its new
-place has it durably; in a stable group the place comes with its assignment, so that nobody else notices.
+Promises: of two claimants of one instance id the later one has it, and the earlier one is fenced. A member that is told
+of its new place has it durably. In a stable group the place comes with its assignment, so that no other member notices.
 
-As with Kafka only the choice of protocol is looked at: a member that comes back with other subscriptions is given what
-its former life had, until something else makes the group rebalance.
+As in Kafka, only the choice of protocol is compared. A member that returns with other subscriptions gets its former
+assignment until something else makes the group rebalance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.wire.errors import ErrorCode
 
 
 def replace_member(turn: Turn, event: Join, old: Member) -> None:
-    """Give the place of `old` to whoever asks, under a new member id."""
+    """Give the place of `old` to the joining client, under a new member id."""
     assert event.instance_id is not None
     before = turn.group
     turn.reply(old.join_waiter, JoinReply(error=ErrorCode.FENCED_INSTANCE_ID, member_id=old.id))
@@ -46,7 +46,7 @@ def replace_member(turn: Turn, event: Join, old: Member) -> None:
 
 
 def _record(turn: Turn, event: Join, old: Member, leader_before: str) -> None:
-    """The others keep their shares, and it has that of its former life."""
+    """Record the replacement: all assignments stay, and the new member has the one of its former life."""
     group = turn.group
     record = rebalance.formed(group, {member.id: member.assignment for member in group.members.values()})
     write = ReplacementWrite(
@@ -62,7 +62,7 @@ def _record(turn: Turn, event: Join, old: Member, leader_before: str) -> None:
 
 
 def on_replacement_refused(turn: Turn, write: ReplacementWrite, error: ErrorCode) -> None:
-    """The log knows nothing of it: its former life goes on until it asks again."""
+    """The log has nothing of it, so the former member stays until the client asks again."""
     group = turn.group
     member = group.members.get(write.member_id)
     if member is not None and group.state is GroupState.STABLE and group.generation == write.generation:
@@ -71,8 +71,8 @@ def on_replacement_refused(turn: Turn, write: ReplacementWrite, error: ErrorCode
 
 
 def on_replacement_settled(turn: Turn, write: ReplacementWrite, error: ErrorCode) -> None:
-    """It has its place durably, or will ask for it again. Where the group began to rebalance meanwhile, it has joined
-    that."""
+    """The member has its place durably, or will ask for it again. If the group began to rebalance meanwhile, it has
+    joined that."""
     member = turn.group.members.get(write.member_id)
     if error is ErrorCode.NONE and member is None:
         error = turn.group.check_member(write.member_id, write.instance_id)
@@ -87,8 +87,8 @@ def on_replacement_settled(turn: Turn, write: ReplacementWrite, error: ErrorCode
 
 
 def _resumed(turn: Turn, write: ReplacementWrite, member: Member) -> JoinReply:
-    """Its generation. A leader must not share out anew: it is told to skip that (KIP-814), or, where its version has no
-    word for it, that somebody else leads."""
+    """The JoinGroup answer of the returned member. A leader must not compute the assignment again. It is told to skip
+    that (KIP-814), or, in versions without the field, that another member leads."""
     reply = rebalance.joined(turn.group, member)
     if turn.group.generation != write.generation or member.id != turn.group.leader:
         return reply

@@ -1,6 +1,6 @@
-"""What a group's members subscribe to: the one thing that the coordinator reads of what they tell each other.
+"""The subscriptions of a group's members: the only part that the coordinator reads of what members send each other.
 
-As with Kafka a group of consumers whose subscriptions cannot be read counts as subscribed to every topic.
+As in Kafka, a group of consumers with unreadable subscriptions counts as subscribed to every topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONSUMER: Final = "consumer"
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that its members named for the protocol in force; None where nobody can say."""
+    """The topics that its members named for the current protocol; None where they are unknown."""
     if group.consumer is not None:
         return group.consumer.subscribed_topics()
     if not group.members:

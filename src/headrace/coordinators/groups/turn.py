@@ -1,6 +1,6 @@
-"""One step in the making: the group as it stands and the effects so far.
+"""One step in progress: the group so far and the effects so far.
 
-Promises: the group that went in is never touched; the effects keep their order, with one `Wake` at most, last.
+Promises: the group that went in never changes. The effects keep their order, with at most one `Wake`, last.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Turn:
     now: Moment
     config: GroupConfig
     topics: Topics
-    """The cluster's, as they are now."""
+    """The cluster's present topics."""
     effects: list[Effect] = field(default_factory=list)
     wake_ms: int | None = None
     _made: dict[str, Member] | None = None
-    """The group's members, where this turn has made them: nobody else has them yet, and they change in place."""
+    """The group's members, if this turn made the dict: nobody else has it yet, so it changes in place."""
     _absent: str = ""
-    """Who had not joined when that was last asked: most often it still has not."""
+    """The member that had not joined when that was last asked; most often it still has not."""
 
     def finish(self) -> tuple[Group, list[Effect]]:
         if self.wake_ms is not None:
@@ -49,22 +49,23 @@ class Turn:
             self.wake_ms = at_ms
 
     def append(self, records: tuple[GroupRecord, ...], write: Write, **changes: Any) -> None:
-        """Append records, to be followed up by what `write` says once they are durable. `changes`: others of the group,
-        made in the same copy of it."""
+        """Append records; `write` describes the follow-up once they are durable. `changes` are other changes of the
+        group, made in the same copy of it."""
         number = self.group.next_write
         self.update(next_write=number + 1, writes={**self.group.writes, number: write}, **changes)
         self.effects.append(Append(number, records))
 
     def writes_but(self, number: int) -> dict[int, Write]:
-        """Those under way without this one, which is settled."""
+        """The writes under way without this one, which is settled."""
         return {other: write for other, write in self.group.writes.items() if other != number}
 
     def put(self, member: Member) -> None:
-        """Add a member or change one; its deadline is asked for."""
+        """Add or change a member, and ask for a tick at its deadline."""
         self.put_all((member,))
 
     def put_all(self, members: Iterable[Member]) -> None:
-        """As `put`. Of all that a turn puts there is one copy of the group, unless others are dropped between."""
+        """Like `put`, for several. All puts of a turn make one copy of the group, unless members are dropped
+        between."""
         made = self._made
         if made is None or made is not self.group.members:
             made = self._made = dict(self.group.members)
@@ -75,7 +76,7 @@ class Turn:
 
     @property
     def all_joined(self) -> bool:
-        """Nobody is awaited: neither a member nor an id that was given out."""
+        """Whether nobody is awaited: neither a member nor an id that was handed out."""
         members = self.group.members
         absent = members.get(self._absent)
         if absent is not None and absent.join_waiter is None:
@@ -84,14 +85,15 @@ class Turn:
         return not self._absent and not self.group.pending
 
     def rename(self, old_id: str, member: Member) -> None:
-        """Give a member another id, and what else it brings. It keeps its place in the order, and leads if it did."""
+        """Give a member another id and new contents. It keeps its place in the order, and stays the leader if it
+        was."""
         members = [member if other.id == old_id else other for other in self.group.members.values()]
         leader = member.id if self.group.leader == old_id else self.group.leader
         self.update(members={one.id: one for one in members}, leader=leader)
         self.wake(member.deadline_ms)
 
     def drop(self, member_id: str) -> None:
-        """Take a member out; where it led, the one that has been there longest leads."""
+        """Remove a member. If it was the leader, the longest-standing member becomes the leader."""
         members = {id_: member for id_, member in self.group.members.items() if id_ != member_id}
         leader = self.group.leader if self.group.leader in members else next(iter(members), None)
         self.update(members=members, leader=leader)
@@ -100,5 +102,5 @@ class Turn:
         self.update(pending={id_: due for id_, due in self.group.pending.items() if id_ != member_id})
 
     def session(self, member: Member) -> int:
-        """When a session that is renewed now will end, unless renewed again."""
+        """The end of a session that is renewed now."""
         return self.now.monotonic_ms + member.session_timeout_ms

@@ -1,8 +1,10 @@
-"""Consumer groups of the new protocol (KIP-848): the coordinator decides who reads what, and each member goes there at
-its own pace.
+"""Consumer groups of the new protocol (KIP-848): the coordinator assigns partitions, and each member adopts its new
+assignment at its own pace.
 
-`heartbeats` takes one group from heartbeat to heartbeat, `assignors` share partitions out, `reconciliation` brings a
-member to its share without a partition ever having two owners, `changes` says what the log has to hold for it, and
-`records` and `replay` are the way into the log and back. A group is a value here; `machine` has it kept by the one
-machine that all groups have.
+- `heartbeats` applies heartbeats to one group.
+- `assignors` distribute partitions.
+- `reconciliation` brings a member to its assignment without a partition ever having two owners.
+- `changes` gives the records for a change; `records` and `replay` write them and read them back.
+
+A group is a value here. `machine` connects it to the one machine for all groups.
 """

@@ -1,10 +1,12 @@
-"""Assignors: who reads what, given who wants what.
+"""Assignors: they distribute partitions to subscribers.
 
-Promises: every partition of a topic that somebody subscribes to has exactly one owner, who subscribes to it; the same
-input has the same outcome, whatever the order of its maps. `assign_uniform` keeps what it can of the assignment before;
-loads differ by one at most where all subscribe to the same topics, and otherwise as little as no single move could
-better. `assign_range` gives each topic out in runs in the order of the members, so that partitions of the same index
-meet in the same member where all subscribe to the same topics (KIP-848; KIP-54 for the aim of being sticky).
+Promises:
+- Every partition of a subscribed topic has exactly one owner, which subscribes to it.
+- Equal inputs give equal results, whatever the order of their maps.
+- `assign_uniform` keeps as much of the previous assignment as it can. Loads differ by at most one if all members
+  subscribe to the same topics. Otherwise no single move could make them more even.
+- `assign_range` gives out each topic in runs in the order of the members. If all subscribe to the same topics, one
+  member gets partitions with equal indexes of each (KIP-848; KIP-54 for the aim of stickiness).
 """
 
 from __future__ import annotations
@@ -25,18 +27,19 @@ class Subscriber(NamedTuple):
 
     id: str
     topics: frozenset[TopicId]
-    """Existing ones only."""
+    """Only existing topics."""
     instance_id: str | None = None
     before: Partitions = NO_PARTITIONS
-    """Its share until now."""
+    """Its previous assignment."""
 
 
 Assignor: TypeAlias = Callable[[list[Subscriber], Mapping[TopicId, int]], dict[str, Partitions]]
-"""Shares by member id, of topics with their numbers of partitions."""
+"""Returns assignments by member id. The mapping has the number of partitions of each topic."""
 
 
 def assign_range(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
-    """Runs of neighbours, topic by topic; static members first, by instance id, for these do not change."""
+    """Assign runs of neighbouring partitions, topic by topic. Static members come first, by instance id, because these
+    ids do not change."""
     members = sorted(subscribers, key=lambda one: (one.instance_id is None, one.instance_id or one.id))
     shares: dict[str, set[TopicPartition]] = {member.id: set() for member in members}
     for topic_id, partitions in sizes.items():
@@ -61,8 +64,8 @@ def assign_uniform(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) 
 
 @lru_cache(maxsize=GROUP_TOPIC_SETS_KEPT_MAX)
 def _all(sizes: tuple[tuple[TopicId, int], ...]) -> tuple[tuple[TopicPartition, ...], Partitions]:
-    """Every partition, those of one index together: who is dealt neighbours has something of each topic. And as a set.
-    Remembered, for a group that many join asks for the same again and again."""
+    """Every partition, in order of index, so that neighbours come from different topics; and the same as a set. Cached,
+    because a group that many members join asks for it repeatedly."""
     found = [TopicPartition(topic_id, PartitionIndex(at)) for topic_id, count in sizes for at in range(count)]
     return tuple(sorted(found, key=_by_index)), frozenset(found)
 
@@ -72,7 +75,7 @@ def _by_index(partition: TopicPartition) -> tuple[PartitionIndex, TopicId]:
 
 
 def _even(members: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, Partitions]:
-    """All want the same: each gets the quota, some of them one more, first of all those who had more."""
+    """All want the same topics. Each member gets the quota, and some get one more, first those that had more."""
     partitions, wanted = _all(tuple(sizes.items()))
     quota, extra = divmod(len(partitions), len(members))
     kept: dict[str, Partitions] = {}
@@ -95,7 +98,7 @@ def _even(members: list[Subscriber], sizes: Mapping[TopicId, int]) -> dict[str, 
 
 
 def _deal(rest: deque[TopicPartition], shares: list[list[TopicPartition]], up_to: int) -> None:
-    """In turns to those who have less."""
+    """Give partitions in turn to the members that have fewer."""
     open_shares = deque(share for share in shares if len(share) < up_to)
     while rest and open_shares:
         share = open_shares.popleft()
@@ -106,7 +109,8 @@ def _deal(rest: deque[TopicPartition], shares: list[list[TopicPartition]], up_to
 
 @dataclass(slots=True)
 class _Balance:
-    """Members that want different topics: start from what they had, give the rest to who has least, then even out."""
+    """Members that want different topics. They start from what they had; the rest goes to the least loaded; then loads
+    are evened out."""
 
     members: list[Subscriber]
     sizes: Mapping[TopicId, int]
@@ -131,7 +135,7 @@ class _Balance:
         for topic_id, index in sorted(rest, key=lambda each: (len(wanting[each.topic_id]), each)):
             self._give(min(wanting[topic_id], key=self._by_load), topic_id, index)
         moved = True
-        while moved:  # the sum of the squared loads falls with each move
+        while moved:  # ends, because the sum of the squared loads falls with each move
             moves = [self._even_out(topic_id, wanting[topic_id]) for topic_id in self.sizes]
             moved = any(moves)
         return {
@@ -150,7 +154,7 @@ class _Balance:
         self.load[member_id] += 1
 
     def _even_out(self, topic_id: TopicId, wanting: list[str]) -> bool:
-        """Move partitions of a topic while that makes loads more alike. Whether any was."""
+        """Move partitions of a topic while that evens out loads. Returns whether any moved."""
         moved = False
         while True:
             holding = [member_id for member_id in wanting if self.held[member_id].get(topic_id)]
@@ -165,4 +169,4 @@ class _Balance:
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the names that clients and `group.consumer.assignors` give them."""
+"""By the names that clients and `group.consumer.assignors` use."""

@@ -1,8 +1,8 @@
-"""What the log has to hold so that a group reads back as it is (Kafka's records), and which of it a change touches.
+"""The records from which a group is read back (Kafka's records), and which of them a change touches.
 
-Promises: `changes(before, after)` written over what made `before` makes `after`, save what no record has: how long a
-session has been running, and at which version topics were looked at. Tombstones come first, so that a reader that stops
-anywhere in between never sees a partition with two owners.
+Promises: if `changes(before, after)` is written over the records of `before`, they are read back as `after`. Two facts
+have no record: how long a session has lasted, and the version of the topics that were last checked. Tombstones come
+first. So a reader that stops anywhere in between never sees a partition with two owners.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerEpoch:
-    """ConsumerGroupMetadata: there is such a group."""
+    """ConsumerGroupMetadata: the group exists."""
 
     group: str
     epoch: int
@@ -25,7 +25,7 @@ class ConsumerEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerJoined:
-    """ConsumerGroupMemberMetadata: a member and what it wants. Of the member only that counts."""
+    """ConsumerGroupMemberMetadata: a member and its subscription. Only that part of the member counts."""
 
     group: str
     member: ConsumerMember
@@ -33,13 +33,13 @@ class ConsumerJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternResolved:
-    """ConsumerGroupRegularExpression: the topics that a regular expression stands for."""
+    """ConsumerGroupRegularExpression: the topics that a regular expression matches."""
 
     group: str
     pattern: str
     topics: frozenset[str]
     version: int
-    """Of the cluster's topics."""
+    """Version of the cluster's topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class TargetEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """ConsumerGroupTargetAssignmentMember: a member's share."""
+    """ConsumerGroupTargetAssignmentMember: a member's target assignment."""
 
     group: str
     member_id: str
@@ -61,7 +61,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """ConsumerGroupCurrentMemberAssignment: how far a member has followed. Of the member only that counts."""
+    """ConsumerGroupCurrentMemberAssignment: a member's current assignment. Only that part of the member counts."""
 
     group: str
     member: ConsumerMember
@@ -69,7 +69,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """A tombstone for a record of this kind; `name` is the member's id, or the regular expression."""
+    """A tombstone for a record of this kind. `name` is the member's id, or the regular expression."""
 
     group: str
     kind: type[ConsumerEpoch | ConsumerJoined | PatternResolved | TargetEpoch | Target | Current]
@@ -84,7 +84,7 @@ _NOTHING = ConsumerGroup()
 
 
 def changes(group_id: str, before: ConsumerGroup | None, after: ConsumerGroup | None) -> tuple[ConsumerRecord, ...]:
-    """What is to be written to get from one to the other. None: there is no such group."""
+    """The records that lead from one state to the other. None: the group does not exist."""
     return tuple(_changes(group_id, before, after))
 
 
@@ -120,7 +120,7 @@ def _changes(group_id: str, before: ConsumerGroup | None, after: ConsumerGroup |
 
 
 def _forgotten(group_id: str, old: ConsumerGroup, new: ConsumerGroup) -> Iterator[ConsumerRecord]:
-    """In the order that undoes what made them: a member is the last to go."""
+    """Tombstones in the reverse order of creation: a member goes last."""
     if new.members is not old.members:
         for member_id in sorted(set(old.members) - set(new.members)):
             yield Forgotten(group=group_id, kind=Current, name=member_id)

@@ -1,11 +1,13 @@
 """Members of a consumer group that speak the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup while the
-group is on its way from one protocol to the other (KIP-848).
+group migrates from one protocol to the other (KIP-848).
 
-Promises: to its member a classic member's epoch is its generation. It is told to join again (REBALANCE_IN_PROGRESS)
-whenever there is something for it to give up or to be given; joining says what it still owns, and SyncGroup gives it
-what the coordinator decided, with no leader. Nothing is waited for but the disk. Who does not join within its rebalance
-timeout of being told to, or does not ask for its assignment within that of joining, or is silent for its session, is
-out.
+Promises:
+- A classic member sees its member epoch as the generation.
+- It is told to join again (REBALANCE_IN_PROGRESS) whenever it must give up partitions or can get some.
+- Its JoinGroup lists what it still owns, and SyncGroup returns the coordinator's decision; there is no leader.
+- Answers wait for nothing but the disk.
+- A member is removed if it does not join within its rebalance timeout after it was told to. So is one that does not ask
+  for its assignment within that time after joining, and one that is silent for its session.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ from headrace.wire.errors import ErrorCode
 
 
 def on_join(turn: Turn, event: Join) -> None:
-    """JoinGroup: be a member, or say what is owned now and be moved on. An empty group is made a classic one, and the
-    client, which takes that error for a passing one, comes again."""
+    """JoinGroup: become a member, or report the owned partitions and be reconciled. An empty group becomes a classic
+    one. The client takes that error as transient and retries."""
     group = _consumer(turn)
     error = _join_error(turn.group, group, event, turn.config)
     if error is ErrorCode.NONE and not group.members:
@@ -70,8 +72,8 @@ def on_join(turn: Turn, event: Join) -> None:
 
 
 def _said(turn: Turn, group: ConsumerGroup, event: Join) -> embedded.Subscription | ErrorCode:
-    """What it wants and has. An id that is not known was given out (KIP-394), and owns nothing; or it was put out, and
-    would bring back with it what others read by now."""
+    """The subscription and owned partitions that a member reports. An unknown id was handed out (KIP-394) and owns
+    nothing, or was removed. A removed one would bring back partitions that others read by now."""
     said = embedded.subscription(event.protocols[0].metadata, turn.topics)
     if said is None:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -82,7 +84,7 @@ def _said(turn: Turn, group: ConsumerGroup, event: Join) -> embedded.Subscriptio
 def _moved(
     turn: Turn, group: ConsumerGroup, event: Join, said: embedded.Subscription
 ) -> tuple[ConsumerGroup, ConsumerMember]:
-    """The group with it, and as far on its way as it can be."""
+    """The group with the member, reconciled as far as possible."""
     member_id = event.member_id or event.new_member_id
     group, before = heartbeats.entered(group, member_id, event.instance_id, joins=not event.member_id)
     after = replace(
@@ -124,13 +126,13 @@ def _join_error(whole: Group, group: ConsumerGroup, event: Join, config: GroupCo
 
 
 def on_sync(turn: Turn, event: Sync) -> None:
-    """SyncGroup: what it may read now."""
+    """SyncGroup: returns the partitions that the member may read now."""
     group, member, error = _member(turn, event)
     if member is None or member.classic is None or error is not ErrorCode.NONE:
         turn.reply(event.waiter, SyncReply(error=error))
         return
     offered = [name for name, _ in member.classic.protocols]
-    protocol = event.protocol or offered[0]  # another of them where the group has changed since it joined
+    protocol = event.protocol or offered[0]  # the group may have changed since the member joined
     if event.protocol_type not in (None, CONSUMER) or protocol not in offered:
         turn.reply(event.waiter, SyncReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -146,8 +148,8 @@ def on_sync(turn: Turn, event: Sync) -> None:
 
 
 def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
-    """Heartbeat: a sign of life, and how a member learns that there is something for it. Where the topics have changed
-    it sees to that too: nobody else may, in a group of classic members alone."""
+    """Heartbeat: renews the session and tells the member whether it must join again. It also checks for changed topics,
+    because in a group of classic members alone nothing else does."""
     group, member, error = _member(turn, event)
     if member is None or error is not ErrorCode.NONE:
         turn.reply(event.waiter, HeartbeatReply(error=error))
@@ -162,7 +164,7 @@ def on_heartbeat(turn: Turn, event: Heartbeat) -> None:
 
 
 def _is_to_join(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Because the group has moved on, or it has something to give up, or what it waits for is all free."""
+    """Whether it must join: the group moved on, it must give up partitions, or all that it waits for are free."""
     if member.epoch < group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     missing = group.targets.get(member.id, NO_PARTITIONS) - member.assigned
@@ -187,20 +189,20 @@ def _consumer(turn: Turn) -> ConsumerGroup:
 
 
 def _renewed(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroup:
-    """A sign of life."""
+    """The group with a renewed session of the member."""
     due = turn.now.monotonic_ms + heartbeats.session_ms(member, turn.config.consumer)
     return replace(group, sessions=group.sessions.set(member.id, due))
 
 
 def _asked_again(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroup:
-    """It has its rebalance timeout to join, from when it was first told."""
+    """The group in which the member's rebalance timeout runs, from the first time it was told to join."""
     if member.id in group.joins:
         return group
     return replace(group, joins=group.joins.set(member.id, turn.now.monotonic_ms + member.rebalance_timeout_ms))
 
 
 def on_leave(turn: Turn, event: Leave) -> None:
-    """LeaveGroup: of classic members only, as with Kafka."""
+    """LeaveGroup: only classic members may leave so, as in Kafka."""
     group = _consumer(turn)
     if turn.group.state is GroupState.DEAD:
         turn.reply(event.waiter, LeaveReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -210,7 +212,7 @@ def on_leave(turn: Turn, event: Leave) -> None:
     for leaver in event.members:
         found = _leaving(group, leaver)
         if isinstance(found, ConsumerMember) and found.id in leaving:
-            found = ErrorCode.UNKNOWN_MEMBER_ID  # named twice
+            found = ErrorCode.UNKNOWN_MEMBER_ID  # the member is named twice
         if isinstance(found, ConsumerMember):
             leaving.append(found.id)
         errors.append(found if isinstance(found, ErrorCode) else ErrorCode.NONE)
@@ -219,7 +221,7 @@ def on_leave(turn: Turn, event: Leave) -> None:
 
 
 def _leaving(group: ConsumerGroup, leaver: Leaver) -> ConsumerMember | ErrorCode:
-    """An administrator names a static member by its instance id alone."""
+    """The member that leaves. An administrator names a static member by its instance id alone."""
     if leaver.instance_id is None:
         member = group.members.get(leaver.member_id)
     else:

@@ -1,8 +1,7 @@
-"""What consumers of the classic protocol tell each other in bytes (ConsumerProtocolSubscription and -Assignment), as
-consumer groups need it: by topic id.
+"""The bytes that consumers of the classic protocol exchange (ConsumerProtocolSubscription and -Assignment), converted
+for consumer groups: topics go by id.
 
-Promises: what is undecodable, or names too many topics, is None, never an exception; a name that no topic has is left
-out.
+Promises: undecodable bytes, or too many topics, give None, never an exception. Names of absent topics are left out.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocol
 from headrace.wire.messages.consumer_protocol_assignment import TopicPartition as AssignedTopic
 
 _START: Final = struct.Struct(">hi")
-"""Of a subscription in any version: that, and how many topics it names."""
+"""Head of a subscription in any version: the version, and the number of topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a classic consumer wants, and has."""
+    """The subscription and the owned partitions of a classic consumer."""
 
     version: int
-    """Of the format; of one that is not known here yet, the newest that is. From 1 on a member tells what it owns,
-    unless it gives all up before it joins (eager)."""
+    """Version of the format, or the newest known one if it is too new. From 1 on a member lists the partitions that it
+    owns. An eager one gives up all of them before it joins."""
     topics: tuple[str, ...]
-    """Sorted, each once."""
+    """Sorted, without duplicates."""
     owned: Partitions
     owns: bool
-    """Whether it says to own anything, be it of topics that are no more."""
+    """Whether it claims to own anything, even of deleted topics."""
     rack_id: str | None
 
 
@@ -56,7 +55,7 @@ def subscription(data: bytes, topics: Topics) -> Subscription | None:
 
 
 def assigned(data: bytes, topics: Topics) -> Partitions | None:
-    """What an assignment gives; nothing where there is none yet."""
+    """The partitions of an assignment; none where the data is empty. None where it cannot be decoded."""
     if not data:
         return NO_PARTITIONS
     try:
@@ -67,7 +66,7 @@ def assigned(data: bytes, topics: Topics) -> Partitions | None:
 
 
 def assignment(partitions: Partitions, topics: Topics, version: int) -> bytes:
-    """As a member is told it, in the version of the format that its subscription came in."""
+    """The assignment as sent to a member, in the format version of its subscription."""
     named = ((topics.name(topic_id), indexes) for topic_id, indexes in by_topic(partitions).items())
     told = tuple(AssignedTopic(topic=name, partitions=indexes) for name, indexes in named if name is not None)
     data: bytes = CONSUMER_ASSIGNMENT.encode(version, ConsumerProtocolAssignment(assigned_partitions=told))

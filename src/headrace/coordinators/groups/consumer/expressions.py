@@ -1,8 +1,7 @@
-"""What a regular expression over topic names says, as a tree: RE2's syntax, as Kafka's SubscribedTopicRegex has it.
+"""Regular expressions over topic names, parsed to a tree: RE2's syntax, as in Kafka's SubscribedTopicRegex.
 
-Names are made of 65 characters, so that a set of these is all that a class, a dot or an escape can mean. Left out, and
-refused: \\b and \\B, Unicode classes by name, flags but i and s. As RE2 itself it has no references back and no
-looking around.
+Names consist of 65 characters, so a class, a dot or an escape is a set of these. Missing, and refused: \\b and \\B,
+Unicode classes by name, and flags other than i and s. Like RE2 itself, it has no back references and no look-around.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 from headrace.base.limits import GROUP_PATTERN_CHARS_MAX, GROUP_PATTERN_DEPTH_MAX
 
 ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")
-"""What names of topics are made of."""
+"""The characters of topic names."""
 _CLASSES: Final = {
     "d": frozenset(string.digits),
     "w": frozenset(string.ascii_letters + string.digits + "_"),
@@ -38,13 +37,13 @@ _POSIX: Final = {
 }
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
 REPEATS_MAX: Final = 1_000
-"""RE2's: the highest count of a repetition."""
+"""The highest count of a repetition, as in RE2."""
 
 Names = frozenset[str]
 
 
 class PatternError(ValueError):
-    """It is no expression, or too large a one."""
+    """The text is not an expression, or the expression is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ Node = Chars | Anchor | Row | Choice | Repeat
 
 
 def parse(text: str) -> Node:
-    """Raises PatternError where it is no expression, or is longer or nested deeper than the limits."""
+    """Parse a text. Raises PatternError where it is no expression, or exceeds the limits on length or nesting."""
     return _Parser(text).whole()
 
 
@@ -146,7 +145,7 @@ class _Parser:
         bounds = self._bounds()
         if bounds is None:
             return node
-        self._take("?")  # lazy: of no consequence to what matches
+        self._take("?")  # lazy matching does not change what matches
         if self._bounds() is not None:
             raise PatternError("a repetition of a repetition")
         return Repeat(node, *bounds)
@@ -160,7 +159,7 @@ class _Parser:
             return None
         low, comma, high = self._text[self._at + 1 : end].partition(",")
         if not _is_count(low) or (high and not _is_count(high)):
-            return None  # a brace that counts nothing is a character
+            return None  # a brace without a count is an ordinary character
         self._at = end + 1
         least = int(low)
         most = least if not comma else (int(high) if high else None)
@@ -169,7 +168,7 @@ class _Parser:
         return least, most
 
     def _atom(self) -> Node | None:
-        """None: it stands for nothing (flags)."""
+        """Parse an atom; None: it matches nothing itself (flags)."""
         char = self._next()
         match char:
             case "(":
@@ -237,7 +236,7 @@ class _Parser:
         return Chars(chars) if isinstance(chars, frozenset) else self._literal(chars)
 
     def _escaped(self, char: str) -> Names | str:
-        """A class, or a character."""
+        """Parse an escape to a class, or a character."""
         if char.lower() in _CLASSES:
             chars = _CLASSES[char.lower()]
             return chars if char.islower() else ALPHABET - chars

@@ -1,7 +1,8 @@
-"""ConsumerGroupHeartbeat (KIP-848): the one request that joins, follows, says what was given up, and leaves.
+"""ConsumerGroupHeartbeat (KIP-848): the one request with which a member joins, reports what it gave up, and leaves.
 
-Promises: total and pure: a group and a heartbeat go in, the group after it and the answer come out, and a refused one
-changes nothing. Who is silent for a session, or takes longer than its rebalance timeout to give partitions up, is out.
+Promises: total and pure. A group and heartbeats go in, the next group and the answers come out. A refused heartbeat
+changes nothing. A member is removed if it is silent for a session, or gives partitions up later than its rebalance
+timeout allows.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What an operator sets, by Kafka's names with underscores."""
+    """Settings of an operator, by Kafka's names with underscores."""
 
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is taken where members ask for none."""
+    """The first is used where members ask for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """The request. None: as it was said last."""
+    """The request. None: as in the previous request."""
 
     waiter: int
     member_id: str
     epoch: int
-    """0 joins, -1 leaves, -2 leaves for now (static members)."""
+    """0 joins, -1 leaves, -2 leaves temporarily (static members)."""
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
@@ -61,7 +62,7 @@ class ConsumerHeartbeat:
     rebalance_timeout_ms: int | None = None
     subscribed: tuple[str, ...] | None = None
     pattern: str | None = None
-    """Empty: none any more."""
+    """Empty: no longer subscribed to a pattern."""
     assignor: str | None = None
     owned: Partitions | None = None
 
@@ -72,10 +73,10 @@ NOT_MET: Final = ConsumerHeartbeatReply(error=ErrorCode.UNKNOWN_MEMBER_ID)
 def on_heartbeats(
     group: ConsumerGroup, events: Sequence[ConsumerHeartbeat], topics: Topics, now_ms: int, config: ConsumerConfig
 ) -> tuple[ConsumerGroup, list[ConsumerHeartbeatReply]]:
-    """The group after them, and the answer to each. Heartbeats without `refusal`, of members that are all different.
+    """Apply heartbeats of different members, all without a `refusal`. Returns the next group and the answer to each.
 
-    As if they came one after the other, those who give something up first; but shares are made out once, when all have
-    said what they want, and nobody is given what the next of them takes away again.
+    They count as if one came after the other, those that give something up first. But targets are computed once, after
+    all subscriptions are known. So no member gets a partition that the next one takes away again.
     """
     replies = [NOT_MET] * len(events)
     following: list[tuple[int, ConsumerMember]] = []
@@ -115,8 +116,8 @@ def _answer(
 
 
 def _looked(group: ConsumerGroup, topics: Topics, *, changed: bool, new: bool) -> ConsumerGroup:
-    """At the topics, where members have `changed` what they want, or these have; `new`: so that shares are to be made
-    out anew."""
+    """Resolve the topics again where members have `changed` their subscriptions, or the topics changed. `new`: targets
+    must be computed again."""
     if changed or topics.version != group.topics_version:
         return look_at_topics(group, topics, bump=new)
     return group
@@ -135,7 +136,8 @@ def joined(
     now_ms: int,
     config: ConsumerConfig,
 ) -> tuple[ConsumerGroup, ConsumerMember]:
-    """The group once a member wants what it says now and has what it says, and the member as far as it can be."""
+    """The group after a member's new subscription and its owned partitions, and the member, reconciled as far as
+    possible."""
     group, changed = group.put(after), _wants_anew(before, after)
     group = _looked(group, topics, changed=changed, new=changed and _is_new_to(group, before, after))
     group = followed(group, [(after.id, owned)], topics, now_ms, config)
@@ -143,13 +145,13 @@ def joined(
 
 
 Heard: TypeAlias = tuple[str, Partitions | None]
-"""A member's id, and what it says to have; None where it does not say."""
+"""A member's id, and the partitions that it reports to own; None where it does not report them."""
 
 
 def followed(
     group: ConsumerGroup, heard: Sequence[Heard], topics: Topics, now_ms: int, config: ConsumerConfig
 ) -> ConsumerGroup:
-    """The group with each of these, in this order, as far on its way as it can be, and its time begun anew."""
+    """The group with each of these members, in this order, reconciled as far as possible and its timers restarted."""
     if not heard:
         return group
     if group.epoch > group.target_epoch:
@@ -175,16 +177,17 @@ def followed(
 
 
 def _is_full(event: ConsumerHeartbeat) -> bool:
-    """A client that cannot tell what has reached the coordinator says all again, and is told all again."""
+    """Whether the client repeats all fields, as it does when it cannot tell what arrived. It gets a full answer."""
     subscribes = event.subscribed is not None or event.pattern is not None
     return subscribes and event.rebalance_timeout_ms is not None and event.owned is not None
 
 
-# who may
+# admission
 
 
 def refusal(event: ConsumerHeartbeat, topics: Topics, config: ConsumerConfig) -> ConsumerHeartbeatReply | None:
-    """Of what no group would take. To be asked first: a classic group is not looked into for it."""
+    """The refusal of a heartbeat that no group would accept. Ask this first, so that a classic group is not examined
+    for it."""
     if event.epoch in (LEAVING_EPOCH, LEAVING_FOR_NOW_EPOCH):
         return None
     if event.assignor is not None and event.assignor not in config.group_consumer_assignors:
@@ -203,7 +206,7 @@ def _refusal(group: ConsumerGroup, event: ConsumerHeartbeat, config: ConsumerCon
         held = group.static_member(event.instance_id)
         if event.epoch == JOINING_EPOCH and held is not None and held.id != event.member_id:
             if member is not None:
-                return _refused(ErrorCode.INVALID_REQUEST)  # two places are not taken at once
+                return _refused(ErrorCode.INVALID_REQUEST)  # a member cannot hold two places at once
             free = held.epoch == LEAVING_FOR_NOW_EPOCH or held.classic is not None
             return None if free else _refused(ErrorCode.UNRELEASED_INSTANCE_ID)
         if event.epoch != JOINING_EPOCH and held is None:
@@ -227,22 +230,23 @@ def _refused(error: ErrorCode) -> ConsumerHeartbeatReply:
 
 
 def _epoch_holds(member: ConsumerMember, event: ConsumerHeartbeat) -> bool:
-    """It comes with its epoch; or with the one before, where the answer that raised it was lost, and it has nothing
-    that is not its own."""
+    """Whether the epoch is the member's. The previous epoch counts, too, if the answer that raised it was lost and the
+    member owns nothing that is not its own."""
     if event.epoch == member.epoch:
         return True
     lost = event.epoch == member.previous_epoch and event.epoch < member.epoch
     return lost and event.owned is not None and event.owned <= member.assigned
 
 
-# coming
+# joining
 
 
 def entered(
     group: ConsumerGroup, member_id: str, instance_id: str | None, *, joins: bool
 ) -> tuple[ConsumerGroup, ConsumerMember]:
-    """Who it is, a member from now on. A static member that comes back, be it over the other protocol, takes its place
-    with all that belongs to it, but what its former life was still to give up; and no commit of that life counts."""
+    """The group with the member, and the member. A returning static member takes its place, also over the other
+    protocol. It keeps everything of its former life except partitions it was still to give up. Commits of that life no
+    longer count."""
     held = None if instance_id is None else group.static_member(instance_id)
     if joins and held is not None and (held.epoch == LEAVING_FOR_NOW_EPOCH or held.id != member_id):
         back = replaced(
@@ -262,7 +266,7 @@ def entered(
 
 
 def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:
-    """With what the request says anew."""
+    """The member with the fields that the request changes."""
     known = (member.client_id, member.client_host) == (event.client_id, event.client_host)
     said = (
         event.instance_id,
@@ -272,7 +276,7 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember
         event.pattern,
         event.assignor,
     )
-    if known and all(one is None for one in said):  # as most say
+    if known and all(one is None for one in said):  # nearly all requests say nothing new
         return member
     return replaced(
         member,
@@ -296,18 +300,18 @@ def _or(said: _T | None, before: _T) -> _T:
 
 
 def _is_new_to(group: ConsumerGroup, before: ConsumerMember, after: ConsumerMember) -> bool:
-    """Whether who should read what is another question now: not for a static member that came back as it was."""
+    """Whether the assignment must be computed again. For a static member that came back unchanged it need not be."""
     return after.id not in group.targets or (before.topics, before.pattern) != (after.topics, after.pattern)
 
 
-# time
+# timers
 
 
 def _timed(
     group: ConsumerGroup, moved: Iterable[tuple[ConsumerMember, ConsumerMember]], now_ms: int, config: ConsumerConfig
 ) -> ConsumerGroup:
-    """The sessions of these members begin anew; so does the time to give partitions up, with each new demand. A classic
-    member has the time for its next step instead. Each as it was before it moved on, and as it is."""
+    """Restart the sessions of these members. The time to give partitions up restarts with each new demand. A classic
+    member has the time for its next step instead. `moved` has each member before and after it was reconciled."""
     joins, syncs = group.joins, group.syncs
     with group.sessions.mutate() as sessions, group.revocations.mutate() as revocations:
         for before, member in moved:
@@ -323,17 +327,17 @@ def _timed(
 
 
 def session_ms(member: ConsumerMember, config: ConsumerConfig) -> int:
-    """A classic member has chosen its own."""
+    """Session timeout of a member; a classic member has chosen its own."""
     return config.group_consumer_session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
 
 
 def on_due(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
-    """Without those whose time is up."""
+    """The group without members whose deadlines have passed."""
     return without_members(group, [one for values in group.deadlines for one, due in values.items() if due <= now_ms])
 
 
 def postponed(group: ConsumerGroup, now_ms: int, by_ms: int) -> ConsumerGroup:
-    """With that much more time for those whose time is up."""
+    """The group with the passed deadlines moved to `by_ms` from now."""
     sessions, revocations, joins, syncs = (
         values.update({member_id: now_ms + by_ms for member_id, due in values.items() if due <= now_ms})
         for values in group.deadlines
@@ -342,7 +346,7 @@ def postponed(group: ConsumerGroup, now_ms: int, by_ms: int) -> ConsumerGroup:
 
 
 def put_off(group: ConsumerGroup, now_ms: int, by_ms: int, config: ConsumerConfig) -> ConsumerGroup:
-    """With that much more time for everyone, but no more than who is heard only now."""
+    """The group with all deadlines later by `by_ms`, but no later than if the member were heard from now."""
     sessions, revocations, joins, syncs = (
         values.update(
             {
@@ -360,7 +364,7 @@ def put_off(group: ConsumerGroup, now_ms: int, by_ms: int, config: ConsumerConfi
     return replaced(group, sessions=sessions, revocations=revocations, joins=joins, syncs=syncs)
 
 
-# going
+# leaving
 
 
 def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerGroup, ConsumerHeartbeatReply]:
@@ -387,7 +391,7 @@ def _on_leave(group: ConsumerGroup, event: ConsumerHeartbeat) -> tuple[ConsumerG
 
 
 def without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> ConsumerGroup:
-    """Those who stay are to share out again, which the next heartbeat sees to."""
+    """The group without these members. The next heartbeat computes the targets of the others."""
     gone = set(member_ids)
     for member_id in gone:
         group = group.drop(member_id)

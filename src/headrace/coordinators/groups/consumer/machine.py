@@ -1,9 +1,12 @@
-"""Consumer groups in the machine of all groups: how their changes come into the log, and what waits for that.
+"""Connects consumer groups to the machine of all groups: writes their changes to the log and delays answers until then.
 
-Promises: a request is answered once all that its group has written by then is durable, and a change that is refused
-leaves no trace. A classic group becomes a consumer group with the first heartbeat that joins it, and a consumer group a
-classic one when the last member that spoke the consumer protocol has gone, or with a JoinGroup while it is empty; it
-keeps its offsets, and its members where the policy has it so (`migration`).
+Promises:
+- A request is answered once everything that its group has written by then is durable.
+- A refused change leaves no trace.
+- A classic group becomes a consumer group with the first heartbeat that joins it.
+- A consumer group becomes a classic one when its last member of the consumer protocol has gone, or with a JoinGroup
+  while it is empty.
+- A converted group keeps its offsets, and its members where the policy allows it (`migration`).
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 
 RETRY_MS: Final = 1_000
-"""Until what was refused by the log, and nobody waits for, is tried again."""
+"""Delay before a change that the log refused, and that no request waits for, is tried again."""
 UNWRITABLE_RETRY_MS: Final = 60_000
-"""The same for a classic group that the log has no room for: to write it all is dear."""
+"""The delay for a classic group that the log has no room for, because writing all of it is expensive."""
 PASSING: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_ENOUGH_REPLICAS)
-"""What the log refuses that it may take a moment later."""
+"""Errors of the log that may pass in a moment."""
 UNWRITABLE: Final = (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, ErrorCode.INVALID_REQUEST)
-"""What it will never take: a record, or all of them together, is too large."""
+"""Errors of the log that will not pass: a record, or all of them together, are too large."""
 
 Replies: TypeAlias = tuple[tuple[int, AnyReply], ...]
 
@@ -57,8 +60,8 @@ def state_of(group: ConsumerGroup) -> GroupState:
 
 
 def on_heartbeats(turn: Turn, events: Sequence[ConsumerHeartbeat]) -> None:
-    """All of them are one change of the group: of members that are all different. Who is refused beside others that are
-    taken is told with them: it may be for what the log has not taken yet."""
+    """Apply heartbeats of different members as one change of the group. A refused member is answered together with the
+    accepted ones, because the refusal may rest on a change that is not in the log yet."""
     before, taken = turn.group.consumer, []
     upgraded = cache(partial(migration.upgraded, turn.group, turn.topics, turn.now, turn.config))
     for event in events:
@@ -86,7 +89,7 @@ def on_heartbeats(turn: Turn, events: Sequence[ConsumerHeartbeat]) -> None:
 
 
 def wake_for(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
-    """In time for what is due of a member."""
+    """Ask for a tick at each of a member's deadlines."""
     for deadlines in group.deadlines:
         turn.wake(deadlines.get(member_id))
 
@@ -94,7 +97,7 @@ def wake_for(turn: Turn, group: ConsumerGroup, member_id: str) -> None:
 def _joined(
     turn: Turn, event: ConsumerHeartbeat, upgraded: Callable[[], ConsumerGroup | None]
 ) -> ConsumerGroup | ErrorCode:
-    """The group that it is for; whoever joins has it made, also of a classic one, which is `upgraded`."""
+    """The group of a heartbeat. A joining member creates it, or has a classic one `upgraded` to it."""
     group = turn.group
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -103,17 +106,19 @@ def _joined(
     if event.epoch != JOINING_EPOCH:
         held = None if event.instance_id is None else group.static_member(event.instance_id)
         if held is not None and held.id != event.member_id:
-            return ErrorCode.FENCED_INSTANCE_ID  # as in a consumer group; any other would have it come again, and win
-        # Kafka's code for both is fatal to its client; one that was put out before the group changed is to come again
+            # as in a consumer group; after another error the client would retry, and win
+            return ErrorCode.FENCED_INSTANCE_ID
+        # Kafka's code for both is fatal to its client; a member removed before the group changed is to retry
         changed = group.protocol_type == CONSUMER and (turn.config.migration.upgrades or not group.members)
         return ErrorCode.UNKNOWN_MEMBER_ID if changed else ErrorCode.GROUP_ID_NOT_FOUND
     if not group.members:
-        return ConsumerGroup(epoch=group.generation, target_epoch=group.generation)  # a number is used once
+        # no generation number is used twice
+        return ConsumerGroup(epoch=group.generation, target_epoch=group.generation)
     return upgraded() or ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def on_tick(turn: Turn) -> None:
-    """Whose time is up is out."""
+    """Remove members whose deadlines have passed."""
     group = turn.group
     assert group.consumer is not None
     if group.state is not GroupState.DEAD:
@@ -131,7 +136,7 @@ def on_put_off(turn: Turn, event: PutOff) -> None:
 
 
 def change(turn: Turn, after: ConsumerGroup, replies: Replies, heard: tuple[ConsumerHeartbeat, ...] = ()) -> None:
-    """Make it the group, and tell once that is durable. `heard`: the heartbeats that it is for."""
+    """Replace the group, and answer once that is durable. `heard` has the heartbeats that caused the change."""
     group = turn.group
     records: tuple[GroupRecord, ...] = changes(group.id, group.consumer, after)
     turn.update(consumer=after)
@@ -162,8 +167,8 @@ def change(turn: Turn, after: ConsumerGroup, replies: Replies, heard: tuple[Cons
 
 
 def _become_classic_if_due(turn: Turn) -> None:
-    """A change of its own, once all that led to it is durable: what the log will not take as a classic group is a
-    consumer group all the same without who has gone."""
+    """Convert the group in a change of its own, once everything before it is durable. If the log refuses it as a
+    classic group, it stays a consumer group without the members that left."""
     consumer, now_ms = turn.group.consumer, turn.now.monotonic_ms
     writing = any(isinstance(write, ConsumerWrite) for write in turn.group.writes.values())
     if consumer is not None and not writing and migration.is_due(consumer, now_ms, turn.config):
@@ -171,11 +176,11 @@ def _become_classic_if_due(turn: Turn) -> None:
 
 
 def become_classic(turn: Turn, consumer: ConsumerGroup) -> None:
-    """Have those who are left in a consumer group go on as a classic one: whoever is there is asked to join again."""
+    """Convert a consumer group to a classic one with its remaining members, which are all asked to join again."""
     group = turn.group
     classic = migration.downgraded(group, consumer, turn.topics, turn.now)
     record = rebalance.formed(classic, {member.id: member.assignment for member in classic.members.values()})
-    # that nobody leads yet says, to who reads it after a failover, that the members are still to join again
+    # having no leader tells a reader after a failover that the members have yet to join again
     records = (*tombstones(group), replaced(record, leader=None))
     _write(turn, group, records, (), recorded=True)
     turn.group = replaced(classic, writes=turn.group.writes, next_write=turn.group.next_write)
@@ -204,7 +209,7 @@ def _write(
 
 
 def _released(group: Group) -> Replies:
-    """Who waits in a classic group for its next generation is to join the group that it becomes."""
+    """Answers that tell members waiting in a classic group to join the consumer group that it becomes."""
     again = ErrorCode.REBALANCE_IN_PROGRESS
     told: list[tuple[int, AnyReply]] = []
     for member in group.members.values():
@@ -216,7 +221,7 @@ def _released(group: Group) -> Replies:
 
 
 def _answer_when_durable(turn: Turn, replies: Replies) -> None:
-    """Nothing was changed; but what the answer says may yet have to become durable."""
+    """Nothing changed. Still, the answer may depend on a write that is not durable yet."""
     writes = turn.group.writes
     last = max((number for number, write in writes.items() if isinstance(write, ConsumerWrite)), default=None)
     if last is None:
@@ -238,9 +243,9 @@ def on_written(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
 
 
 def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
-    """Back to what stood before: a refusal is told at once, so nothing was built on what it refuses. Whose time was up
-    has a little more, so that a log that takes nothing is not asked without end. Heartbeats that
-    the log does not take together are decided again, in halves."""
+    """Return to the previous state: a refusal comes at once, so nothing was built on the refused change. Members whose
+    time was up get a little more, so that a failing log is not asked endlessly. Heartbeats that are together too large
+    for the log are decided again, in halves."""
     group, before = turn.group, write.before
     if before.consumer is not None:
         now_ms = turn.now.monotonic_ms
@@ -253,7 +258,7 @@ def on_refused(turn: Turn, write: ConsumerWrite, error: ErrorCode) -> None:
     turn.wake(turn.group.earliest_deadline_ms())
     if write.heartbeats and error in UNWRITABLE:
         turn.effects.append(SplitHeartbeats(write.heartbeats))
-    else:  # no commit is too large, and there is no word for what is
+    else:  # no commit is too large here, and there is no error code for the cause
         told = ErrorCode.UNKNOWN_SERVER_ERROR if error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE else error
         _answer(turn, write, told)
 
@@ -277,11 +282,11 @@ def _refused(reply: AnyReply, error: ErrorCode) -> AnyReply:
             return ConsumerHeartbeatReply(error=error)
 
 
-# what offsets ask
+# offsets
 
 
 def commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
-    """Who may commit: a member; anybody while the group has no members and no epoch is claimed."""
+    """The error for a commit. A member may commit, and anybody while the group is empty and no epoch is claimed."""
     assert group.consumer is not None
     if event.generation < 0 and not group.consumer.members:
         return ErrorCode.NONE

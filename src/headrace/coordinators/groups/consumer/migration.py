@@ -1,8 +1,8 @@
-"""Groups that change their protocol while members are in them (KIP-848's online upgrade and downgrade).
+"""Groups that change their protocol while they have members (KIP-848's online upgrade and downgrade).
 
-Promises: whatever a member may be reading stays its own until it says that it gave it up, over either change; who is in
-step stays a member, with the number that it knows (generation, or epoch). Where nothing is said here, it is as Kafka
-4.1 does it; decision 0029 tells the differences.
+Promises: over either change, a partition that a member may be reading stays its own until it reports to have given it
+up. A member that is in step stays a member, and keeps its number (generation, or epoch). Otherwise this follows Kafka
+4.1; decision 0029 lists the differences.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from headrace.coordinators.groups.subscriptions import CONSUMER
 
 
 def upgraded(group: Group, topics: Topics, now: Moment, config: GroupConfig) -> ConsumerGroup | None:
-    """A classic group as a consumer group of the same members; None where it cannot be one: the policy forbids it, or
-    it is not of consumers, too large, or says what cannot be read.
+    """A classic group as a consumer group of its members. None where it cannot be one: the policy forbids it, or it is
+    not of consumers, too large, or has undecodable data.
 
-    Members that have not been given a generation yet are left out: they own nothing, and join again once they are told
-    to, under the id that they know, if they know one.
+    Members without a generation are left out. They own nothing, and join again when they are told to, under their known
+    id, if they have one.
     """
     old = [member for member in group.members.values() if not member.new]
     size = sum(len(offered.metadata) for member in old for offered in member.protocols)
@@ -49,7 +49,7 @@ def upgraded(group: Group, topics: Topics, now: Moment, config: GroupConfig) -> 
             return None
         joined = group.state is GroupState.PREPARING and member.join_waiter is not None
         claims[member.id] = said, NO_PARTITIONS if joined else share
-    for member in old:  # what the generation gives goes before what somebody had when it joined that
+    for member in old:  # assignments of the generation take precedence over what members owned when they joined it
         said, share = claims[member.id]
         free = frozenset(partition for partition in share if partition not in after.owners)
         after = after.put(_consumer(group, member, said, free))
@@ -64,7 +64,8 @@ def upgraded(group: Group, topics: Topics, now: Moment, config: GroupConfig) -> 
 
 
 def _metadata(group: Group, member: Member) -> bytes:
-    """All that a consumer offers say the same; before the first generation none is chosen."""
+    """The metadata of a member. A consumer's protocols all carry the same; before the first generation none is
+    chosen."""
     return member.metadata(group.protocol) or member.protocols[0].metadata
 
 
@@ -86,8 +87,8 @@ def _consumer(group: Group, member: Member, said: embedded.Subscription, share: 
 
 
 def _keeping(group: ConsumerGroup, member: ConsumerMember, owned: Partitions) -> ConsumerGroup:
-    """A cooperative member goes on reading what it owned when it joined until it has heard that it is not to any more,
-    and says so by joining again without it."""
+    """A cooperative member keeps reading what it owned when it joined until it learns otherwise. It reports that by
+    joining again without it."""
     kept = frozenset(partition for partition in owned if partition not in group.owners)
     if not kept:
         return group
@@ -96,10 +97,11 @@ def _keeping(group: ConsumerGroup, member: ConsumerMember, owned: Partitions) ->
 
 
 def is_due(group: ConsumerGroup, now_ms: int, config: GroupConfig) -> bool:
-    """Whether nobody speaks the consumer protocol any more, and those who stay can go on as a classic group.
+    """Whether no member speaks the consumer protocol any more, and the others can continue as a classic group.
 
-    They can once they are in step. Until then who has not heard of the latest epoch may be reading what is another's by
-    that, and would be no member of a generation; it is told as in any consumer group, and is out if it does not follow.
+    They can once they are in step. Until then, a member that missed the latest epoch may be reading partitions that are
+    another's in it, and would not belong to the generation. It is told as in any consumer group, and removed if it does
+    not follow.
     """
     if not (config.migration.downgrades and group.members and group.is_classic):
         return False
@@ -107,8 +109,8 @@ def is_due(group: ConsumerGroup, now_ms: int, config: GroupConfig) -> bool:
 
 
 def downgraded(group: Group, consumer: ConsumerGroup, topics: Topics, now: Moment) -> Group:
-    """The classic group of a consumer group's members, all of them classic and in step, who are to join again. Its
-    generation is the epoch that all have heard of."""
+    """The classic group of a consumer group's members, which are all classic, in step, and to join again. Its
+    generation is their common epoch."""
     stay = [consumer.members[member_id] for member_id in sorted(consumer.members)]
     generation = stay[0].epoch if stay else consumer.epoch
     classic = replace(
@@ -127,7 +129,7 @@ def downgraded(group: Group, consumer: ConsumerGroup, topics: Topics, now: Momen
 
 
 def _classic(member: ConsumerMember, topics: Topics, now: Moment) -> Member:
-    """With what it reads for its assignment."""
+    """The classic member, with its current partitions as its assignment."""
     assert member.classic is not None
     protocols = tuple(Protocol(name, metadata) for name, metadata in member.classic.protocols)
     said = embedded.subscription(protocols[0].metadata, topics)

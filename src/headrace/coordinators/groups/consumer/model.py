@@ -1,8 +1,11 @@
-"""A consumer group of the new protocol as a value: its members, what they are to read, and what they read now.
+"""A consumer group of the new protocol as a value: its members, their targets, and their current assignments.
 
-Promises: frozen; `owners` follows from the members and nobody shares a partition; `validate` states what holds after
-every step. Three epochs order everything (KIP-848): the group's rises with whatever changes who should read what, the
-target's says for which of these the shares were made out, and a member's says up to which it has followed.
+Promises: frozen. `owners` follows from the members, and no two share a partition. `validate` states the invariants
+after every step.
+
+Three epochs order everything (KIP-848). The group's epoch rises with every change that calls for another assignment.
+The target's epoch is the group epoch for which the targets were computed. A member's epoch is the one that it has
+reached.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from headrace.wire.errors import ErrorCode
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
 LEAVING_FOR_NOW_EPOCH: Final = -2
-"""A static member's, that means to come back under its instance id."""
+"""Epoch of a static member that means to return under its instance id."""
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 NO_PARTITIONS: Final[Partitions] = frozenset()
@@ -30,17 +33,17 @@ NOTHING_SINCE: Final[Since] = immutables.Map()
 
 
 class MemberState(IntEnum):
-    """Where a member is on the way to its target; numbered as in Kafka's record."""
+    """A member's progress towards its target, numbered as in Kafka's record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has been told to give partitions up and has not said that it did."""
+    """It was told to give partitions up and has not reported that it did."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have not given up."""
 
 
 class TopicShape(NamedTuple):
-    """What an assignor has to know of a topic."""
+    """The facts about a topic that an assignor needs."""
 
     id: TopicId
     partitions: int
@@ -51,24 +54,24 @@ class Topics(Protocol):
 
     @property
     def version(self) -> int:
-        """Rises with every change of the cluster; the same number, the same topics."""
+        """Rises with every change of the cluster. Equal numbers mean equal topics."""
 
     def shape(self, name: str) -> TopicShape | None:
-        """None where there is no such topic."""
+        """The topic; None where it does not exist."""
 
     def name(self, topic_id: TopicId) -> str | None:
-        """None where there is no such topic."""
+        """The topic's name; None where it does not exist."""
 
     def matching(self, pattern: str) -> frozenset[str] | None:
-        """Names that the pattern (RE2's syntax) takes whole; None where it is no pattern."""
+        """Names that the pattern (RE2's syntax) matches in full; None where it is no valid pattern."""
 
 
 class ClassicMembership(NamedTuple):
-    """What a member that speaks the classic protocol said of itself when it joined."""
+    """The data that a member of the classic protocol sent when it joined."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """By name, in its order of preference, each with its subscription as bytes; at least one."""
+    """Protocol names in its order of preference, each with its subscription as bytes; at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,53 +85,54 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     rebalance_timeout_ms: int = -1
-    """Longest that it may take to give partitions up."""
+    """Longest time to give partitions up."""
     topics: tuple[str, ...] = ()
-    """Subscribed to by name; sorted."""
+    """Topics subscribed to by name; sorted."""
     pattern: str | None = None
-    """Subscribed to by a regular expression."""
+    """A regular expression that it subscribes to."""
     assignor: str | None = None
-    """That it would like."""
+    """The assignor that it prefers."""
     classic: ClassicMembership | None = None
-    """Where it speaks the classic protocol: then its epoch is the generation that it is told."""
+    """Set if it speaks the classic protocol. It then sees its epoch as the generation."""
     state: MemberState = MemberState.STABLE
     epoch: int = JOINING_EPOCH
     previous_epoch: int = -1
-    """Accepted too, for the answer that raised it may have been lost."""
+    """Accepted too, because the answer that raised the epoch may have been lost."""
     assigned: Partitions = NO_PARTITIONS
-    """What it may read."""
+    """Partitions that it may read."""
     revoking: Partitions = NO_PARTITIONS
-    """What it may have read until now and has not said to have given up: still its own."""
+    """Partitions that it may have been reading and has not reported to have given up. They are still its own."""
     since: Since = NOTHING_SINCE
-    """From which epoch on each of both has been its own without a break (KIP-1251's assignment epochs)."""
+    """The epoch since which each partition of both sets has been its own without a break (KIP-1251's assignment
+    epochs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroup:
-    """One group. Maps are by member id where nothing else is said."""
+    """One group. Maps are by member id unless stated otherwise."""
 
     epoch: int = 0
     metadata_hash: int = 0
-    """Of the subscribed topics as they were when the epoch last rose for them."""
+    """Hash of the subscribed topics when the epoch last rose for them."""
     members: immutables.Map[str, ConsumerMember] = field(default_factory=immutables.Map)
     target_epoch: int = 0
     targets: immutables.Map[str, Partitions] = field(default_factory=immutables.Map)
     owners: immutables.Map[TopicPartition, str] = field(default_factory=immutables.Map)
-    """Who reads a partition, or may still be reading it."""
+    """The member that reads a partition, or may still be reading it."""
     patterns: immutables.Map[str, frozenset[str]] = field(default_factory=immutables.Map)
-    """What the members' regular expressions stand for."""
+    """The topics that the members' regular expressions match."""
     sessions: immutables.Map[str, int] = field(default_factory=immutables.Map)
-    """Monotonic ms: a member that is silent until then is out. Every member has one."""
+    """Monotonic ms at which a silent member is removed. Every member has an entry."""
     revocations: immutables.Map[str, int] = field(default_factory=immutables.Map)
-    """Monotonic ms: a member that has not given up its partitions by then is out. Not of classic members."""
+    """Monotonic ms at which a member is removed that has not given up its partitions. Classic members have no entry."""
     joins: immutables.Map[str, int] = field(default_factory=immutables.Map)
-    """Monotonic ms: a classic member that was told to join again, and has not by then, is out."""
+    """Monotonic ms at which a classic member is removed that was told to join again and has not."""
     syncs: immutables.Map[str, int] = field(default_factory=immutables.Map)
-    """Monotonic ms: a classic member that has joined, and has not asked for its assignment by then, is out."""
+    """Monotonic ms at which a classic member is removed that has joined and not asked for its assignment."""
     topics_version: int = -1
-    """Of the topics that were last looked at. Not kept in the log."""
+    """Version of the topics that were last checked. Not kept in the log."""
     converts_from_ms: int = 0
-    """Monotonic: before, it is not made a classic group, for the log has refused that. Not kept in the log."""
+    """Monotonic ms before which it is not made a classic group, because the log refused that. Not kept in the log."""
 
     @property
     def is_reconciled(self) -> bool:
@@ -138,12 +142,12 @@ class ConsumerGroup:
 
     @property
     def is_classic(self) -> bool:
-        """Nobody in it speaks the consumer protocol."""
+        """Whether no member speaks the consumer protocol."""
         return all(member.classic is not None for member in self.members.values())
 
     @property
     def is_in_step(self) -> bool:
-        """All have heard of one epoch, and none may be reading what it is to give up."""
+        """Whether all members are at one epoch, and none may be reading partitions that it must give up."""
         members = self.members.values()
         told = len({member.epoch for member in members}) <= 1 and not self.syncs
         return told and not any(member.state is MemberState.UNREVOKED_PARTITIONS for member in members)
@@ -152,12 +156,13 @@ class ConsumerGroup:
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def subscribed_topics(self) -> frozenset[str]:
-        """All names that members subscribe to, whether there are such topics or not."""
-        wanted = {(member.topics, member.pattern) for member in self.members.values()}  # most want the same
+        """All names that members subscribe to, existing or not."""
+        # most members want the same topics
+        wanted = {(member.topics, member.pattern) for member in self.members.values()}
         return frozenset(name for topics, pattern in wanted for name in self.names_of(topics, pattern))
 
     def names_of(self, topics: Iterable[str], pattern: str | None) -> Iterable[str]:
-        """What a subscription stands for."""
+        """The topic names of a subscription."""
         yield from topics
         if pattern:
             yield from self.patterns.get(pattern, frozenset())
@@ -167,13 +172,13 @@ class ConsumerGroup:
 
     @property
     def deadlines(self) -> tuple[immutables.Map[str, int], ...]:
-        """All that members have: whose time is up is out."""
+        """All deadlines of members; a member whose deadline passes is removed."""
         return self.sessions, self.revocations, self.joins, self.syncs
 
     # changes
 
     def put(self, member: ConsumerMember) -> ConsumerGroup:
-        """Add a member or change one, and whom its partitions belong to."""
+        """Add or change a member, and update the owners of its partitions."""
         before = self.members.get(member.id)
         if before is member or before == member:
             return self
@@ -183,7 +188,7 @@ class ConsumerGroup:
         return replaced(self, members=self.members.set(member.id, member), owners=changed)
 
     def drop(self, member_id: str) -> ConsumerGroup:
-        """Take a member out with all that is its own."""
+        """Remove a member with all its data."""
         member = self.members[member_id]
         freed = self.put(replaced(member, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS, since=NOTHING_SINCE))
         return replaced(
@@ -199,8 +204,8 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, partitions: Iterable[TopicPartition]
     ) -> ErrorCode:
-        """Whether a member may commit for these: at its latest epoch, or at an older one if all of them are its own and
-        were at that epoch. It may not have heard of the latest yet (KIP-1251)."""
+        """Whether a member may commit for these partitions. It may at its latest epoch. It may at an older epoch if all
+        of them are its own since then, because it may not know the latest yet (KIP-1251)."""
         error = self.check_member(member_id, epoch, instance_id)
         if error not in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION):
             return error
@@ -209,7 +214,7 @@ class ConsumerGroup:
         return ErrorCode.NONE if owned else error
 
     def check_member(self, member_id: str, epoch: int, instance_id: str | None = None) -> ErrorCode:
-        """Whether one who fetches offsets is a member, at its latest epoch."""
+        """Whether a client that fetches offsets is a member, at its latest epoch."""
         member, held = self.members.get(member_id), None if instance_id is None else self.static_member(instance_id)
         if held is not None and held.id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
@@ -220,7 +225,7 @@ class ConsumerGroup:
         return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     def validate(self) -> None:
-        """Assert what holds between any two steps."""
+        """Assert the invariants between any two steps."""
         owned = [
             (partition, member.id)
             for member in self.members.values()
@@ -250,7 +255,7 @@ class ConsumerGroup:
 def pass_on(
     owners: immutables.MapMutation[TopicPartition, str], before: ConsumerMember | None, after: ConsumerMember
 ) -> None:
-    """Have partitions be whose they are once a member is what it is `after`."""
+    """Update the owners of partitions when a member changes from `before` to `after`."""
     held = NO_PARTITIONS if before is None else before.assigned | before.revoking
     holds = after.assigned | after.revoking
     if held == holds:
@@ -270,7 +275,7 @@ def without(values: immutables.Map[str, _V], key: str) -> immutables.Map[str, _V
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[TopicId, tuple[int, ...]]:
-    """The indexes of each topic, both in order: as requests and records have it."""
+    """The partition indexes of each topic, both in order, as requests and records need them."""
     found: dict[TopicId, list[int]] = {}
     for topic_id, index in sorted(partitions):
         found.setdefault(topic_id, []).append(index)
@@ -281,10 +286,10 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[TopicId, tuple[int
 class ConsumerHeartbeatReply:
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
-    """What is wrong and what to do, where the code alone does not say it."""
+    """The problem and what to do, where the code alone does not say it."""
     member_id: str | None = None
     epoch: int = 0
     interval_ms: int = 0
-    """When it is to be heard from again."""
+    """The interval until its next heartbeat."""
     assigned: Partitions | None = None
-    """What it may read; None: as it was told last."""
+    """Its partitions; None: unchanged since the last answer."""

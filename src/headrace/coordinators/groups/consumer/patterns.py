@@ -1,10 +1,9 @@
-"""Regular expressions over topic names, matched in linear time: see `expressions` for what they may say.
+"""Regular expressions over topic names, matched in linear time. Their syntax is in `expressions`.
 
-Promises: a name of n characters costs n steps, whatever the expression; what a step costs is counted, and what is
-remembered is bounded; an expression that is too large, or that is none, is refused with PatternError. It takes a name
-whole or not at all.
+Promises: a name of n characters takes n steps, whatever the expression. The cost of a step is counted, and the cache is
+bounded. An invalid or too large expression is refused with PatternError. A name matches in full or not at all.
 
-Thompson's construction and simulation (1968), with the sets of states that were met remembered (a lazy DFA).
+Method: Thompson's construction and simulation (1968), with a cache of the state sets it met (a lazy DFA).
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _BIT: Final = {char: 1 << at for at, char in enumerate(sorted(ALPHABET))}
 
 @dataclass(slots=True)
 class _State:
-    """One of these: a step over a character, a fork, an anchor, or the end."""
+    """A state of the automaton: a step over a character, a fork, an anchor, or the end."""
 
     takes: int | None = None
-    """Of which characters, as bits."""
+    """The characters that lead on, as bits."""
     anchor: str = ""
     then: list[int] = field(default_factory=list)
 
 
 class _Builder:
-    """States, numbered; a piece of an expression is its first state and its last, which leads nowhere yet."""
+    """Numbered states. A piece of an expression is its first state and its last, which has no successor yet."""
 
     def __init__(self) -> None:
         self.states: list[_State] = []
@@ -64,7 +63,7 @@ class _Builder:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a name may have got to: a set of states, and where each character leads from there, as far as is known."""
+    """A set of states that matching a name can reach, and the known successors for each character."""
 
     states: frozenset[int]
     is_end: bool
@@ -72,7 +71,7 @@ class _Place:
 
 
 class Pattern:
-    """An expression, ready to be matched. Raises PatternError."""
+    """A compiled expression. Raises PatternError."""
 
     def __init__(self, text: str) -> None:
         builder = _Builder()
@@ -81,16 +80,16 @@ class Pattern:
         builder.link(end, self._end)
         self._states = builder.states
         self.work = 0
-        """States looked at so far: what matching has cost. Steps that are remembered cost none."""
+        """States visited so far: the cost of matching. Cached steps cost nothing."""
         self._places: dict[frozenset[int], _Place] = {}
         self.remembered = 0
-        """States in what is remembered of how it moves."""
+        """States in the cache."""
         begin = frozenset([start])
         at_start = self._reach(begin, at_start=True)
         self._start = _Place(at_start, self._end in self._reach(begin, at_start=True, at_end=True))
 
     def matches(self, name: str) -> bool:
-        """Whether it takes the whole of a topic's name."""
+        """Whether it matches the whole of a topic's name."""
         place = self._start
         for char in name:
             after = place.moves.get(char)
@@ -118,7 +117,7 @@ class Pattern:
         return after
 
     def forget(self) -> None:
-        """All that was remembered, so that it stays small."""
+        """Empty the cache, so that the pattern stays small."""
         for place in self._places.values():
             place.moves.clear()
         self._places.clear()
@@ -126,7 +125,7 @@ class Pattern:
         self.remembered = 0
 
     def _reach(self, states: frozenset[int], *, at_start: bool = False, at_end: bool = False) -> frozenset[int]:
-        """What can be got to without a character."""
+        """States that can be reached without a character."""
         found, todo = set(states), list(states)
         while todo:
             state = self._states[todo.pop()]
@@ -141,7 +140,7 @@ class Pattern:
 
 
 def _build(node: Node, builder: _Builder) -> tuple[int, int]:
-    """Its first state and its last."""
+    """The first state and the last of the node."""
     match node:
         case Chars(names):
             at = builder.new(builder.bits(names))

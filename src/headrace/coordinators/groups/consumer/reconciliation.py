@@ -1,8 +1,8 @@
-"""One member's way from what it reads to what it is to read.
+"""One member's transition from its current assignment to its target.
 
-Promises: a partition is given only when nobody else has it; who has it until it says that it gave it up (by naming
-what it owns, without it) keeps it, and keeps its epoch, so that it can commit what it has read (KIP-848). Since which
-epoch it has it is never told too early (KIP-1251).
+Promises: a partition is given to a member only when no other member has it. The owner keeps it, and keeps its epoch so
+that it can commit what it has read, until it reports to have given it up. It does so by listing what it owns, without
+that partition (KIP-848). The epoch since which it owns a partition is never recorded too early (KIP-1251).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def reconcile(
     target: Partitions,
     owners: Mapping[TopicPartition, str] | immutables.MapMutation[TopicPartition, str],
 ) -> ConsumerMember:
-    """The member after a heartbeat. `owned`: what it says to have; None where it does not say."""
+    """The member after a heartbeat. `owned` has the partitions that it reports to own; None where it does not
+    report."""
     epoch = member.epoch
     match member.state:
         case MemberState.STABLE:
@@ -52,8 +53,8 @@ def reconcile(
 
 
 def _since(member: ConsumerMember, kept: Partitions, given: Partitions, epoch: int) -> Since:
-    """What it is given, and what a former life of it had, is its own from this epoch on; of the rest nothing changes.
-    What it gave up and is given again is given anew: others may have read it meanwhile."""
+    """Assignment epochs. Newly given partitions, and those of a former life, count from this epoch on; others are
+    unchanged. A partition that was given up and comes back counts as new, because others may have read it meanwhile."""
     if not given and len(kept) == len(member.since) and kept == member.assigned:  # nothing was given or taken away
         return member.since
     return immutables.Map(

@@ -1,8 +1,8 @@
 """A consumer group's records as `__consumer_offsets` holds them: Kafka's own keys and values (types 3, 5 to 8 and 16).
 
-Subscribed topics are kept as Kafka 4.1 keeps them, by a hash in ConsumerGroupMetadata (our own: who reads another's
-makes one needless epoch of it). The ConsumerGroupPartitionMetadata of older releases (type 4) is passed over. Since
-when a member has what it has is kept as Kafka 4.3 keeps it (KIP-1251), in a tagged field that older readers pass over.
+As in Kafka 4.1, a hash in ConsumerGroupMetadata stands for the subscribed topics. The hash is our own, so a reader of
+Kafka's records begins one needless epoch. ConsumerGroupPartitionMetadata of older releases (type 4) is skipped.
+Assignment epochs are kept as in Kafka 4.3 (KIP-1251), in a tagged field that older readers skip.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _key(kind: Kind, group: str, name: str = "") -> bytes:
 
 
 def encode(record: ConsumerRecord, now_ms: int = 0) -> tuple[bytes, bytes | None]:
-    """Key and value; no value is a tombstone. `now_ms` is kept with regular expressions only."""
+    """Encode to key and value; a missing value is a tombstone. `now_ms` is kept with regular expressions only."""
     group = record.group
     match record:
         case Forgotten(kind=kind, name=name):
@@ -165,7 +165,7 @@ def _topic_partitions(partitions: Partitions, since: Since) -> tuple[current_val
 
 
 def decode(kind: int, key: bytes, value: bytes) -> ConsumerRecord | None:
-    """The record under a key of this type; None where it is none of a consumer group. Raises DecodeError."""
+    """The record under a key of this type; None where it is not a consumer group's. Raises DecodeError."""
     reader = _READERS.get(kind)
     return None if reader is None else reader(key, value)
 
@@ -195,7 +195,7 @@ def _read_member(key: bytes, value: bytes) -> ConsumerRecord:
 
 
 def _classic(read: ClassicMemberMetadata | None) -> ClassicMembership | None:
-    """None also where nothing is offered: as a reader fills in what an early writer left out."""
+    """The classic membership; None also where it offers no protocol, as when a field of an early writer is missing."""
     if read is None or not read.supported_protocols:
         return None
     protocols = tuple((offer.name, offer.metadata) for offer in read.supported_protocols)
@@ -240,8 +240,8 @@ def _read_current(key: bytes, value: bytes) -> ConsumerRecord:
 
 
 def _since(read: current_value.ConsumerGroupCurrentMemberAssignmentValue) -> Iterator[tuple[TopicPartition, int]]:
-    """Where a record does not say it, as those of Kafka before 4.3 do not: from the member's epoch on, so that it may
-    commit at that alone."""
+    """The assignment epoch of each partition. Records of Kafka before 4.3 lack it. Then it is the member's epoch, so
+    that the member may commit only at that."""
     unknown = max(read.member_epoch, 0)
     for topic in (*read.partitions_pending_revocation, *read.assigned_partitions):
         epochs = topic.assignment_epochs or ()

@@ -1,8 +1,8 @@
-"""Consumer groups rebuilt from the last record under each of their keys, in whatever order these come.
+"""Consumer groups rebuilt from the last record under each of their keys, in any order of these.
 
-Promises: what comes out equals the group that wrote them, save that members have a full session before them, and a full
-rebalance timeout to give up what they were asked for. Records that no group stands behind (a log that ends between
-tombstones) are left out; of two owners of a partition, which no log of ours has, the first by id keeps it.
+Promises: the result equals the group that wrote the records, except that all timers restart. Members have a full
+session and a full rebalance timeout to give up partitions. Records without a group (in a log that ends between
+tombstones) are left out. If a partition had two owners, which no log of ours has, the first by id would keep it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class ConsumerReplay:
                 raise AssertionError("only the last word on a key is read")
 
     def group(self, now_ms: int, config: ConsumerConfig, grace_ms: int = 0) -> ConsumerGroup | None:
-        """None where there is no such group. `grace_ms`: for how long another may yet have prolonged a session."""
+        """The group; None where there is none. `grace_ms`: time for which another coordinator may have prolonged a
+        session."""
         if self.epoch is None:
             return None
         from_ms = now_ms + grace_ms

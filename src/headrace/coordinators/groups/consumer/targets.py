@@ -1,7 +1,7 @@
-"""What a consumer group is to read, and who of it is to read what (KIP-848).
+"""The topics that a consumer group reads, and the target assignment of its members (KIP-848).
 
-Promises: pure. The group's epoch rises with whatever changes who should read what; shares are made out for the epoch
-that the group has then, of topics as they are now.
+Promises: pure. The group's epoch rises with every change that calls for another assignment. Targets are computed for
+the group's present epoch and the present topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, ConsumerG
 
 
 def look_at_topics(group: ConsumerGroup, topics: Topics, *, bump: bool) -> ConsumerGroup:
-    """Resolve what is subscribed to. The epoch rises where the topics are not what they were, or with `bump`."""
+    """Resolve the subscriptions. The epoch rises where the topics changed, or with `bump`."""
     patterns = {member.pattern for member in group.members.values() if member.pattern}
     resolved = {pattern: topics.matching(pattern) or frozenset() for pattern in patterns}
     if dict(group.patterns) != resolved:
@@ -33,7 +33,7 @@ def look_at_topics(group: ConsumerGroup, topics: Topics, *, bump: bool) -> Consu
 
 
 def _hash_of(names: Iterable[str], topics: Topics) -> int:
-    """Of the topics among these that exist; the same after a restart and on every broker. 0: there are none."""
+    """A hash of those of these topics that exist, equal after a restart and on every broker. 0: there are none."""
     shapes = _shapes(names, topics)
     if not shapes:
         return 0
@@ -47,14 +47,14 @@ def _shapes(names: Iterable[str], topics: Topics) -> dict[str, TopicShape]:
 
 
 def retargeted(group: ConsumerGroup, topics: Topics, offered: tuple[str, ...]) -> ConsumerGroup:
-    """Make the shares out anew, for the group's epoch."""
+    """Compute the targets again, for the group's epoch."""
     shapes = _shapes(group.subscribed_topics(), topics)
     wanted: dict[tuple[tuple[str, ...], str | None], frozenset[TopicId]] = {}
     subscribers = []
     for member in group.members.values():
         subscription = member.topics, member.pattern
         ids = wanted.get(subscription)
-        if ids is None:  # most want the same
+        if ids is None:  # most members want the same topics
             ids = frozenset(shapes[name].id for name in group.names_of(*subscription) if name in shapes)
             wanted[subscription] = ids
         before = group.targets.get(member.id, NO_PARTITIONS)
@@ -66,6 +66,6 @@ def retargeted(group: ConsumerGroup, topics: Topics, offered: tuple[str, ...]) -
 
 
 def preferred_assignor(group: ConsumerGroup, offered: tuple[str, ...]) -> str:
-    """That which most members ask for; else the first of those that the broker has."""
+    """The assignor that most members ask for; otherwise the first that the broker has."""
     wishes = Counter(member.assignor for member in group.members.values() if member.assignor in offered)
     return min(offered, key=lambda name: (-wishes[name], offered.index(name)))
