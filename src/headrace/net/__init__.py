@@ -1,1 +1,1 @@
-"""Sockets: the listener that serves frames, and the client. What a frame means is not known here but in `wire`."""
+"""Sockets: the listener that serves frames, and the client. The meaning of a frame is known in `wire`, not here."""

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes a new loop, for `asyncio.Runner`; None for asyncio's default."""
+    """The factory of event loops for `asyncio.Runner`; None for asyncio's default."""
     try:
         import uvloop
     except ImportError:
@@ -19,6 +19,6 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end and return the result; tasks and async generators that are left are cleaned up."""
+    """Run to the end and return the result. Remaining tasks and async generators are cleaned up."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)

@@ -1,8 +1,8 @@
 """Administration over the wire: topics, partitions, configs, the cluster. One method per request, values in and out.
 
 Promises: a refusal is a RefusedError that names its subject and gives the broker's own words. A change whose answer was
-lost is not sent again, unlike with the Java client, which then takes its own topic for another's: it is looked what
-there is, and OutcomeUnknownError raised where nothing of the change is to be seen.
+lost is not sent again. The Java client sends it again, and may then take its own topic for another's. Here the cluster
+is inspected, and OutcomeUnknownError raised where no effect of the change is visible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKER_RESOURCE = 4
 
 
 class ConfigSource(IntEnum):
-    """Where a config's value comes from (KIP-226's numbers)."""
+    """The source of a config's value (KIP-226's numbers)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -37,7 +37,7 @@ class ConfigSource(IntEnum):
 
 
 class AlterOperation(IntEnum):
-    """What IncrementalAlterConfigs does with a value (KIP-339's numbers)."""
+    """The operation of IncrementalAlterConfigs on a value (KIP-339's numbers)."""
 
     SET = 0
     DELETE = 1
@@ -47,7 +47,7 @@ class AlterOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """One effective config of a topic or broker; `value` is None where it is secret or unset."""
+    """One effective config of a topic or broker. `value` is None where it is secret or unset."""
 
     name: str
     value: str | None
@@ -59,9 +59,10 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """What a broker says that it made. `partitions` and `replication_factor` are -1 where it does not say.
+    """A topic that a broker reports as made. `partitions` and `replication_factor` are -1 where the broker does not
+    report them.
 
-    Not `acknowledged`: the answer was lost, and the topic is there as it was asked for; it may be another's.
+    `acknowledged` is False where the answer was lost, and a topic as requested exists. Another client may have made it.
     """
 
     name: str
@@ -129,7 +130,7 @@ class Admin:
         return await self._cluster.changed(ask, seen=seen, subject=f"Topic '{name}'", look="headrace topic list")
 
     async def _exists(self, name: str) -> bool:
-        """As the controller has it, and not as a broker that is behind: whether a topic of this name may be made."""
+        """Whether a topic of this name exists by the controller's view, not by that of a broker that is behind."""
         try:
             await self.create_topic(name, partitions=1, replication_factor=1, validate_only=True)
         except RefusedError as error:
@@ -192,7 +193,7 @@ class Admin:
         return await self._configs(TOPIC_RESOURCE, name, f"Topic '{name}'")
 
     async def broker_configs(self, broker: int) -> tuple[ConfigValue, ...]:
-        """Every effective config of a broker, as that one tells it, in its order."""
+        """Every effective config of a broker, as reported by that broker, in its order."""
         return await self._configs(BROKER_RESOURCE, str(broker), f"Broker {broker}", asked=BrokerId(broker))
 
     async def alter_topic_configs(
@@ -249,7 +250,7 @@ class Admin:
     async def _configs(
         self, kind: int, name: str, subject: str, *, asked: BrokerId | None = None
     ) -> tuple[ConfigValue, ...]:
-        """`asked`: the only broker that knows; None: all do."""
+        """`asked`: the only broker that knows the configs; None: all brokers do."""
         from headrace.wire.messages import describe_configs as wire
 
         resource = wire.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -273,7 +274,7 @@ class Admin:
 
 
 def _only(results: Sequence[Any]) -> Any:
-    """The one result of a request about one thing. Raises UnsupportedError where the broker gives another number."""
+    """The one result of a request about one subject. Raises UnsupportedError where the broker gives another number."""
     if len(results) != 1:
         raise UnsupportedError(f"The broker answered about {len(results)} things where it was asked about one.")
     return results[0]

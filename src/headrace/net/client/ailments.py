@@ -1,4 +1,4 @@
-"""Asks one broker for what is wrong with it (`wire.ailments`)."""
+"""Asks one broker for its problems (`wire.ailments`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.wire.ailments import REQUEST, Report, decode_report
 
 
 async def report_of(address: Address) -> Report | None:
-    """None where it does not answer in time, or not as one of this version."""
+    """The broker's report; None where it does not answer in time, or not in this version."""
     answer: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
 
     def on_frame(frame: memoryview) -> None:

@@ -1,7 +1,8 @@
-"""Fetches whole record batches of one partition, as they lie in the log: for readers that unpack them by themselves.
+"""Fetches whole record batches of one partition, as they lie in the log, for readers that decode them themselves.
 
-Promises the batches that a broker sends from an offset on, cut at the last whole one; nothing of them is checked. A
-changed leader is followed; a topic that was made anew under the same name is refused, never read in place of the old.
+Promises the batches that a broker sends from an offset on, cut at the last whole one. They are not checked. A changed
+leader is followed. A topic that was deleted and made again under its name is refused, never read in place of the old
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.wire.messages import describe_log_dirs, fetch
 
 
 class TopicReplacedError(RefusedError):
-    """There is another topic of that name now: no pause will change that."""
+    """Another topic has that name now. No pause will change that."""
 
     def __init__(self, name: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, f"Topic '{name}'", "it was deleted since, and made anew")
@@ -27,20 +28,21 @@ class TopicReplacedError(RefusedError):
 
 
 class FetchedBatches(NamedTuple):
-    """What one fetch gave."""
+    """The result of one fetch."""
 
     data: memoryview
     """Whole batches, back to back. The first may begin below the offset, or above it where offsets are gone."""
     high_watermark: Offset
     broker: str
-    """Whose answer it is."""
+    """The broker that answered."""
 
 
 async def fetch_batches(
     cluster: Cluster, topic: str, topic_id: TopicId, partition: int, offset: int, *, bytes_max: int, wait_ms: int
 ) -> FetchedBatches:
-    """Of the partition's leader, waiting up to `wait_ms` for something to be there. Raises ClientError, of which
-    RefusedError with OFFSET_OUT_OF_RANGE says that the offset is not there."""
+    """Fetch batches from the partition's leader, waiting up to `wait_ms` for some to arrive. Raises ClientError; a
+    RefusedError with OFFSET_OUT_OF_RANGE means that the offset does not exist.
+    """
 
     async def ask() -> FetchedBatches:
         found = await cluster.topic(topic)
@@ -78,7 +80,7 @@ async def fetch_batches(
 
 
 async def log_bytes(cluster: Cluster, topic: str) -> dict[PartitionIndex, int]:
-    """How many bytes each partition's log takes on its leader; those that no broker tells of are left out."""
+    """Size in bytes of each partition's log on its leader. Partitions that no broker reports are left out."""
     found: dict[PartitionIndex, int] = {}
     view = await cluster.topic(topic)
     by_leader: dict[int, list[int]] = {}

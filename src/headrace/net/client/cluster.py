@@ -1,8 +1,12 @@
-"""A cluster as one client sees it: the bootstrap list, open connections, cached metadata, and who leads what.
+"""A cluster as one client sees it: the bootstrap list, open connections, cached metadata, and the leaders.
 
-Promises: at most one connection per broker and lane; a request goes to the broker that it is meant for or fails;
-retries are bounded; a change that a broker may have received is not sent again. Never hands out a closed connection,
-never keeps metadata that a broker has called stale.
+Promises:
+
+- There is at most one connection per broker and lane.
+- A request goes to its intended broker or fails.
+- Retries are bounded. A change that a broker may have received is not sent again.
+
+Never returns a closed connection, never keeps metadata that a broker has called stale.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 T = TypeVar("T")
 
 BOOTSTRAP_ROUNDS = 3
-"""Times that the whole bootstrap list is tried at first contact before the client says that nobody answers."""
+"""How often the whole bootstrap list is tried at first contact before NoBrokerError is raised."""
 
 
 class Cluster:
@@ -83,10 +87,11 @@ class Cluster:
     # connections
 
     async def any_connection(self) -> Connection:
-        """A connection to any broker, in no lane: an open one, or else the first that answers of the known and the
-        bootstrap brokers, in that order. Raises NoBrokerError where nobody answers."""
+        """A connection to any broker, in no lane: an open one, or else the first that opens. The known brokers are
+        tried first, then the bootstrap brokers. Raises NoBrokerError where none answers.
+        """
         for (_, lane), task in self._connections.items():
-            if not lane and _is_open(task):  # in a lane it would wait for what waits there
+            if not lane and _is_open(task):  # a lane's connection would wait for the requests in it
                 return task.result()
         rounds = 1 if self._was_connected else BOOTSTRAP_ROUNDS
         last: ClientError | None = None
@@ -101,7 +106,7 @@ class Cluster:
         raise NoBrokerError(self._candidates(), last, retriable=self._was_connected) from last
 
     async def broker_connection(self, broker: BrokerId, lane: str = "") -> Connection:
-        """The connection to one broker. Raises ConnectionLostError where it is unknown or does not answer.
+        """The connection to one broker. Raises ConnectionLostError where the broker is unknown or does not answer.
 
         Requests of different lanes do not wait for each other: a long-polling fetch has a lane of its own.
         """
@@ -142,8 +147,9 @@ class Cluster:
         return await connection.request(key, message, timeout_ms=self.request_timeout_ms)
 
     async def retried(self, action: Callable[[], Awaitable[T]], topics: Iterable[str] = ()) -> T:
-        """`action` until it succeeds, within the limits; before each further try the metadata of `topics` is renewed,
-        or dropped where no broker can give it."""
+        """Run `action` until it succeeds, within the limits. Before each further try the metadata of `topics` are
+        renewed, or dropped where no broker can provide them.
+        """
         names = tuple(topics)
 
         async def renew(_: ClientError) -> None:
@@ -158,9 +164,12 @@ class Cluster:
     async def changed(
         self, change: Callable[[], Awaitable[T]], *, seen: Callable[[], Awaitable[T | None]], subject: str, look: str
     ) -> T:
-        """`change`, asked for again only while it was surely not made: another may have undone it meanwhile, and it
-        would be made once more. Where its answer is lost it is looked, within the limits, until `seen` shows it made.
-        Raises OutcomeUnknownError where that it does not: `subject` and `look` are for its sentence."""
+        """Run `change`, again only while it was surely not made. Another client may undo it meanwhile, and a repeat
+        would make it once more.
+
+        Where its answer is lost, `seen` is called, within the limits, until it shows the change. Raises
+        OutcomeUnknownError where it does not; `subject` and `look` are for its sentence.
+        """
         try:
             return await self.retried(lambda: _sure(change()))
         except _Unsure as error:
@@ -169,7 +178,7 @@ class Cluster:
         async def look_once() -> T:
             found = await seen()
             if found is None:
-                raise ConnectionLostError(reason)  # it may be on its way: looked for again after a pause
+                raise ConnectionLostError(reason)  # it may be under way: retried after a pause
             return found
 
         try:
@@ -182,7 +191,7 @@ class Cluster:
     async def metadata(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> ClusterView:
         """Fresh metadata of the named topics; None: of all. Topics that do not exist have an error code.
 
-        What comes back is also kept for `leader`. Raises ClientError where no broker answers.
+        The result is also cached for `leader`. Raises ClientError where no broker answers.
         """
         wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
@@ -204,16 +213,17 @@ class Cluster:
         return cached
 
     def known_topic(self, name: str) -> TopicView | None:
-        """What brokers said last; None: not asked yet, or dropped since."""
+        """The brokers' last information on a topic; None: not requested yet, or dropped since."""
         return self._topics.get(name)
 
     def is_known(self, broker: BrokerId) -> bool:
-        """Whether it was there when metadata was last asked for."""
+        """Whether the broker was there in the last metadata."""
         return self._view is not None and broker in self._view.brokers
 
     async def existing_topic(self, name: str) -> TopicView:
-        """One topic, fresh, for a user who named it: a topic that does not exist is final, not retried, and the
-        sentence says how to make it."""
+        """One topic, fresh, for a user who named it. A topic that does not exist is final, not retried, and the
+        sentence says how to make it.
+        """
         try:
             return await self.topic(name, fresh=True)
         except RefusedError as error:
@@ -242,13 +252,13 @@ class Cluster:
         return grouped
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Drop what is cached of these topics: a broker has called it stale."""
+        """Drop the cached metadata of these topics: a broker has called them stale."""
         for name in topics:
             self._topics.pop(name, None)
 
 
 class UnknownTopicError(RefusedError):
-    """A topic that the user named does not exist: no pause will change that."""
+    """A topic that the user named does not exist. No pause will change that."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -260,11 +270,11 @@ class UnknownTopicError(RefusedError):
 
 
 class _Unsure(ClientError):  # noqa: N818 - a state
-    """A change may have been made, or may yet be."""
+    """A change may have been made, or may still be made."""
 
 
 async def _sure(change: Awaitable[T]) -> T:
-    """What came of it. Raises _Unsure where that is not known."""
+    """The result of a change. Raises _Unsure where it is unknown."""
     try:
         return await change
     except AnswerLostError as error:

@@ -1,7 +1,7 @@
 """One client connection: requests are pipelined, answers are matched by correlation id, versions are negotiated.
 
 Promises: every request ends, with its answer or with a ConnectionLostError, which is an AnswerLostError once it was
-sent; answers come in the order of the requests (Kafka's promise, checked). Never retries, never reconnects, never
+sent. Answers come in the order of the requests (Kafka's promise, checked). Never retries, never reconnects, never
 guesses a version.
 """
 
@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.versions: dict[int, tuple[int, int]] = {}
 
-    # what the loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
@@ -83,7 +83,7 @@ class Connection(asyncio.Protocol):
         if not self._closed.done():
             self._closed.set_result(None)
 
-    # what the owner calls
+    # called by the owner
 
     @property
     def is_open(self) -> bool:
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         """Send one request and return its decoded answer (None at once where not `answered`, as for acks=0).
 
         `version` defaults to the highest in common. An answer that does not come in `timeout_ms` ends the connection:
-        what follows it could no longer be told apart. Raises ConnectionLostError (AnswerLostError once it was sent),
+        later answers could no longer be told apart. Raises ConnectionLostError (AnswerLostError once it was sent),
         UnsupportedError.
         """
         known = api(key)
@@ -134,12 +134,13 @@ class Connection(asyncio.Protocol):
                 raise (ConnectionLostError if answer is None else AnswerLostError)(text) from None
 
     async def writable(self) -> None:
-        """Until what was sent is on its way, as far as can be known here, or the connection is lost."""
+        """Wait until the sent bytes are on their way, as far as can be known here, or the connection is lost."""
         await self._may_write.wait()
 
     def post(self, key: ApiKey, message: Any, *, version: int) -> asyncio.Future[Any]:
-        """Send one request at once, so that requests go out in the order of the calls; the future has its decoded
-        answer, or fails with AnswerLostError. Bounds nothing: see `writable`. Raises ConnectionLostError."""
+        """Send one request at once, so that requests leave in the order of the calls. The future has its decoded
+        answer, or fails with AnswerLostError. Bounds nothing: see `writable`. Raises ConnectionLostError.
+        """
         known = api(key)
         assert known is not None, key
         answer = self._send(known, version, message, answered=True)
@@ -147,13 +148,13 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def close(self) -> None:
-        """Close it and wait until it is closed; what still waits fails. Idempotent."""
+        """Close the connection and wait until it is closed. Waiting requests fail. Idempotent."""
         self._fail(ConnectionLostError(f"The connection to {self.address} was closed by this client."), flush=True)
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
     def abort(self) -> None:
-        """End it at once; what still waits fails."""
+        """End the connection at once. Waiting requests fail."""
         self._fail(ConnectionLostError(f"The connection to {self.address} was closed by this client."))
 
     # inner
@@ -188,7 +189,7 @@ class Connection(asyncio.Protocol):
             waiting.answer.set_result(message)
 
     def _fail(self, error: ConnectionLostError, *, flush: bool = False) -> None:
-        """End the connection; the first reason stands. With `flush`, what was sent still goes out (acks=0)."""
+        """End the connection. The first reason stands. With `flush`, sent bytes still go out (acks=0)."""
         if self._lost is not None:
             return
         self._lost = error
@@ -202,7 +203,7 @@ class Connection(asyncio.Protocol):
             answer = self._waiting.popleft().answer
             if not answer.done():
                 answer.set_exception(AnswerLostError(str(error)))
-                answer.exception()  # not every asker is still there to look
+                answer.exception()  # marked as seen: not every caller is still there
 
 
 async def connect(
@@ -226,14 +227,16 @@ async def connect(
 
 
 def _reason(error: OSError) -> str:
-    """The system's own words where it has some: loops word the same failure each in their way."""
+    """The system's own words where there are some: event loops word one failure differently."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
 
 
 async def _negotiate(connection: Connection, timeout_ms: int) -> None:
-    """Ask for the broker's versions with ours highest, and lower where it does not know that (KIP-511)."""
+    """Ask for the broker's versions with our highest version, and with a lower one where the broker does not know it
+    (KIP-511).
+    """
     from headrace import __version__
     from headrace.wire.messages.api_versions import ApiVersionsRequest
 

@@ -1,9 +1,14 @@
-"""Reads records: fetches assigned partitions from their leaders, every broker polled side by side.
+"""Reads records: fetches assigned partitions from their leaders, all brokers in parallel.
 
-Promises: per partition, records come in offset order, none twice and none left out, from the assigned offset on; a
-changed leader is followed; an offset that is no longer there is an error that names it, never a silent jump; a
-partition without a leader holds up no other. Checks each batch's CRC. Holds back at most one answer per broker. Reads
-all below the high watermark (`read_uncommitted`).
+Promises:
+
+- Per partition, records come in offset order from the assigned offset on, none twice and none left out.
+- A changed leader is followed.
+- An offset that no longer exists is an error that names it, never a silent jump.
+- A partition without a leader does not hold up the others.
+
+Checks each batch's CRC. Buffers at most one answer per broker. Reads everything below the high watermark
+(`read_uncommitted`).
 """
 
 from __future__ import annotations
@@ -31,14 +36,14 @@ FETCH_WAIT_MS = 500
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_BYTES = 4 * 1024 * 1024
 TOPIC_IDS_SINCE = 13
-"""The Fetch version from which topics go by id (KIP-516)."""
+"""The Fetch version from which requests name topics by id (KIP-516)."""
 FETCH_LANE = "fetch"
 
 Place = tuple[str, PartitionIndex]
 
 
 class Fetched(NamedTuple):
-    """What one poll found in one partition."""
+    """Records that one poll found in one partition."""
 
     topic: str
     partition: PartitionIndex
@@ -47,7 +52,7 @@ class Fetched(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """One partition of a fetch: where it was to start."""
+    """One partition of a fetch, with its start position."""
 
     topic: str
     topic_id: TopicId
@@ -56,7 +61,7 @@ class _Asked(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """One partition's share of a fetch response, with what was asked."""
+    """One partition's share of a fetch response, with the request for it."""
 
     asked: _Asked
     error_code: int
@@ -75,7 +80,7 @@ class Consumer:
         bytes_max: int = FETCH_BYTES,
         partition_bytes_max: int = PARTITION_BYTES,
     ) -> None:
-        """An empty fetch is answered after `wait_ms`; the sizes bound one answer and one partition's share of it."""
+        """An empty fetch is answered after `wait_ms`. The sizes bound one answer and one partition's share of it."""
         self._cluster = cluster
         self._wait_ms = wait_ms
         self._bytes_max = bytes_max
@@ -84,7 +89,7 @@ class Consumer:
         self._fetches: dict[BrokerId, asyncio.Task[list[_Answer]]] = {}
         self._failures = 0
         self._looks = 0
-        """In a row that found a partition without a leader while others were read."""
+        """Number of consecutive looks that found a partition without a leader while others were read."""
         self._next_look_s = 0.0
 
     async def __aenter__(self) -> Self:
@@ -104,12 +109,12 @@ class Consumer:
         await asyncio.gather(*fetches, return_exceptions=True)
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Read this partition from `offset` on (0 or more), in place of any earlier position."""
+        """Read this partition from `offset` on (0 or more), replacing any earlier position."""
         assert offset >= 0, offset
         self._positions[topic, PartitionIndex(partition)] = Offset(offset)
 
     def unassign(self, topic: str, partition: int) -> None:
-        """Read this partition no more."""
+        """Stop reading this partition."""
         self._positions.pop((topic, PartitionIndex(partition)), None)
 
     @property
@@ -118,9 +123,9 @@ class Consumer:
         return self._positions
 
     async def poll(self) -> list[Fetched]:
-        """The next records of some assigned partitions; empty where none came within the wait, or none is assigned.
+        """The next records of some assigned partitions. Empty where none came within the wait, or none is assigned.
 
-        Raises RefusedError (OFFSET_OUT_OF_RANGE among them), CorruptData, and GaveUpError after too many failures in a
+        Raises RefusedError (for example OFFSET_OUT_OF_RANGE), CorruptData, and GaveUpError after too many failures in a
         row.
         """
         try:
@@ -131,15 +136,16 @@ class Consumer:
             await self._pause(error)
             return []
         self._failures = 0
-        with suppress(ClientError):  # the next poll meets it again; what was found must not be lost to it
-            await self._start_fetches()  # what was found is unpacked while the next is on its way
+        with suppress(ClientError):  # the next poll meets it again; the found records must not be lost
+            await self._start_fetches()  # decode the found records while the next fetch is under way
         return [_unpacked(answer) for answer in found]
 
     # inner
 
     async def _start_fetches(self) -> None:
-        """One fetch to each leader of assigned partitions that has none under way. Raises ClientError where none is to
-        be had of any, or one was looked for too often."""
+        """Start one fetch to each leader of assigned partitions that has none under way. Raises ClientError where no
+        partition has a leader, or one was looked for too often.
+        """
         wanted: dict[BrokerId, list[_Asked]] = {}
         missing: ClientError | None = None
         for (topic, index), position in self._positions.items():
@@ -163,7 +169,7 @@ class Consumer:
             self._look_again(missing)
 
     def _look_again(self, missing: ClientError) -> None:
-        """The next poll asks for leaders anew, after a pause; the others are read meanwhile."""
+        """Let the next poll ask for leaders again, after a pause. The other partitions are read meanwhile."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._next_look_s:
             return
@@ -212,8 +218,10 @@ class Consumer:
         )
 
     async def _next_answers(self) -> list[_Answer]:
-        """Wait for a fetch and move the positions past what it found. Raises ClientError where nothing was found and
-        something failed: where both happen, what was found goes first, and the failure is met again."""
+        """Wait for a fetch and move the positions past the records that it found. Raises ClientError where nothing was
+        found and something failed. If both happen, the records are returned first, and the next poll meets the failure
+        again.
+        """
         if not self._fetches:
             return []
         done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -232,12 +240,13 @@ class Consumer:
         return found
 
     def _forget(self) -> None:
-        """What is known of leaders is asked for anew."""
+        """Forget the leaders, so that they are requested again."""
         self._cluster.forget({topic for topic, _ in self._positions})
 
     def _advance(self, answers: list[_Answer], found: list[_Answer]) -> ClientError | None:
-        """Move the positions past what these answers hold and add it to `found`; drop what was re-assigned meanwhile.
-        The last partition's error, if any."""
+        """Move the positions past these answers' records and add the answers to `found`. Partitions that were
+        reassigned meanwhile are dropped. Returns the last partition's error, if any.
+        """
         error: ClientError | None = None
         for answer in answers:
             asked = answer.asked
@@ -254,7 +263,7 @@ class Consumer:
         return error
 
     async def _pause(self, error: ClientError) -> None:
-        """Back off before the next try, or raise where there is to be none."""
+        """Back off before the next try, or raise the error where it is not retriable or was met too often."""
         if not error.retriable:
             raise error
         self._failures += 1
@@ -262,14 +271,14 @@ class Consumer:
         await asyncio.sleep(self._cluster.backoff.pause_s(self._failures))
 
     def _failed(self, tries: int, error: ClientError) -> None:
-        """So many times in a row: raises GaveUpError where that is too often."""
+        """Report a failure. Raises GaveUpError where it happened too many times in a row."""
         if tries >= self._cluster.backoff.attempts_max:
             raise GaveUpError(f"{str(error).rstrip('.')}; gave up after {tries} tries.") from error
         self._cluster.backoff.on_failure(error, tries)
 
 
 def _next_offset(whole: memoryview, position: Offset) -> Offset:
-    """The offset after the last batch, found without unpacking any."""
+    """The offset after the last batch, found without decoding any."""
     end = position
     for _, header in iterate_headers(whole):
         end = Offset(max(end, header.next_offset))
@@ -277,7 +286,7 @@ def _next_offset(whole: memoryview, position: Offset) -> Offset:
 
 
 def _unpacked(answer: _Answer) -> Fetched:
-    """The records of an answer from the position on, control batches left out. Raises CorruptData."""
+    """The records of an answer from the position on, without control batches. Raises CorruptData."""
     asked, records = answer.asked, []
     for at, header in iterate_headers(answer.data):
         batch = answer.data[at : at + header.size]

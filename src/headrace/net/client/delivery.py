@@ -1,10 +1,16 @@
-"""Delivers batches that are packed and sealed already: for writers that encode at their own speed, as Spark's tasks.
+"""Delivers batches that are packed and sealed already, for writers that encode at their own speed, such as Spark's
+tasks.
 
-Promises: the batches of one partition are stored in the order of `deliver`, each once (idempotence, KIP-98), for never
-more than one of a partition is under way, and what is sent again is the same bytes; every call ends, at the latest when
-a batch was not acknowledged for as long as the caller allows, also by a broker that hangs. What one partition waits for
-keeps no other from being sent. The first failure that a pause does not heal ends the
-delivery: what it did not acknowledge may be stored or not. acks=all, always.
+Promises:
+
+- The batches of one partition are stored in the order of `deliver`, each once (idempotent producer, KIP-98). At most
+  one batch of a partition is under way, and a repeat has the same bytes.
+- Every call ends. It ends at the latest when a batch was not acknowledged within the caller's timeout, even if a broker
+  hangs.
+- A partition that waits does not keep others from being sent.
+
+The first failure that a pause does not heal ends the delivery. Batches that it did not acknowledge may be stored or
+not. Requests always have acks=all.
 """
 
 from __future__ import annotations
@@ -33,11 +39,11 @@ from headrace.wire.messages import produce as wire
 
 ANSWER_SLACK_MS: Final = 5_000
 CLOCK_SLACK_S: Final = 0.002
-"""By so much a loop may wake too early."""
+"""A loop may wake too early by this much."""
 PRODUCE_LANE: Final = "produce"
 
 Key: TypeAlias = tuple[TopicId, int]
-"""Topic, for one that is made anew under its name is another one, and partition."""
+"""Topic id and partition. The id distinguishes topics that have one name after each other."""
 
 
 class SealedBatch(NamedTuple):
@@ -76,11 +82,11 @@ class _Lane:
     partition: int
     batches: deque[tuple[SealedBatch, _Waiter]] = field(default_factory=deque)
     failures: int = 0
-    """In a row, of the first batch."""
+    """Consecutive failures of the first batch."""
     since: float | None = None
-    """When that one was first tried, on the loop's clock."""
+    """When the first batch was first tried, on the loop's clock."""
     is_asked_for: bool = False
-    """Whether brokers have told of its topic since there was this lane."""
+    """Whether brokers have described its topic since the lane exists."""
 
     @property
     def key(self) -> Key:
@@ -92,10 +98,12 @@ class _Lane:
 
 
 class Delivery:
-    """Of one producer id, to one cluster. For one event loop; only `next_sequence` is for the thread that seals."""
+    """The delivery of one producer id to one cluster. It belongs to one event loop; only `next_sequence` is for the
+    thread that seals.
+    """
 
     def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
-        """`timeout_ms`: the longest that a batch is tried for."""
+        """`timeout_ms`: the longest time for which a batch is tried."""
         self._cluster = cluster
         self._timeout_s = timeout_ms / 1000
         self._lanes: dict[Key, _Lane] = {}
@@ -107,20 +115,22 @@ class Delivery:
         self._dispatching = False
         self._failed: UndeliveredError | None = None
         self.producer: tuple[int, int] = (-1, -1)
-        """Id and epoch, once it was opened."""
+        """Producer id and epoch, after `open`."""
 
     async def open(self) -> None:
-        """Ask for a producer id. Raises ClientError."""
+        """Request a producer id. Raises ClientError."""
         self.producer = await new_producer_id(self._cluster)
 
     def next_sequence(self, topic_id: TopicId, partition: int, count: int) -> int:
-        """The sequence of the first of `count` records, to be sealed now and delivered in this order."""
+        """The sequence number of the first of `count` records, which must be sealed now and delivered in this order."""
         sequence = self._sequences.get((topic_id, partition), 0)
         self._sequences[topic_id, partition] = (sequence + count) % SEQUENCES
         return sequence
 
     async def deliver(self, batches: Sequence[SealedBatch]) -> None:
-        """Returns once all are acknowledged. Raises UndeliveredError, after which nothing more is delivered."""
+        """Deliver batches; returns once all are acknowledged. Raises UndeliveredError, after which nothing more is
+        delivered.
+        """
         if self._failed is not None:
             raise self._failed
         if not batches:
@@ -140,7 +150,7 @@ class Delivery:
         await waiter.done
 
     async def close(self) -> None:
-        """Stop at once: what is under way may be stored or not, and who waits is told. Idempotent."""
+        """Stop at once. Batches under way may be stored or not, and waiting calls fail. Idempotent."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -149,7 +159,7 @@ class Delivery:
             if lane.batches:
                 self._fail(lane, GaveUpError("The delivery was closed."))
 
-    # what is sent when
+    # scheduling
 
     def _start(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
@@ -158,7 +168,7 @@ class Delivery:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:  # a broker's nonsense, or a bug
+        if not task.cancelled() and (error := task.exception()) is not None:  # a malformed answer, or a bug
             self._fail(next(iter(self._lanes.values())), GaveUpError(f"Producing failed unexpectedly: {error!r}."))
 
     def _make_ready(self, lanes: Iterable[_Lane]) -> None:
@@ -167,7 +177,7 @@ class Delivery:
         self._wake.set()
 
     async def _dispatch(self) -> None:
-        """Give each leader what is ready for it, up to CLIENT_PRODUCES_IN_FLIGHT_MAX requests."""
+        """Send each leader its ready batches, in up to CLIENT_PRODUCES_IN_FLIGHT_MAX requests."""
         while self._failed is None:
             self._wake.clear()
             for leader, lanes in self._by_leader().items():
@@ -177,7 +187,7 @@ class Delivery:
             await self._wake.wait()
 
     def _by_leader(self) -> dict[BrokerId, deque[_Lane]]:
-        """The lanes that are ready, by what is known; for the others it is asked beside."""
+        """The ready lanes by their known leader. For the others, metadata are requested meanwhile."""
         found: dict[BrokerId, deque[_Lane]] = {}
         unknown: list[_Lane] = []
         refused: list[tuple[_Lane, ClientError]] = []
@@ -198,7 +208,9 @@ class Delivery:
         return found
 
     def _leader(self, lane: _Lane) -> BrokerId | None:
-        """None where nothing is known of the topic. Raises ClientError where there is none, or the topic is another."""
+        """The leader of a lane; None where nothing is known of the topic. Raises ClientError where there is no leader,
+        or the topic is another one.
+        """
         view = self._cluster.known_topic(lane.topic)
         if view is None or (view.id != lane.topic_id and not lane.is_asked_for):
             return None
@@ -213,19 +225,19 @@ class Delivery:
         return leader
 
     def _tried(self, lane: _Lane) -> _Lane:
-        """It is ready no more."""
+        """Take the lane from the ready ones."""
         self._ready.pop(lane.key, None)
         if lane.since is None:
             lane.since = asyncio.get_running_loop().time()
         return lane
 
     def _left_ms(self, lanes: Iterable[_Lane]) -> int:
-        """For as long the first of them may still be tried; at least 1."""
+        """Milliseconds for which the first of these lanes may still be tried; at least 1."""
         since = min(lane.since for lane in lanes if lane.since is not None)
         return max(1, round(1000 * (since + self._timeout_s - asyncio.get_running_loop().time())))
 
     async def _ask_for(self, lanes: list[_Lane]) -> None:
-        """Who leads them."""
+        """Request the leaders of these lanes."""
         try:
             async with asyncio.timeout(self._left_ms(lanes) / 1000):
                 await self._cluster.metadata({lane.topic for lane in lanes})
@@ -240,7 +252,7 @@ class Delivery:
             self._make_ready(lanes)
 
     def _taken(self, lanes: deque[_Lane]) -> list[_Lane]:
-        """Those that go into one request."""
+        """The lanes that fit into one request."""
         taken: list[_Lane] = []
         size = 0
         while lanes and len(taken) < CLIENT_PRODUCE_PARTITIONS_MAX:
@@ -254,7 +266,7 @@ class Delivery:
     # one request
 
     async def _request(self, leader: BrokerId, lanes: list[_Lane]) -> None:
-        """Sends the first batch of each."""
+        """Send the first batch of each lane."""
         acknowledged: list[_Lane] = []
         try:
             connection = await self._connection(leader, lanes)
@@ -305,7 +317,7 @@ class Delivery:
             self._start(self._ask_for(again))
 
     def _fail(self, lane: _Lane, error: ClientError) -> None:
-        """Nothing more is sent, and all who wait are told."""
+        """End the delivery: nothing more is sent, and all waiting calls fail."""
         if self._failed is None:
             self._failed = UndeliveredError(lane.topic, lane.partition, error)
             self._failed.__cause__ = error
@@ -330,7 +342,7 @@ def _produce_request(lanes: Iterable[_Lane]) -> wire.ProduceRequest:
 
 
 def _outcomes(response: Any, ids: Mapping[str, TopicId]) -> dict[Key, Any]:
-    """By partition; answers name topics by id since version 13, before by name."""
+    """Results by partition. Answers name topics by id since version 13, and by name before."""
     return {
         (ids.get(topic.name, topic.topic_id), part.index): part
         for topic in response.responses
@@ -341,7 +353,7 @@ def _outcomes(response: Any, ids: Mapping[str, TopicId]) -> dict[Key, Any]:
 def _sorted_out(
     lanes: Iterable[_Lane], outcomes: Mapping[Key, Any]
 ) -> tuple[list[_Lane], list[tuple[_Lane, ClientError]]]:
-    """Those that are acknowledged, a repeat that the broker knows among them, and the others."""
+    """The acknowledged lanes, including repeats that the broker knows, and the refused ones."""
     acknowledged: list[_Lane] = []
     refused: list[tuple[_Lane, ClientError]] = []
     for lane in lanes:

@@ -17,14 +17,16 @@ from headrace.wire.durable import CATALOG, MERGE, RECOVER, SUMMARIES, SWEEP, dec
 
 
 class DurableLink:
-    """A connection to one broker; an async context manager. One question at a time. Raises ConnectionLostError."""
+    """A connection to one broker, and an async context manager. It handles one question at a time. Raises
+    ConnectionLostError.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._link: CopyLink | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
         self._lost: ConnectionLostError | None = None
-        """Once it is."""
+        """Set once the connection is lost."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -40,7 +42,7 @@ class DurableLink:
             self._link.close()
 
     async def topics(self) -> AsyncIterator[dict[str, Any]]:
-        """Every topic, by name, and what of it is durable."""
+        """Every topic, by name, with the durable part of it."""
         after, more = "", True
         while more:
             answer = await self._ask({"op": SUMMARIES, "after": after})
@@ -50,23 +52,24 @@ class DurableLink:
             more = answer["more"]
 
     async def catalog(self, topic_id: UUID, partition: int, start: int) -> dict[str, Any]:
-        """`state`, and the `entries` from the one on that starts at `start` (-1: the first)."""
+        """`state`, and the `entries` from the one that starts at `start` (-1: the first)."""
         return await self._ask({"op": CATALOG, "topic_id": str(topic_id), "partition": partition, "from": start})
 
     async def sweep(self, *, execute: bool) -> dict[str, Any]:
-        """Until it is done."""
+        """Sweep, until it is done."""
         return await self._until_done({"op": SWEEP, "execute": execute})
 
     async def merge(
         self, topic_id: UUID, partition: int | None, *, execute: bool, below: int | None = None
     ) -> dict[str, Any]:
-        """Of a topic's partitions that this broker leads, or of one, until it is done. `below`: of compacted ones,
-        records from there on replace none; brokers of before know nothing of it."""
+        """Merge the segments of a topic's partitions that this broker leads, or of one, until it is done. `below`: in
+        compacted partitions, records from this offset on replace none; older brokers do not know it.
+        """
         about = {"op": MERGE, "topic_id": str(topic_id), "partition": partition, "below": below}
         return await self._until_done({**about, "execute": execute})
 
     async def recover(self, topic: str, partition: int | None, to: int | None, *, execute: bool) -> dict[str, Any]:
-        """Of a topic's partitions that nobody leads, or of one, until it is done."""
+        """Recover a topic's partitions without a leader, or one of them, until it is done."""
         return await self._until_done(
             {"op": RECOVER, "topic": topic, "partition": partition, "to": to, "execute": execute}
         )

@@ -1,7 +1,7 @@
-"""Elections over the wire (KIP-460): have partitions led by their first replica again, or by any replica that lives.
+"""Elections over the wire (KIP-460): the first replica leads partitions again, or any live replica does.
 
-Promises: what became of each partition is told; to ask twice does no harm, for where the leader is as wished the second
-answer says so.
+Promises: the result for each partition is returned. A repeated request does no harm: where the leader is as wished, the
+second answer says so.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ PREFERRED, UNCLEAN = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elected:
-    """What became of one partition. `error` is NONE where it has another leader, and ELECTION_NOT_NEEDED where the one
-    that it has is right; `detail` is the broker's own sentence."""
+    """The result for one partition. `error` is NONE where it has another leader now, and ELECTION_NOT_NEEDED where the
+    present one is right. `detail` is the broker's own sentence.
+    """
 
     partition: int
     error: ErrorCode

@@ -1,4 +1,4 @@
-"""What can go wrong for a client, as types; each text is one sentence that says what to do where that is known."""
+"""The failures of a client, as types. Each text is one sentence, with advice where there is any."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from headrace.wire.errors import ErrorCode, error_of
 
 
 class ClientError(HeadraceError):
-    """Base of the failures of this room."""
+    """Base of the failures of this package."""
 
     retriable: bool = False
-    """True: the same request may succeed after a pause, perhaps at another broker."""
+    """True: a repeated request may succeed after a pause, perhaps at another broker."""
 
 
 class ConnectionLostError(ClientError):
-    """No connection, or one that broke or went silent."""
+    """There is no connection, or it broke or went silent."""
 
     retriable = True
 
 
 class AnswerLostError(ConnectionLostError):
-    """It was sent, and the answer did not come: it may have been carried out, or may yet be."""
+    """The request was sent, and the answer did not come. It may have been carried out, or may still be."""
 
 
 class OutcomeUnknownError(ClientError):
-    """A change that is not asked for twice, and of which nothing was to be seen after its answer was lost."""
+    """The answer to a change was lost, and no effect of it was visible afterwards. The change was not requested
+    twice.
+    """
 
     def __init__(self, subject: str, reason: str, look: str) -> None:
-        """`look`: the command that shows what became of it."""
+        """`look`: the command that shows the result."""
         super().__init__(
             f"{subject}: whether the change was made is not known ({reason.rstrip('.')}), and nothing of it was seen "
             f"since; look with '{look}', then ask again."
@@ -38,10 +40,10 @@ class OutcomeUnknownError(ClientError):
 
 
 class NoBrokerError(ConnectionLostError):
-    """None of the brokers that the client knows of, and none of the bootstrap list, takes a connection."""
+    """No known broker, and none of the bootstrap list, accepts a connection."""
 
     def __init__(self, tried: Sequence[Address], last: ClientError | None, *, retriable: bool) -> None:
-        """`retriable` where the cluster was there before and so may come back."""
+        """`retriable` where the cluster was reachable before and may come back."""
         places = ", ".join(str(address) for address in tried)
         reason = f" ({str(last).rstrip('.')})" if last is not None else ""
         super().__init__(
@@ -59,7 +61,7 @@ class RefusedError(ClientError):
     """A broker answered with a Kafka error code."""
 
     def __init__(self, code: ErrorCode, subject: str, detail: str | None = None) -> None:
-        """`subject` names what was refused ("Topic 'orders'"); `detail` is the broker's own message, if any."""
+        """`subject` names the refused subject ("Topic 'orders'"); `detail` is the broker's own message, if any."""
         text = (detail or code.message).strip().rstrip(".")
         super().__init__(f"{subject}: {text} ({code.name}).")
         self.code = code
@@ -69,11 +71,11 @@ class RefusedError(ClientError):
 
 
 class GaveUpError(ClientError):
-    """Every try that the limits allow has failed; the last failure is the cause."""
+    """Every allowed try has failed. The last failure is the cause."""
 
 
 def refusal(code: int, subject: str, detail: str | None = None) -> RefusedError | None:
-    """The error that a response's code stands for, or None for success. Unknown codes are UNKNOWN_SERVER_ERROR."""
+    """The error for a response's code; None for success. Unknown codes become UNKNOWN_SERVER_ERROR."""
     return None if code == ErrorCode.NONE else RefusedError(error_of(code), subject, detail)
 
 

@@ -1,7 +1,7 @@
-"""Consumer groups over the wire: who is in them, what they have committed, and changes of that by an administrator.
+"""Consumer groups over the wire: their members, their committed offsets, and an administrator's changes of these.
 
-Promises: each question goes to the group's own coordinator, found anew before each try; a refusal is a RefusedError
-that names the group. Positions are absolute, so that to commit them twice does no harm.
+Promises: each request goes to the group's own coordinator, which is looked up again before each try. A refusal is a
+RefusedError that names the group. Positions are absolute, so committing them twice does no harm.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 GROUP_KEY: Final = 0
 FIND_VERSION: Final = 4
-"""Of FindCoordinator: many keys at once, as in all brokers since Kafka 3.0."""
+"""Version of FindCoordinator with many keys at once, supported by all brokers since Kafka 3.0."""
 COMMIT_VERSION: Final = 8
 FETCH_VERSION: Final = 8
-"""Topics by name."""
+"""This version names topics by name."""
 DEAD: Final = "Dead"
 CONSUMER: Final = "consumer"
 INACTIVE: Final = ("Empty", DEAD)
-"""States in which nobody is in a group, or nobody knows it."""
+"""States of a group that has no members, or that the broker does not know."""
 
 
 class TopicPartition(NamedTuple):
@@ -56,7 +56,7 @@ class GroupMember:
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...]
-    """What it reads; empty where its assignment is not of the consumer protocol."""
+    """Partitions assigned to the member; empty where its assignment is not of the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Groups:
         return await self._cluster.retried(ask)
 
     async def describe(self, group: str) -> GroupView:
-        """One group; in state `Dead` where nobody has heard of it."""
+        """One group. Its state is `Dead` where no broker knows it."""
         from headrace.wire.messages import describe_groups as wire
 
         async def ask(connection: Connection, coordinator: BrokerId) -> GroupView:
@@ -140,7 +140,7 @@ class Groups:
         return await self._at_coordinator(group, ask)
 
     async def _describe_consumers(self, group: str, connection: Connection, coordinator: BrokerId) -> GroupView:
-        """A group of the new protocol (KIP-848); its protocol is the assignor's name."""
+        """A group of the new protocol (KIP-848). Its `protocol` is the assignor's name."""
         from headrace.wire.messages import consumer_group_describe as wire
 
         request = wire.ConsumerGroupDescribeRequest(group_ids=(group,))
@@ -170,7 +170,7 @@ class Groups:
         )
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
-        """How far the group has read, for all that it has committed."""
+        """The committed offset of every partition that the group has committed."""
         from headrace.wire.messages import offset_fetch as wire
 
         async def ask(connection: Connection, _: BrokerId) -> dict[TopicPartition, int]:
@@ -215,8 +215,9 @@ class Groups:
             await self._at_coordinator(group, ask)
 
     async def delete(self, group: str) -> None:
-        """Forget a group that has no members, with all that it has committed. Raises RefusedError (NON_EMPTY_GROUP,
-        GROUP_ID_NOT_FOUND)."""
+        """Delete a group that has no members, with all its committed offsets. Raises RefusedError (NON_EMPTY_GROUP,
+        GROUP_ID_NOT_FOUND).
+        """
         from headrace.wire.messages import delete_groups as wire
 
         async def ask(connection: Connection, _: BrokerId) -> bool:
@@ -238,7 +239,7 @@ class Groups:
     # the coordinator
 
     async def _at_coordinator(self, group: str, ask: Callable[[Connection, BrokerId], Awaitable[T]]) -> T:
-        """Until it succeeds, within the limits."""
+        """Ask the coordinator until it succeeds, within the limits."""
         return await self._cluster.retried(lambda: self._once(group, ask))
 
     async def _once(self, group: str, ask: Callable[[Connection, BrokerId], Awaitable[T]]) -> T:

@@ -1,9 +1,8 @@
-"""A look at a whole cluster, and what two of them tell: rates, replicas that are behind, how far groups are, and who
-does not answer.
+"""Snapshots of a whole cluster, and their comparison: rates, lagging replicas, progress of groups, and silent brokers.
 
-Promises: a look asks each live leader once, and each broker for its groups and what they have committed, and waits for
-none longer than LOOK_MS_MAX; a broker that does not answer is part of what is seen, not a failure. Where no broker
-answers at all it raises ClientError.
+Promises: a look sends one request to each live leader, and asks each broker for its groups and their committed offsets.
+It waits for none longer than LOOK_MS_MAX. A broker that does not answer is part of the result, not a failure. Raises
+ClientError where no broker answers at all.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from headrace.wire.messages import list_offsets as wire
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
 OFFSET_FETCH_VERSION: Final = 8
-"""Of many groups at once, with topics by name."""
+"""Version with many groups at once, and topics by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +40,22 @@ class GroupLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A cluster at one moment. `at`: in monotonic seconds."""
+    """A cluster at one moment. `at` is in monotonic seconds."""
 
     at: float
     view: ClusterView
     brokers: tuple[BrokerView, ...]
     ends: Mapping[Place, int]
-    """High watermarks, of the partitions whose leaders answered."""
+    """High watermarks of the partitions whose leaders answered."""
     groups: Mapping[str, GroupLook] = field(default_factory=dict)
-    """By name, at most LOOK_GROUPS_MAX of each coordinator, of those that answered."""
+    """Groups by name, at most LOOK_GROUPS_MAX of each coordinator that answered."""
 
     def partitions(self) -> dict[Place, PartitionView]:
         return {(topic.name, part.index): part for topic in self.view.topics.values() for part in topic.partitions}
 
 
 async def look(cluster: Cluster, *, at: float) -> Look:
-    """Raises ClientError where nobody answers."""
+    """Take one look. Raises ClientError where no broker answers."""
     members = Members(cluster)
     view = await members.metadata()
     brokers = await members.brokers()
@@ -77,7 +76,7 @@ async def look(cluster: Cluster, *, at: float) -> Look:
 
 
 async def _groups(cluster: Cluster, coordinator: int) -> list[tuple[str, GroupLook]]:
-    """Those that a broker keeps, and what they have committed."""
+    """The groups that a broker coordinates, and their committed offsets."""
     try:
         async with asyncio.timeout(LOOK_MS_MAX / 1000):
             connection = await cluster.broker_connection(BrokerId(coordinator))
@@ -146,34 +145,33 @@ async def _ends(
 
 
 class Progress(NamedTuple):
-    """How far a group is."""
+    """The progress of a group."""
 
     lag: int
-    """Records that it has not committed, in the partitions that it has committed something of, and whose leaders
-    answered."""
+    """Uncommitted records in those partitions that the group has committed something of, and whose leaders answered."""
     rate: float
-    """Records that it commits in a second."""
+    """Records committed per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What two looks tell. Rates are in records a second."""
+    """The comparison of two looks. Rates are in records per second."""
 
     seconds: float
     topics: Mapping[str, float]
     brokers: Mapping[int, float]
-    """By who leads now."""
+    """By the present leader."""
     behind: Mapping[Place, tuple[int, ...]]
     """Under-replicated partitions, with the replicas that are out of sync."""
     offline: tuple[Place, ...]
-    """Those that nobody leads."""
+    """Partitions without a leader."""
     silent: tuple[Place, ...]
-    """Those whose leader did not answer."""
+    """Partitions whose leader did not answer."""
     groups: Mapping[str, Progress]
 
 
 def traffic(before: Look, now: Look) -> Traffic:
-    """Between the two; what is new counts from when it is first seen."""
+    """Compare two looks. New partitions and groups count from the look that first has them."""
     seconds = max(now.at - before.at, 1e-9)
     topics = dict.fromkeys(now.view.topics, 0.0)
     brokers = dict.fromkeys((broker.id for broker in now.brokers), 0.0)
@@ -209,15 +207,17 @@ def _progress(before: Look, now: Look, name: str, seconds: float) -> Progress:
 
 
 class Pauses:
-    """For how long partitions have not answered, in seconds: what a producer or consumer of them has waited so far."""
+    """For how long partitions have not answered, in seconds: the time that their producers and consumers have waited so
+    far.
+    """
 
     def __init__(self) -> None:
         self._since: dict[Place, float] = {}
         self.longest = 0.0
-        """Of all that were seen."""
+        """The longest pause seen."""
 
     def note(self, before: Look | None, now: Look) -> dict[Place, float]:
-        """Those that go on, the longest first. A pause is counted from the last look that had an answer."""
+        """The pauses under way, the longest first. A pause is counted from the last look that had an answer."""
         waiting = now.partitions().keys() - now.ends.keys()
         begun = now.at if before is None else before.at
         ended = {place: since for place, since in self._since.items() if place not in waiting}

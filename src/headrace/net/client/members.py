@@ -1,7 +1,8 @@
 """The members of a cluster, over the wire: its brokers and its quorum. Values in and out.
 
 Promises: a refusal is a RefusedError that names its subject and gives the broker's own words. A change whose answer was
-lost is not sent again: it is looked what there is, and OutcomeUnknownError raised where nothing of it is to be seen.
+lost is not sent again. Instead the cluster is inspected, and OutcomeUnknownError raised where no effect of the change
+is visible.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """A member of the quorum. Times in milliseconds since 1970; -1: not known."""
+    """A member of the quorum. Times are in milliseconds since 1970; -1: unknown."""
 
     id: int
     directory_id: UUID
@@ -58,7 +59,7 @@ class QuorumView:
     high_watermark: int
     members: tuple[MemberView, ...]
     outlook: str = ""
-    """What becomes of the learners while voters are lacking; empty: none are, or it is not told."""
+    """Outlook for the learners while voters are missing; empty: none are missing, or the broker does not report it."""
 
 
 class Members:
@@ -68,7 +69,7 @@ class Members:
         self._cluster = cluster
 
     async def brokers(self) -> tuple[BrokerView, ...]:
-        """All registered brokers, by id, the fenced ones too."""
+        """All registered brokers, by id, including fenced ones."""
         from headrace.wire.messages import describe_cluster as wire
 
         async def ask() -> Any:
@@ -93,7 +94,7 @@ class Members:
         return tuple(sorted(found, key=lambda broker: broker.id))
 
     async def broker(self, broker_id: int) -> BrokerView:
-        """One of them. Raises ClientError where there is none of this id."""
+        """One broker. Raises ClientError where none has this id."""
         for broker in await self.brokers():
             if broker.id == broker_id:
                 return broker
@@ -108,7 +109,7 @@ class Members:
         return await self._cluster.retried(ask)
 
     async def quorum(self) -> QuorumView:
-        """Who keeps the metadata, voters first."""
+        """The members of the metadata quorum, voters first."""
         from headrace.wire.messages import describe_quorum as wire
 
         partition = wire.RequestPartitionData(partition_index=0)
@@ -134,7 +135,7 @@ class Members:
         )
 
     async def remove(self, broker_id: int) -> None:
-        """A stopped broker goes for good. Raises RefusedError."""
+        """Remove a stopped broker for good. Raises RefusedError."""
         from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest
 
         async def gone() -> bool:
@@ -144,14 +145,14 @@ class Members:
         await self._change(ApiKey.UNREGISTER_BROKER, request, broker_id, gone, "headrace broker list")
 
     async def promote(self, broker_id: int) -> None:
-        """A member becomes a voter. Raises RefusedError."""
+        """Make a member a voter. Raises RefusedError."""
         from headrace.wire.messages.add_raft_voter import AddRaftVoterRequest
 
         request = AddRaftVoterRequest(cluster_id=None, timeout_ms=CHANGE_TIMEOUT_MS, voter_id=broker_id)
         await self._change(ApiKey.ADD_RAFT_VOTER, request, broker_id, partial(self._votes, broker_id), QUORUM)
 
     async def demote(self, broker_id: int) -> None:
-        """A voter becomes a learner. Raises RefusedError."""
+        """Make a voter a learner. Raises RefusedError."""
         from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
         request = RemoveRaftVoterRequest(cluster_id=None, voter_id=broker_id)

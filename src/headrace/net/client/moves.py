@@ -1,7 +1,6 @@
 """Asks brokers about moves (`wire.moves`).
 
-Promises: what a broker refuses is told; a broker that does not answer tells nothing of what is under way, and the
-others do.
+Promises: a broker's refusal is raised. A broker that does not answer reports no moves under way, and the others do.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from headrace.wire.moves import (
 
 
 class MovesRefusedError(ClientError):
-    """Nothing is moved; the broker's own sentence."""
+    """Nothing is moved. The text is the broker's own sentence."""
 
 
 async def ask(address: Address, request: MoveRequest) -> MoveAnswer:
-    """Raises OSError, TimeoutError, CorruptData."""
+    """Send one request to one broker. Raises OSError, TimeoutError, CorruptData."""
     answer: asyncio.Future[MoveAnswer] = asyncio.get_running_loop().create_future()
 
     def on_frame(frame: memoryview) -> None:
@@ -52,13 +51,13 @@ async def ask(address: Address, request: MoveRequest) -> MoveAnswer:
 
 
 async def addresses(cluster: Cluster) -> list[Address]:
-    """Of all live brokers."""
+    """Addresses of all live brokers."""
     brokers = (await cluster.metadata(())).brokers
     return [broker.address for _, broker in sorted(brokers.items())]
 
 
 async def move(cluster: Cluster, request: MoveRequest) -> MoveAnswer:
-    """By the first broker that answers; it is not asked a second time. Raises ClientError."""
+    """Ask the first broker that answers. The request is not sent a second time. Raises ClientError."""
     reason = "no broker is known"
     for address in await addresses(cluster):
         try:
@@ -77,7 +76,7 @@ async def move(cluster: Cluster, request: MoveRequest) -> MoveAnswer:
 
 
 async def under_way(cluster: Cluster) -> tuple[list[MoveView], list[FinishedView]]:
-    """As all brokers together know it."""
+    """Moves under way and finished ones, as all brokers together know them."""
     answers = await _all(cluster, MoveRequest(LIST))
     found: dict[tuple[str, int], MoveView] = {}
     for answer in answers:

@@ -20,16 +20,20 @@ CONSUMER_REPLICA_ID = -1
 
 
 class Found(NamedTuple):
-    """An offset and its record's timestamp (ms); the timestamp is -1 where none was asked for, both where no record
-    fits."""
+    """An offset and its record's timestamp (ms). The timestamp is -1 where none was requested; both are -1 where no
+    record fits.
+    """
 
     offset: Offset
     timestamp_ms: int
 
 
 async def list_offsets(cluster: Cluster, topic: str, partitions: Iterable[int], at: int) -> dict[PartitionIndex, Found]:
-    """For each partition the offset `at` LATEST (the high watermark), EARLIEST, MAX_TIMESTAMP, or of the first record
-    whose timestamp is `at` (ms since 1970) or later. Raises ClientError."""
+    """For each partition, an offset chosen by `at`.
+
+    LATEST is the high watermark; EARLIEST and MAX_TIMESTAMP are as in Kafka. Any other `at` is a timestamp (ms since
+    1970), and selects the first record at or after it. Raises ClientError.
+    """
     wanted = [PartitionIndex(index) for index in partitions]
 
     async def ask() -> dict[PartitionIndex, Found]:

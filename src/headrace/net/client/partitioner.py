@@ -1,4 +1,4 @@
-"""Which partition a key goes to: the Java client's choice (murmur2), so that all clients agree on a key's partition."""
+"""The partition of a key, as the Java client chooses it (murmur2), so that all clients agree on it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
 """Writes records: batches them per partition, sends each batch to the leader, retries without repeats or reordering.
 
-Promises: the records of one partition are stored in the order of `send`, and with idempotence each once (KIP-98);
-every `send` resolves, with a place or an error; memory is bounded. There is no linger timer: a batch leaves when the
-one before it is answered, so batches grow by themselves under load. Never more than one batch of a partition in flight.
+Promises:
+
+- The records of one partition are stored in the order of `send`, and with idempotence each once (KIP-98).
+- Every `send` resolves, with a place or an error.
+- Memory is bounded.
+
+There is no linger timer. A batch leaves when the one before it is answered, so batches grow by themselves under load.
+At most one batch of a partition is in flight.
 """
 
 from __future__ import annotations
@@ -33,13 +38,15 @@ from headrace.wire.records import Record
 ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
 BATCH_BYTES = 512 * 1024
-"""A batch is closed before it grows past this; a larger record goes alone."""
+"""A batch is closed before it grows past this size. A larger record is sent alone."""
 RECORD_OVERHEAD_BYTES = 24
 SEQUENCES = 1 << 31
 
 
 class Placed(NamedTuple):
-    """Where a record was stored; `offset` is -1 where the broker does not say (acks=0, or a repeat it had dropped)."""
+    """Where a record was stored. `offset` is -1 where the broker does not report it (acks=0, or a repeat that it
+    dropped).
+    """
 
     topic: str
     partition: PartitionIndex
@@ -48,13 +55,13 @@ class Placed(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Records on their way to one partition, and who waits for them."""
+    """Records on their way to one partition, and the futures that wait for them."""
 
     records: list[Record] = field(default_factory=list)
     waiters: list[asyncio.Future[Placed]] = field(default_factory=list)
     bytes: int = 0
     sent: int = 0
-    """Times that it was sent: after the first, a refusal does not say that it is not stored."""
+    """How often it was sent. After the first time, a refusal does not mean that it is not stored."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,9 +131,9 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         partition: int | None = None,
     ) -> asyncio.Future[Placed]:
-        """Queue one record; the future tells its place. Waits where the buffer is full.
+        """Queue one record. The future returns its place. Waits where the buffer is full.
 
-        Without a partition, the key chooses (as the Java client does); without a key, one partition is used until its
+        Without a partition, the key chooses one, as in the Java client. Without a key, one partition is used until its
         batch is full (KIP-480). Raises ClientError where the topic does not exist, UsageError for a partition that it
         does not have.
         """
@@ -141,12 +148,12 @@ class Producer:
         return self._queue(topic, PartitionIndex(partition), Record(0, timestamp_ms, key, value, tuple(headers)))
 
     async def flush(self) -> None:
-        """Wait until all that was sent is answered. Does not raise: each `send` has its own outcome."""
+        """Wait until everything sent is answered. Does not raise: each `send` has its own outcome."""
         while tasks := [writer.task for writer in self._writers.values() if writer.task is not None]:
             await asyncio.wait(tasks)
 
     async def abort(self) -> None:
-        """Stop at once; what is not answered fails with GaveUpError. Idempotent."""
+        """Stop at once. Unanswered records fail with GaveUpError. Idempotent."""
         self._failed = self._failed or GaveUpError("The producer was closed before this record was acknowledged.")
         tasks = [writer.task for writer in self._writers.values() if writer.task is not None]
         for task in tasks:
@@ -158,7 +165,9 @@ class Producer:
     # inner
 
     async def _count(self, topic: str) -> int:
-        """The topic's number of partitions, asked once: a key keeps its partition for as long as the producer lives."""
+        """The topic's number of partitions, requested once: a key keeps its partition for as long as the producer
+        lives.
+        """
 
         async def ask() -> int:
             if self._auto_create:
@@ -206,11 +215,11 @@ class Producer:
                 except ClientError as error:
                     self._settle(batch, error)
                     if self._idempotent and (batch.sent > 1 or not isinstance(error, RefusedError)):
-                        self._failed = error  # whether the batch is stored is not known: its sequence is in doubt
+                        self._failed = error  # it is unknown whether the batch is stored: its sequence is in doubt
                 except asyncio.CancelledError:
                     writer.batches.appendleft(batch)
                     raise
-                except Exception as error:  # a broker's nonsense, or a bug: nobody may wait for ever because of it
+                except Exception as error:  # a malformed answer, or a bug: no caller may wait for ever
                     self._failed = GaveUpError(f"Producing to topic '{writer.topic}' failed unexpectedly: {error!r}.")
                     self._settle(batch, self._failed)
                 if self._failed is not None:
@@ -237,7 +246,7 @@ class Producer:
                 waiter.set_result(Placed(writer.topic, writer.partition, offset))
 
     async def _attempt(self, writer: _Writer, batch: _Batch, encoded: bytes) -> int:
-        """One try; the base offset, or -1 where it is not told."""
+        """One try. Returns the base offset, or -1 where the broker does not report it."""
         view = await self._cluster.topic(writer.topic)
         leader = await self._cluster.partition(writer.topic, writer.partition)
         connection = await self._cluster.broker_connection(leader.leader)
@@ -251,7 +260,7 @@ class Producer:
         return -1 if response is None else _base_offset(response, writer)
 
     async def _identity(self) -> tuple[int, int]:
-        """Producer id and epoch, asked for once; (-1, -1) without idempotence."""
+        """Producer id and epoch, requested once; (-1, -1) without idempotence."""
         if not self._idempotent:
             return NO_PRODUCER_ID, -1
         async with self._identity_lock:
@@ -264,7 +273,7 @@ class Producer:
         for waiter in batch.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # marks it as seen: who does not look has flushed and chosen not to
+                waiter.exception()  # marks it as seen: a caller that only flushed does not look
 
     def _release(self, batch: _Batch) -> None:
         self._buffered -= batch.bytes
@@ -277,7 +286,7 @@ class Producer:
 
 
 async def new_producer_id(cluster: Cluster) -> tuple[int, int]:
-    """A producer id that nobody has, and its epoch. Raises ClientError."""
+    """A producer id that no other producer has, and its epoch. Raises ClientError."""
 
     async def ask() -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -289,7 +298,7 @@ async def new_producer_id(cluster: Cluster) -> tuple[int, int]:
 
 
 def _size(record: Record) -> int:
-    """About how many bytes a record takes in a batch, before compression."""
+    """The approximate size of a record in a batch, before compression, in bytes."""
     headers = sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES
 

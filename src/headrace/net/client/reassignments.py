@@ -1,7 +1,7 @@
-"""Reassignments over the wire (KIP-455): which brokers are to hold a partition.
+"""Reassignments over the wire (KIP-455): they choose the brokers that hold a partition.
 
-Promises: what became of each partition is told; to ask twice does no harm, for a wish that is under way, or fulfilled,
-changes nothing.
+Promises: the result for each partition is returned. A repeated request does no harm: a reassignment that is under way,
+or done, changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REASSIGNMENT_TIMEOUT_MS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassigned:
-    """What became of the wish for one partition. `detail` is the broker's own sentence."""
+    """The result for one partition. `detail` is the broker's own sentence."""
 
     partition: int
     error: ErrorCode
@@ -30,8 +30,9 @@ class Reassigned:
 
 
 async def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, Sequence[int]]) -> tuple[Reassigned, ...]:
-    """Have these brokers hold these partitions of a topic, the first of them preferred as the leader; the data is
-    copied after that. Raises RefusedError where nothing was taken."""
+    """Let these brokers hold these partitions of a topic, the first of them as the preferred leader. The data are
+    copied afterwards. Raises RefusedError where nothing was accepted.
+    """
     wishes = tuple(wire.ReassignablePartition(index, tuple(brokers)) for index, brokers in replicas.items())
     request = wire.AlterPartitionReassignmentsRequest(
         timeout_ms=REASSIGNMENT_TIMEOUT_MS, topics=(wire.ReassignableTopic(topic, wishes),)
@@ -52,7 +53,7 @@ async def reassign(cluster: Cluster, topic: str, replicas: Mapping[int, Sequence
 
 
 async def ongoing(cluster: Cluster, topic: str, partitions: Sequence[int]) -> tuple[int, ...]:
-    """Those of these partitions that are on their way to other brokers."""
+    """Those of these partitions that are being reassigned."""
     request = listing.ListPartitionReassignmentsRequest(
         timeout_ms=REASSIGNMENT_TIMEOUT_MS,
         topics=(listing.ListPartitionReassignmentsTopics(topic, tuple(partitions)),),
@@ -69,8 +70,9 @@ async def ongoing(cluster: Cluster, topic: str, partitions: Sequence[int]) -> tu
 def with_more_replicas(
     partitions: Iterable[PartitionView], brokers: Iterable[int], factor: int
 ) -> dict[int, tuple[int, ...]]:
-    """For each partition that has fewer replicas than `factor`: those that it has, and then those of `brokers` that
-    hold the fewest of these partitions, as far as there are any."""
+    """New replicas for each partition that has fewer than `factor`. It keeps its replicas, and gets those of `brokers`
+    that hold the fewest of these partitions, as far as there are any.
+    """
     partitions = list(partitions)
     held = dict.fromkeys(sorted(brokers), 0)
     for part in partitions:

@@ -18,13 +18,13 @@ JITTER: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How often to try, and how long to pause between."""
+    """The number of tries, and the pauses between them."""
 
     attempts_max: int = CLIENT_ATTEMPTS_MAX
     first_ms: int = CLIENT_BACKOFF_MS
     longest_ms: int = CLIENT_BACKOFF_MS_MAX
     on_failure: Callable[[ClientError, int], object] = lambda _, __: None
-    """Told of each failure after which it is tried again, and how many that makes in a row."""
+    """Called with each failure that is followed by another try, and the number of failures in a row."""
 
     def pause_ms(self, failures: int) -> int:
         """The pause after that many failures in a row (1 or more): doubles from `first_ms` up to `longest_ms`."""
@@ -32,12 +32,14 @@ class Backoff:
         return min(self.first_ms << doublings, self.longest_ms)
 
     def pause_s(self, failures: int) -> float:
-        """The same in seconds, up to JITTER of it shorter by chance, so that many clients do not come back together."""
+        """The pause in seconds. It is randomly shorter by up to the fraction JITTER, so that many clients do not return
+        together.
+        """
         return self.pause_ms(failures) / 1000 * (1 - JITTER * random.random())
 
 
 FOREVER: Final = Backoff(attempts_max=sys.maxsize)
-"""Whatever a pause may heal is tried again for as long as it takes."""
+"""Retries without end every failure that a pause may heal."""
 
 
 async def retried(
@@ -48,8 +50,8 @@ async def retried(
 ) -> T:
     """The result of the first try that succeeds.
 
-    A ClientError that is not retriable is raised as it is; the last of too many is raised as GaveUpError, caused by
-    it. `before_retry` runs after each pause (to refresh metadata, say) and must not raise ClientError.
+    A ClientError that is not retriable is raised as it is. After too many failures GaveUpError is raised, caused by the
+    last one. `before_retry` runs after each pause (to refresh metadata, say) and must not raise ClientError.
     """
     for failures in range(1, backoff.attempts_max + 1):
         try:

@@ -1,4 +1,6 @@
-"""How far each replica of a partition is, as its leader tells (DescribeQuorum, answered here for any partition)."""
+"""The progress of each replica of a partition, as its leader reports it (DescribeQuorum, answered here for any
+partition).
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,22 @@ from headrace.wire.messages import describe_quorum as wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One replica. Times in milliseconds since 1970; -1: not known."""
+    """One replica. Times are in milliseconds since 1970; -1: unknown."""
 
     in_sync: bool
     log_end: int
-    """The leader's own; of a follower what it has flushed; -1 where it has not reported in this epoch."""
+    """Log end offset of the leader; for a follower, the offset that it has flushed. -1 where it has not reported in
+    this epoch.
+    """
     lag: int | None
-    """Records that it lacks of what the leader has; None where that is not known."""
+    """Number of the leader's records that it lacks; None where that is unknown."""
     last_caught_up_ms: int
 
 
 async def standings(
     cluster: Cluster, topic: str, partitions: Iterable[PartitionIndex]
 ) -> Mapping[PartitionIndex, Mapping[int, Standing]]:
-    """Of each partition every replica, by broker id. Raises ClientError."""
+    """Every replica of each partition, by broker id. Raises ClientError."""
     return {index: await _standings(cluster, topic, index) for index in partitions}
 
 

@@ -1,4 +1,4 @@
-"""What a client knows of a cluster, frozen: brokers, topics, leaders. Made from one Metadata response."""
+"""A client's knowledge of a cluster, frozen: brokers, topics, leaders. Made from one Metadata response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """One partition; `leader` is NO_LEADER (-1) where it is offline."""
+    """One partition. `leader` is NO_LEADER (-1) where it is offline."""
 
     index: PartitionIndex
     leader: BrokerId
@@ -34,7 +34,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """One topic, its partitions in order; where `error_code` is not 0 there are none."""
+    """One topic with its partitions in order. Where `error_code` is not 0 there are none."""
 
     name: str
     id: TopicId
@@ -45,7 +45,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A cluster at one moment, with the topics that were asked for."""
+    """A cluster at one moment, with the requested topics."""
 
     cluster_id: str | None
     controller: BrokerId
@@ -53,7 +53,7 @@ class ClusterView:
     topics: Mapping[str, TopicView]
 
     def leader(self, topic: str, partition: int) -> PartitionView | None:
-        """The partition, where it is known here and has a live leader."""
+        """The partition, where it is known here and has a live leader; otherwise None."""
         view = self.topics.get(topic)
         if view is None or not 0 <= partition < len(view.partitions):
             return None
@@ -62,7 +62,7 @@ class ClusterView:
 
 
 def view_of(response: Any) -> ClusterView:
-    """The view that a MetadataResponse gives."""
+    """The view that a MetadataResponse describes."""
     brokers = {
         BrokerId(broker.node_id): BrokerView(
             id=BrokerId(broker.node_id), address=Address(broker.host, broker.port), rack=broker.rack

@@ -1,7 +1,7 @@
 """A follower's connection to one leader: frames of `wire.replica_fetch`, one way and the other. Loop-only.
 
-Promises: `on_frame` is called with each answer, in order; `on_lost` once, whatever ends it, with a sentence; silence
-for longer than REPLICA_SILENCE_MS_MAX while an answer is awaited ends it. Never reconnects.
+Promises: `on_frame` is called with each answer, in order; `on_lost` is called once, whatever ends the connection, with
+a sentence. Silence for longer than REPLICA_SILENCE_MS_MAX while an answer is awaited ends it. Never reconnects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FRAME_BYTES_MAX = REQUEST_BYTES_MAX + REPLICA_ANSWER_BYTES_MAX
 
 
 class CopyLink(asyncio.Protocol):
-    """See the module. Make it with `open_link`."""
+    """See the module. `open_link` makes it."""
 
     def __init__(self, on_frame: Callable[[memoryview], None], on_lost: Callable[[str], None]) -> None:
         self._on_frame = on_frame
@@ -35,11 +35,11 @@ class CopyLink(asyncio.Protocol):
 
     @property
     def awaited(self) -> int:
-        """Answers that are still to come."""
+        """Number of answers that are still awaited."""
         return self._awaited
 
     def send(self, frame: bytes, *, answered: bool) -> None:
-        """One frame; `answered`: it wants an answer."""
+        """Send one frame. `answered`: it expects an answer."""
         if self._transport is None or self._is_over:
             return
         if answered:
@@ -65,7 +65,7 @@ class CopyLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have its methods, not its type
         own: socket.socket | None = transport.get_extra_info("socket")
-        if own is not None:  # a machine that lost its power never says goodbye
+        if own is not None:  # a machine that lost power never closes
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ class CopyLink(asyncio.Protocol):
         self._on_lost(reason)
 
     def close(self) -> None:
-        """End it; `on_lost` is not called any more."""
+        """End the connection. `on_lost` is not called any more."""
         self._is_over = True
         if self._watch is not None:
             self._watch.cancel()
@@ -106,7 +106,7 @@ class CopyLink(asyncio.Protocol):
 async def open_link(
     address: Address, on_frame: Callable[[memoryview], None], on_lost: Callable[[str], None], *, timeout_ms: int
 ) -> CopyLink:
-    """Connect. Raises OSError, TimeoutError."""
+    """Connect to a leader. Raises OSError, TimeoutError."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_ms / 1000):
         _, link = await loop.create_connection(lambda: CopyLink(on_frame, on_lost), *address)

@@ -1,7 +1,8 @@
-"""Frames between members of the quorum: who speaks, to whom, of which cluster, and messages, each with its length.
+"""Frames between members of the quorum: the sender, the addressee, the cluster, and messages, each with its length.
 
-They come over the broker's ordinary listener, as requests of an API that is not advertised and has no answer. Sans-IO.
-Promises: what is not such a frame raises CorruptData and nothing else; no more than the frame's own size is set aside.
+They arrive over the broker's ordinary listener, as requests of an API that is not advertised and has no answer.
+Sans-IO. Promises: bytes that are no such frame raise CorruptData and nothing else; at most the frame's own size is
+allocated.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.raft.membership import Peer
 from headrace.raft.messages import Message
 
 API_KEY: Final = 18_514
-"""'HR': far above the keys that Kafka gives out."""
+"""'HR': far above the keys that Kafka assigns."""
 VERSION: Final = 0
 HEADER: Final = struct.pack(">hhih", API_KEY, VERSION, 0, -1)
 """A request's header: key, version, correlation id, no client id."""
@@ -29,12 +30,12 @@ _LENGTH: Final = struct.Struct(">I")
 _PEER: Final = struct.Struct(">i16s")
 _PORT: Final = struct.Struct(">H")
 _OF_LINEAGE: Final = "#"
-"""Stands between cluster id and lineage, where there is one: a cluster id has no such character."""
+"""Stands between cluster id and lineage, where there is a lineage. A cluster id cannot contain this character."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What stands around the messages of a frame."""
+    """Everything in a frame except its messages."""
 
     cluster_id: ClusterId
     source: Peer
@@ -42,11 +43,11 @@ class Envelope:
     address: Address | None
     """Where the sender listens; None: it does not say."""
     lineage: Lineage = NO_LINEAGE
-    """Of the sender's log."""
+    """The lineage of the sender's log."""
 
 
 def encode_frame(envelope: Envelope, messages: Iterable[bytes]) -> bytes:
-    """The whole frame, its length first. `messages`: as `encode_message` gives them."""
+    """The whole frame, its length first. `messages`: as encoded by `encode_message`."""
     host, port = envelope.address or ("", 0)
     parts = [
         HEADER,
@@ -63,7 +64,7 @@ def encode_frame(envelope: Envelope, messages: Iterable[bytes]) -> bytes:
 
 
 def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
-    """The envelope of a frame (without its length), and where its messages begin. Raises CorruptData."""
+    """The envelope of a frame (without its length), and the position where its messages begin. Raises CorruptData."""
     try:
         if bytes(frame[: len(HEADER)]) != HEADER:
             raise ValueError("its header is another one")
@@ -81,7 +82,7 @@ def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
 
 
 def decode_messages(frame: memoryview, at: int, envelope: Envelope) -> list[Message]:
-    """Raises CorruptData."""
+    """The messages of a frame, from position `at`. Raises CorruptData."""
     if len(frame) > PEER_FRAME_BYTES_MAX:
         raise CorruptData(f"a frame between members has {len(frame)} bytes; at most {PEER_FRAME_BYTES_MAX} are taken")
     messages: list[Message] = []
@@ -102,7 +103,7 @@ def encoded(messages: Iterable[Message]) -> list[bytes]:
 
 
 def weight(message: Message) -> int:
-    """About how many bytes the message takes."""
+    """The approximate size of the message in bytes."""
     size = 64
     for entry in getattr(message, "entries", ()):
         size += 16 + len(entry.data)

@@ -1,12 +1,16 @@
-"""The network between the members of the quorum: messages out over one connection for each member, messages in from
-the broker's ordinary listener.
+"""The network between the members of the quorum: messages out over one connection for each member, messages in from the
+broker's ordinary listener.
 
-Promises: `send` never waits, and what waits is bounded, the oldest dropped; what one turn of the loop sends to a member
-goes in one write. Who is of another cluster, not who it is taken for, or sends what is no message, is closed with one
-log line. Who follows another lineage (a log from before the quorum was recovered by force, or after that) is not heard;
-the one that is behind is told so, and calls `on_superseded`. A member whose connection broke, in either direction, and
-that refuses a new one where it listened has no process any more ("plainly dead"): that is told once for each connection
-that was. Never does: promise that a message arrives.
+Promises:
+- `send` never waits. The queue is bounded, and the oldest messages are dropped.
+- All messages that one turn of the loop sends to a member go in one write.
+- A peer of another cluster, with another identity than assumed, or with malformed messages is closed with one log line.
+- A peer of another lineage (a log from before the quorum was recovered by force, or after that) is ignored. The member
+  whose lineage is behind is informed, and calls `on_superseded`.
+- A member is "plainly dead" if its connection broke, in either direction, and it refuses a new one where it listened.
+  Then it has no process any more. That is reported once for each former connection.
+
+Never does: promise that a message arrives.
 """
 
 from __future__ import annotations
@@ -53,11 +57,13 @@ from headrace.wire.frames import LENGTH_BYTES
 log = structlog.get_logger(__name__)
 _UNKNOWN: Final = ClusterId("")
 _STEADY_SECONDS: Final = 1.0
-"""A connection that lasted so long was a good one: the next attempt comes at once."""
+"""A connection that lasted this long was a good one: the next attempt follows at once."""
 
 
 class AddressBook:
-    """Where members listen, the newest word first. Wrong ones do little harm: others are tried in turn."""
+    """Addresses where members listen, the newest information first. Wrong ones do little harm: others are tried in
+    turn.
+    """
 
     def __init__(self) -> None:
         self._known: dict[BrokerId, list[Address]] = {}
@@ -76,47 +82,51 @@ class AddressBook:
         del known[PEER_ADDRESSES_MAX:]
 
     def find(self, node: BrokerId, attempt: int) -> Address | None:
-        """Another one for each attempt, as far as there are some."""
+        """The address for this attempt: each attempt gets another one, as far as there are several. None where none is
+        known.
+        """
         known = self._known.get(node)
         return known[attempt % len(known)] if known else None
 
 
 class Peers:
-    """See the module. `attach` and, once it is known, `cluster_id` come before the first message."""
+    """See the module. `attach` must be called before the first message. So must `cluster_id` be set, once it is
+    known.
+    """
 
     def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN) -> None:
         self.me: Final = me
         self.cluster_id = cluster_id
-        """Empty: not known yet; nothing is sent or taken."""
+        """Empty: not known yet, so nothing is sent or accepted."""
         self.address: Address | None = None
-        """Where this member listens, told to the others; None: not bound yet."""
+        """Where this member listens, as told to the others; None: not bound yet."""
         self.book: Final = AddressBook()
         self._lineage: Lineage | None = None
-        """None: this member has no log yet, and takes the lineage of whoever speaks to it first."""
+        """None: this member has no log yet, and adopts the lineage of the first member that sends to it."""
         self._on_superseded: Callable[[Lineage], None] | None = None
         self._told: set[BrokerId] = set()
-        """Who was told that its lineage is over, for one log line each."""
+        """Members that were told that their lineage is over, for one log line each."""
         self._receive: Callable[[Message], None] | None = None
         self._on_dead: list[Callable[[BrokerId], None]] = []
         self._links: dict[BrokerId, _Link] = {}
         self._heard: dict[BrokerId, tuple[Connection, Address]] = {}
-        """The connection over which a member spoke last, and where it said that it listens."""
+        """The connection over which a member last sent, and its stated address."""
         self._stopped = False
 
     def attach(self, receive: Callable[[Message], None]) -> None:
-        """Have every message given to `receive`, on the loop."""
+        """Have `receive` called with every message, on the loop."""
         self._receive = receive
 
     def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
-        """Have it called, on the loop, when a member's process is plainly dead."""
+        """Have the callback called, on the loop, when a member's process is plainly dead."""
         self._on_dead.append(callback)
 
     def on_superseded(self, callback: Callable[[Lineage], None]) -> None:
-        """Have it called, on the loop, when a member tells of a later lineage than this one's."""
+        """Have the callback called, on the loop, when a member reports a later lineage than this member's."""
         self._on_superseded = callback
 
     def follow(self, lineage: Lineage) -> None:
-        """This member's log is of that lineage."""
+        """Set the lineage of this member's log."""
         self._lineage = lineage
 
     @property
@@ -124,7 +134,7 @@ class Peers:
         return self._lineage or NO_LINEAGE
 
     def learn(self, node: BrokerId, host: str, port: int) -> None:
-        """A member listens there."""
+        """Note that a member listens there."""
         if node != self.me.node:
             self.book.learn(node, Address(host, port))
 
@@ -140,8 +150,9 @@ class Peers:
         link.send(message)
 
     def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | None:
-        """A frame from another member; what it is told where its lineage is over, else nothing. Raises CorruptData, for
-        which the listener closes the connection."""
+        """Handle a frame from another member. Returns a reply where that member's lineage is over, otherwise None.
+        Raises CorruptData, for which the listener closes the connection.
+        """
         envelope, at = decode_envelope(frame)
         if envelope.cluster_id != self.cluster_id:
             raise CorruptData(
@@ -169,7 +180,9 @@ class Peers:
         return None
 
     def _tell_strangers(self, envelope: Envelope) -> list[Buffer]:
-        """Its messages are of another log than this member's, and would damage it."""
+        """Handle a frame of another lineage: its messages belong to another log and would damage this one. Raises
+        CorruptData unless the sender's lineage is the older one.
+        """
         source, theirs, ours = envelope.source, envelope.lineage, self.lineage
         self.hear_of(theirs)
         if theirs.number >= ours.number:
@@ -183,21 +196,23 @@ class Peers:
         return [encode_frame(Envelope(self.cluster_id, self.me, source, self.address, ours), ())]
 
     def hear_of(self, lineage: Lineage) -> None:
-        """Another member follows it."""
+        """Another member follows this lineage."""
         is_later = self._lineage is not None and lineage.number > self._lineage.number
         if is_later and self._on_superseded is not None and not self._stopped:
             self._on_superseded(lineage)
 
     def on_answer(self, frame: memoryview) -> None:
-        """What a member said over this member's own connection: only that this one's lineage is over. Raises
-        CorruptData."""
+        """Handle a member's reply over this member's own connection: it only says that this member's lineage is over.
+        Raises CorruptData.
+        """
         envelope, _ = decode_envelope(frame)
         if envelope.cluster_id == self.cluster_id and envelope.target == self.me:
             self.hear_of(envelope.lineage)
 
     def was_refused(self, node: BrokerId, address: Address, *, lost: bool) -> bool:
-        """Nobody listens there any more. `lost`: a connection to there broke just now. Whether it is to be looked again
-        soon: the member's own connection may be about to break. Called by a link."""
+        """Called by a link: the address refuses connections. `lost`: a connection to it has just broken. Returns
+        whether to try again soon, since the member's own connection may be about to break.
+        """
         heard = self._heard.get(node)
         if heard is not None and not heard[0].is_open:
             del self._heard[node]
@@ -211,12 +226,12 @@ class Peers:
             callback(node)
 
     def forget(self, nodes: set[BrokerId]) -> None:
-        """These are members no more: close what leads to them."""
+        """Close the connections to nodes that are no longer members."""
         for node in nodes & self._links.keys():
             self._links.pop(node).stop()
 
     def stop(self) -> None:
-        """Close everything. What was not written is dropped. Idempotent."""
+        """Close everything. Unwritten messages are dropped. Idempotent."""
         self._stopped = True
         for link in self._links.values():
             link.stop()
@@ -224,7 +239,7 @@ class Peers:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to one member, made when there is something to send."""
+    """The connection to one member, opened when there is something to send."""
 
     def __init__(self, peers: Peers, node: BrokerId) -> None:
         self._peers = peers
@@ -240,7 +255,7 @@ class _Link(asyncio.Protocol):
         self._attempts = 0
         """Connections tried since a steady one."""
         self._lost_address: Address | None = None
-        """Where the last connection led, until it is known whether somebody is still there."""
+        """Address of the last connection, until it is known whether the member is still there."""
         self._looks_again = False
         self._answer = b""
         self._stopped = False
@@ -259,7 +274,7 @@ class _Link(asyncio.Protocol):
             self._connect()
 
     def _flush(self) -> None:
-        """Everything that waits, in frames of one addressee each."""
+        """Write all waiting messages, in frames of one addressee each."""
         self._flushing = None
         transport, peers = self._transport, self._peers
         while self._queue and transport is not None and self._writable:
@@ -292,7 +307,7 @@ class _Link(asyncio.Protocol):
         except (OSError, TimeoutError) as error:
             self._connecting = None
             transport, self._transport = self._transport, None
-            if transport is not None:  # made too late, as after a standstill: uvloop tells nobody that it is closed
+            if transport is not None:  # made too late, as after a standstill: uvloop reports its close to nobody
                 transport.abort()
             self._failed(error, address)
         else:
@@ -302,7 +317,7 @@ class _Link(asyncio.Protocol):
 
     def _failed(self, error: Exception, address: Address | None) -> None:
         lost, self._lost_address, self._looks_again = self._lost_address, None, False
-        self._drop_queue()  # it would be old news
+        self._drop_queue()  # the messages would be outdated
         self._back_off()
         if address is not None and isinstance(error, ConnectionRefusedError) and not self._stopped:
             self._looks_again = self._peers.was_refused(self._node, address, lost=lost is not None)
@@ -333,11 +348,11 @@ class _Link(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Nothing is answered, but where this member's lineage is over."""
+        """Read a reply, which only comes where this member's lineage is over."""
         self._answer += data
         size = LENGTH_BYTES + int.from_bytes(self._answer[:LENGTH_BYTES])
         if LENGTH_BYTES <= size <= len(self._answer) <= PEER_ANSWER_BYTES_MAX:
-            with suppress(CorruptData):  # of a program that is none of this kind
+            with suppress(CorruptData):  # another kind of program
                 self._peers.on_answer(memoryview(self._answer)[LENGTH_BYTES:size])
         if len(self._answer) >= size or len(self._answer) > PEER_ANSWER_BYTES_MAX:
             self._answer = b""
@@ -378,7 +393,7 @@ class _Link(asyncio.Protocol):
 
 
 def _watch(own: socket.socket | None) -> None:
-    """A machine that lost its power never says goodbye."""
+    """Detect a machine that lost power: it never closes its connections."""
     if own is None:
         return
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,8 +1,11 @@
-"""One client's connection: frames in, answers out in the order of the requests, and never more than is right.
+"""One client's connection: frames in, answers out in the order of the requests, within limits.
 
-Promises: answers leave in request order under any pipelining; it is read no further while it does not read its answers,
-asks for too much at a time or finds no room; where it is malformed, idle, too slow or in the way of others it is closed
-with one log line. Never does: know what a frame means (that is `serve`'s).
+Promises:
+- Answers leave in request order under any pipelining.
+- A connection is not read while it does not read its answers, asks for too much at a time or finds no room.
+- A connection that is malformed, idle, too slow or in the way of others is closed with one log line.
+
+Never does: know the meaning of a frame (`serve` does).
 """
 
 from __future__ import annotations
@@ -28,31 +31,32 @@ from headrace.net.server.request_budget import RequestBudget
 from headrace.wire.frames import LENGTH_BYTES, FrameSplitter
 
 Answer: TypeAlias = list[Buffer]
-"""A whole response frame, length prefix included, as buffers to be written one after the other."""
+"""A whole response frame, length prefix included, as buffers to write one after the other."""
 
 
 class Later(Protocol):
-    """An answer that is not there yet."""
+    """An answer that is not ready yet."""
 
     @property
     def pipelined(self) -> bool:
-        """Whether further frames of the connection are served while this one waits."""
+        """Whether further frames of the connection are served while this answer is awaited."""
 
     def done(self) -> bool: ...
 
     def cancel(self) -> object:
-        """Nobody waits for it any more."""
+        """Called when the answer is no longer wanted."""
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
-        """Call it, once, when the answer is there."""
+        """Call the callback, once, when the answer is ready."""
 
     def answer(self) -> Answer | None:
-        """Called once it is done: the frame to write, or None for no answer at all."""
+        """Called once the answer is ready: the frame to write, or None for no answer at all."""
 
 
 Serve: TypeAlias = Callable[[memoryview, "Connection"], Answer | Later | None]
-"""Serve one frame (without its length): the answer, a promise of one, or None for none. Raises CorruptData where the
-frame is not one that the protocol can answer; the connection is then closed."""
+"""Serves one frame (without its length). Returns the answer, a promise of one, or None for none. Raises CorruptData
+where the protocol cannot answer the frame; the connection is then closed.
+"""
 
 
 class Owner(Protocol):
@@ -63,10 +67,10 @@ class Owner(Protocol):
     log: LogLimit
 
     def admit(self, connection: Connection) -> bool:
-        """Take the connection in, unless there are too many."""
+        """Admit the connection, unless there are too many. Returns whether it was admitted."""
 
     def forget(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Called when the connection is gone."""
 
 
 class Connection(asyncio.Protocol):
@@ -78,30 +82,35 @@ class Connection(asyncio.Protocol):
         self._splitter = FrameSplitter(REQUEST_BYTES_MAX)
         self._frames: deque[memoryview] = deque()
         self._slots: deque[tuple[int, Answer | Later | None]] = deque()
-        """One for each request that is served and not answered, in order: the request's size, and its answer, if any,
-        or the promise of one."""
+        """One entry for each request that is served and not answered, in order: its size, and its answer, if any, or
+        the promise of one.
+        """
         self._transport: asyncio.Transport | None = None
         self._reserved = 0
         """Size of the frame that is admitted and not yet whole."""
         self.waiting_bytes = 0
-        """Bytes here of a frame that is not yet admitted."""
+        """Received bytes of a frame that is not yet admitted."""
         self._begun_at: float | None = None
         """When the frame that is not yet whole began."""
         self._active_at = self._progress_at = self._room.now
-        """When it last sent or took anything; when it last sent a whole frame or was answered."""
+        """The first: when the client last sent or took anything. The second: when it last sent a whole frame or was
+        answered.
+        """
         self._answered_bytes = 0
-        """Of answers that were there at once and wait for their turn to be written."""
+        """Bytes of answers that were ready at once and wait for their turn to be written."""
         self._muted = False
-        """Nothing more is served until what is being served is answered, or the throttle is over."""
+        """Nothing more is served until the present request is answered, or the throttle is over."""
         self._throttle: asyncio.TimerHandle | None = None
-        """Until when it is not read."""
+        """Ends the throttle, during which the connection is not read."""
         self._unwritable = False
         self._reading = True
         self._working = False
         self._due = False
-        """It goes on in the next turn of the loop, for something was answered."""
+        """The connection proceeds in the next turn of the loop, because a request was answered."""
         self._open = False
-        """False before it is made and once it is being closed: nothing behind a malformed frame is carried out."""
+        """False before the connection is made, and once it is being closed. Nothing behind a malformed frame is carried
+        out.
+        """
         self._draining: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self.peer_host = ""
@@ -116,8 +125,8 @@ class Connection(asyncio.Protocol):
         self._open = True
         transport.set_write_buffer_limits(high=RESPONSE_QUEUE_BYTES_MAX)
         peer = transport.get_extra_info("peername")
-        self.peer_host = str(peer[0]).removeprefix("::ffff:") if peer else ""  # of IPv4, to a socket of both
-        if (own := transport.get_extra_info("socket")) is not None:  # a peer that lost its power never says goodbye
+        self.peer_host = str(peer[0]).removeprefix("::ffff:") if peer else ""  # an IPv4 client on a dual-stack socket
+        if (own := transport.get_extra_info("socket")) is not None:  # a peer that lost power never closes
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._owner.admit(self):
             self.abort()
@@ -135,7 +144,7 @@ class Connection(asyncio.Protocol):
             self._gone.set_result(None)
 
     def _drop(self) -> None:
-        """Give back all that is held. What is being answered is cancelled."""
+        """Release everything that is held. Requests that are being answered are cancelled."""
         held = self.held_bytes
         if self._throttle is not None:
             self._throttle.cancel()
@@ -185,7 +194,7 @@ class Connection(asyncio.Protocol):
             self._pace_reading()
 
     def _take(self, frames: list[memoryview]) -> None:
-        """Whole frames came; the first may be the one that was admitted before."""
+        """Queue whole frames. The first may be the frame that was admitted before."""
         room = self._room
         size = len(frames[0]) if len(frames) == 1 else sum(map(len, frames))
         if self._begun_at is not None:
@@ -199,7 +208,7 @@ class Connection(asyncio.Protocol):
         self._frames.extend(frames)
 
     def _begin_frame(self, received: int) -> None:
-        """The beginning of a frame is here: have the whole of it admitted as soon as its length is known."""
+        """The beginning of a frame has arrived: have all of it admitted as soon as its length is known."""
         if self._begun_at is None:
             self._begun_at = self._progress_at = self._room.now
         self._room.gauge.waiting_bytes += received - self.waiting_bytes
@@ -216,7 +225,7 @@ class Connection(asyncio.Protocol):
     # serving
 
     def proceed(self) -> None:
-        """Serve what waits, as far as limits and order allow, then write what is ready."""
+        """Serve waiting frames, as far as limits and order allow, then write the answers that are ready."""
         if self._working:
             return
         self._working = True
@@ -235,12 +244,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_at_rest(self) -> bool:
-        """Nothing of it is here, and nothing keeps it from being served."""
+        """Whether the connection holds nothing, and nothing prevents serving it."""
         return not (self._slots or self._frames or self._begun_at is not None or self._muted or self._unwritable)
 
     def _serve_alone(self, frame: memoryview) -> None:
-        """As taking the one frame, and `proceed`: nearly every request comes so, and nearly all of these are answered
-        at once or have the connection wait for them."""
+        """As `_take` of one frame, and `proceed`. Nearly every request comes like this, and nearly all of them are
+        answered at once, or the connection waits for them.
+        """
         room = self._room
         self._progress_at = room.now
         self._working = True
@@ -292,7 +302,7 @@ class Connection(asyncio.Protocol):
             answer.add_done_callback(self._answered)
 
     def _take_answer_behind(self) -> None:
-        """The answer that muted the connection is there before others: it is counted, and what follows is served."""
+        """The answer that muted the connection is ready before earlier ones: count it, and serve later frames."""
         size, last = self._slots[-1]
         if self._throttle is None and not (last is None or isinstance(last, list) or last.pipelined) and last.done():
             self._muted = False
@@ -301,13 +311,17 @@ class Connection(asyncio.Protocol):
             self._answered_bytes += sum(map(len, answer or ()))
 
     def throttle(self, wait_ms: int) -> None:
-        """Serve and read nothing more for so long. What is answered is written (KIP-219). Not where one runs."""
+        """Serve and read nothing more for `wait_ms`. Finished answers are written (KIP-219). Does nothing while a
+        throttle runs.
+        """
         if self._throttle is None and self._open and self._draining is None:
             self._muted = True
             self._throttle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._throttle_is_over)
 
     def _throttle_is_over(self) -> None:
-        """What waits of a peer that has meanwhile gone is not carried out: it may have sent it again elsewhere."""
+        """End the throttle. Waiting requests of a peer that has meanwhile gone are not carried out: it may have sent
+        them again to another broker.
+        """
         if self._transport is not None and has_hung_up(self._transport.get_extra_info("socket")):
             self.end("it was closed while it was throttled")
         else:
@@ -321,7 +335,9 @@ class Connection(asyncio.Protocol):
             self.proceed()
 
     def _answered(self, _: object) -> None:
-        """One turn of the loop writes all that is answered by then; at once where nothing else can be."""
+        """Proceed in the next turn of the loop, with everything answered by then; at once where nothing else can be
+        answered.
+        """
         alone = len(self._slots) == 1 and (self._muted or not self._frames)
         if alone and self._open and not self._working:
             self._proceed_when_due()
@@ -335,7 +351,7 @@ class Connection(asyncio.Protocol):
             self.proceed()
 
     def _write_ready(self) -> None:
-        """Write what is answered, up to the first that is not."""
+        """Write the finished answers, up to the first that is not finished."""
         first = self._slots[0][1] if self._slots else None
         if first is None or isinstance(first, list) or first.done():
             self._write_answers()
@@ -372,7 +388,9 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self.proceed)
 
     def _pace_reading(self) -> None:
-        """Read on only while what was read is being served and there is room for more. An admitted frame has room."""
+        """Read on only while received frames are being served and there is room for more. An admitted frame has
+        room.
+        """
         if self._transport is None or not self._open:
             return
         if self.waiting_bytes:
@@ -396,7 +414,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _restart_clocks(self) -> None:
-        """It was not read for a while, which is not its fault."""
+        """The connection was not read for a while, which is not the client's fault."""
         self._active_at = self._progress_at = self._room.now
         if self._begun_at is not None:
             self._begun_at = self._room.now
@@ -409,38 +427,40 @@ class Connection(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of requests that it holds, or that are reserved for it."""
+        """Bytes of requests that the connection holds, or that are reserved for it."""
         return self._reserved + sum(map(len, self._frames)) + sum(size for size, _ in self._slots)
 
     @property
     def unsent_bytes(self) -> int:
-        """What it has not taken of its answers, those included that wait for others before them."""
+        """Bytes of answers that the client has not taken, including those that wait behind other answers."""
         transport = self._transport
         return self._answered_bytes + (0 if transport is None else transport.get_write_buffer_size())
 
     def is_in_the_way(self, now: float) -> bool:
-        """Whether it holds bytes and does nothing towards giving them back."""
+        """Whether the connection holds bytes and makes no progress towards releasing them."""
         idle = now - self._progress_at - self._room.bounds.patience_ms / 1000
         return idle > 0 and self._splitter.pending_bytes < idle * CONTESTED_FRAME_BYTES_PER_SECOND_MIN
 
     def check_pace(self) -> None:
-        """End it where it has been silent, or at one frame, for too long. While it is being answered it may wait."""
+        """Close the connection where it has been silent, or at one frame, for too long. It may wait while it is being
+        answered.
+        """
         bounds, now = self._room.bounds, self._room.now
         if (self.unsent_bytes or self._room.has_to_read(self)) and self._room.note_unsent(self):
-            self._active_at = now  # it takes its time
+            self._active_at = now  # it is slow, but takes bytes
         if self._begun_at is not None and self._reading:
             size = self._splitter.unfinished_bytes
             if now - self._begun_at > bounds.frame_seconds(size):
                 self.end(f"a frame of {size} bytes was not whole in {bounds.frame_seconds(size):.0f} seconds")
                 return
         if not self._unwritable and (self._slots or not (self._reading or self._throttle)):
-            return  # it waits for us
+            return  # it waits for the broker
         if bounds.idle_ms_max >= 0 and (now - self._active_at) * 1000 > bounds.idle_ms_max:
             what = "it does not read its answers" if self._unwritable else "idle"
             self.end(f"{what} for {bounds.idle_ms_max} ms")
 
     def end(self, reason: str, event: str = "connection closed") -> None:
-        """Close it at once, with one log line; what it held is free again."""
+        """Close the connection at once, with one log line. Everything that it held is released."""
         if not self._open:
             return
         self._owner.log.warning(event, peer=self.peer_host, reason=reason)
@@ -448,13 +468,13 @@ class Connection(asyncio.Protocol):
         self._drop()
 
     def abort(self) -> None:
-        """Close at once; what was not written is dropped."""
+        """Close at once. Unwritten answers are dropped."""
         self._open = False
         if self._transport is not None:
             self._transport.abort()
 
     async def drain(self) -> None:
-        """Read no more, wait until all that was received is answered and written, and close."""
+        """Stop reading, wait until everything received is answered and written, and close."""
         if self._transport is None:
             return
         self._draining = asyncio.get_running_loop().create_future()
@@ -466,7 +486,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._gone = asyncio.get_running_loop().create_future()
             self._open = False
-            self._transport.close()  # it sends what it holds first
+            self._transport.close()  # it first sends what it holds
             await self._gone
 
     def _finish_draining(self) -> None:

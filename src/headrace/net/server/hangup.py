@@ -1,7 +1,7 @@
-"""Whether a peer has gone, asked of a socket that is not being read: its end may lie behind data that nobody takes.
+"""Detects a peer's hang-up on a socket that is not being read, where the end may lie behind unread data.
 
-Not seen: an end that is still on the other side, behind more than the receive buffer takes. Source: poll(2),
-POLLRDHUP, which is Linux's; elsewhere only an error of the connection is seen.
+An end is not seen while it is still on the other side, behind more than the receive buffer takes. Source: poll(2),
+POLLRDHUP, which exists on Linux only; elsewhere only an error of the connection is seen.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ else:
 
 
 class HasDescriptor(Protocol):
-    """A socket, or what an event loop gives in its place."""
+    """A socket, or an event loop's substitute for one."""
 
     def fileno(self) -> int: ...
 
 
 def has_hung_up(own: HasDescriptor | None) -> bool:
-    """Whether the other side has closed it, or it failed. One call of the system, which does not wait. None: a
-    transport without a socket, of which nothing is known."""
+    """Whether the other side has closed the connection, or it failed. Makes one system call, which does not wait. None
+    stands for a transport without a socket, of which nothing is known.
+    """
     if own is None or own.fileno() < 0:
         return False
     asked = select.poll()

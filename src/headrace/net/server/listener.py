@@ -1,8 +1,11 @@
-"""The listening side: who is connected, what all of them hold together, and who has to go.
+"""The listening side: it holds the connections, bounds their total, and closes those that exceed the bounds.
 
-Promises: accepts only once told to; sweeps out what is idle, too slow or in the way (`net.server.connection`,
-`net.server.request_budget`); a stop answers and sends what it received. Never does: know what a frame means (that is
-`serve`'s), or hold more than `net.server.request_budget` allows.
+Promises:
+- It accepts connections only after `accept`.
+- It closes connections that are idle, too slow or in the way (`net.server.connection`, `net.server.request_budget`).
+- A stop answers the requests that it received, and sends the answers.
+
+Never does: know the meaning of a frame (`serve` does), or hold more than `net.server.request_budget` allows.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ BACKLOG: Final = 1024
 
 
 class Crowd(NamedTuple):
-    """How many connections there may be; further ones are closed at once."""
+    """Maximum numbers of connections. Further ones are closed at once."""
 
     all: int = CONNECTIONS_MAX
     of_one_address: int = CONNECTIONS_MAX
 
 
 class Listener:
-    """Accepts connections and serves their frames with `serve`. One per advertised address."""
+    """Accepts connections and serves their frames with `serve`. There is one for each advertised address."""
 
     def __init__(self, serve: Serve, bounds: Bounds | None = None) -> None:
         self.serve = serve
@@ -39,7 +42,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.log = LogLimit(loop.time)
         self.crowd_max = Crowd()
-        """May be changed at any time: it is for connections that come from then on."""
+        """May be changed at any time. It applies to connections accepted from then on."""
         self._connections: dict[Connection, None] = {}
         self._of_address: Counter[str] = Counter()
         self._server: asyncio.AbstractServer | None = None
@@ -47,12 +50,13 @@ class Listener:
 
     @property
     def gauge(self) -> Gauge:
-        """What is held at this moment."""
+        """The amounts held at this moment."""
         return self.room.gauge
 
     async def bind(self, host: str, port: int) -> int:
-        """Listen on `host:port` (0: any free port) without accepting yet; return the port. Raises OSError. `::` means
-        every IPv4 address of the machine, too, as for Java's servers."""
+        """Listen on `host:port` (0: any free port) without accepting yet; return the port. `::` also includes every
+        IPv4 address of the machine, as in Java servers. Raises OSError.
+        """
         loop = asyncio.get_running_loop()
         bound: dict[str, Any] = {"sock": _for_both(port)} if host == "::" else {"host": host, "port": port}
         self._server = await loop.create_server(lambda: Connection(self), **bound, backlog=BACKLOG, start_serving=False)
@@ -65,7 +69,7 @@ class Listener:
         self._sweep()
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
-        """Accept no more, let what is being answered be answered and written, then close."""
+        """Accept no more, let requests that are being answered be answered and written, then close."""
         if self._server is None:
             return
         self._server.close()
@@ -79,7 +83,9 @@ class Listener:
         self._server = None
 
     def admit(self, connection: Connection) -> bool:
-        """Take the connection in, unless there are too many, or it is one that was accepted before the stop."""
+        """Admit the connection, unless there are too many, or it was accepted just before the stop. Returns whether it
+        was admitted.
+        """
         if self._server is None:
             return False
         if len(self._connections) >= (most := min(self.crowd_max.all, CONNECTIONS_MAX)):
@@ -94,7 +100,7 @@ class Listener:
         return True
 
     def forget(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Called when the connection is gone."""
         self.room.forget(connection)
         if connection in self._connections:
             del self._connections[connection]
@@ -104,12 +110,12 @@ class Listener:
             self.gauge.connections -= 1
 
     def _sweep(self) -> None:
-        """End those that are idle or too slow, and, where others wait for room, those in their way."""
+        """Close connections that are idle or too slow, and, where others wait for room, those in their way."""
         self.room.now = asyncio.get_running_loop().time()
         self._sweep_on(deque(self._connections))
 
     def _sweep_on(self, rest: deque[Connection]) -> None:
-        """Look at some of the rest, then let others have the event loop."""
+        """Check some of the rest, then let other work have the event loop."""
         loop = asyncio.get_running_loop()
         for _ in range(min(len(rest), SWEPT_PER_TURN_MAX)):
             rest.popleft().check_pace()
@@ -123,7 +129,7 @@ class Listener:
 
 
 def _for_both(port: int) -> socket.socket:
-    """A socket of both families. Event loops make theirs for IPv6 alone."""
+    """A socket for IPv4 and IPv6. Event loops make theirs for IPv6 alone."""
     both = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     try:
         both.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,6 +1,6 @@
-"""Log lines that strangers can cause: so many at once, so many a second, and the rest counted.
+"""Limits log lines that strangers can cause: a burst, then a rate per second. The rest is counted.
 
-Promises: what is left out is told by the next line (`left_out`). Never does: hold a line back for later.
+Promises: the next line reports the number of lines left out (`left_out`). Never does: hold a line back for later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 
 
 class LogLimit:
-    """A token bucket before the log. `now`: a clock in seconds that does not go back."""
+    """A token bucket before the log. `now`: a monotonic clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -25,7 +25,7 @@ class LogLimit:
         self._left_out = 0
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Log, or count what is left out."""
+        """Log the line, or count it as left out."""
         now = self._now()
         refill = (now - self._filled_at) * CAUSED_LOG_LINES_PER_SECOND_MAX
         self._tokens = min(self._tokens + refill, float(CAUSED_LOG_LINES_BURST_MAX))

@@ -1,14 +1,14 @@
-"""How much all connections together may hold, and which of them has to go where that is too much.
+"""Bounds the bytes that all connections hold together, and closes connections where it is too much.
 
-A frame counts whole as soon as its length is known, as in Kafka's memory pool (KIP-72): one that is admitted can always
-be finished, so that no set of half frames can block each other. Unfinished frames may take half of the bound only;
-requests that come in one piece have the rest. Who announces a frame and then sends slowly, or does not read its
-answers, gives up its place to those who wait.
+A frame counts whole as soon as its length is known, as in Kafka's memory pool (KIP-72). So an admitted frame can always
+be finished, and half frames can never block each other. Unfinished frames may take only half of the bound; requests
+that come in one piece have the rest. A client that announces a frame and then sends slowly, or does not read its
+answers, loses its place to those that wait.
 
 Answers that are not sent yet have a bound of their own, for all connections together. The fuller it is, the smaller
-fetches' answers become. From half of it on, a reader that takes nothing for SLOW_READER_MS_MAX is closed; at the bound,
-the one that has taken nothing for longest, at once. A slow reader that takes its bytes is left alone. Never does: touch
-a socket (that is the connection's).
+fetches' answers become. From half of it on, a reader that takes nothing for SLOW_READER_MS_MAX is closed. At the bound,
+the reader that has taken nothing for longest is closed at once. A slow reader that takes its bytes is left alone. Never
+does: touch a socket (the connection does).
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from headrace.base.limits import (
 
 
 class Holder(Protocol):
-    """A connection, as far as it takes room."""
+    """A connection, as far as the budget sees it."""
 
     @property
     def held_bytes(self) -> int:
-        """What ending it would give back."""
+        """Bytes that ending the connection would release."""
 
     @property
     def waiting_bytes(self) -> int:
-        """What it has sent of a frame that is not admitted: who has sent more is admitted first."""
+        """Received bytes of a frame that is not admitted. The connection with the most is admitted first."""
 
     @property
     def unsent_bytes(self) -> int:
-        """What it has not taken of its answers."""
+        """Bytes of its answers that it has not taken."""
 
     def proceed(self) -> None:
-        """There may be room again."""
+        """There may be room again: proceed."""
 
     def is_in_the_way(self, now: float) -> bool:
-        """Whether it holds bytes and does nothing towards giving them back."""
+        """Whether it holds bytes and makes no progress towards releasing them."""
 
     def end(self, reason: str) -> None:
         """Close it at once, with one log line."""
@@ -58,30 +58,30 @@ class Holder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a listener allows. Times in milliseconds."""
+    """Limits of a listener. Times are in milliseconds."""
 
     queued_bytes_max: int = QUEUED_REQUEST_BYTES_MAX
     """Bytes received and not yet answered, over all connections (Kafka's queued.max.request.bytes)."""
     waiting_bytes_max: int = WAITING_REQUEST_BYTES_MAX
-    """What may come beyond that before the reading stops: at most one read of each connection."""
+    """Bytes that may arrive beyond that before reading stops: at most one read of each connection."""
     unsent_bytes_max: int = UNSENT_ANSWER_BYTES_MAX
-    """Answers that are not sent yet, over all connections."""
+    """Bytes of answers that are not sent yet, over all connections."""
     slow_reader_ms_max: int = SLOW_READER_MS_MAX
-    """Time without a byte taken after which a reader is closed where answers take half of their room."""
+    """A reader is closed after this time without taking a byte, if answers fill half of their room."""
     idle_ms_max: int = CONNECTION_IDLE_MS_MAX
-    """Silence after which a connection is closed (Kafka's connections.max.idle.ms); -1: never."""
+    """A connection is closed after this silence (Kafka's connections.max.idle.ms); -1: never."""
     frame_ms_max: int = FRAME_MS_MAX
-    """Time in which a frame, once begun, has to be whole; larger ones get more, see `frame_seconds`."""
+    """Time within which a frame, once begun, has to be whole. Larger frames get more, see `frame_seconds`."""
     patience_ms: int = CONNECTION_PATIENCE_MS
-    """How long some wait for room before others are closed to make it."""
+    """How long connections wait for room before others are closed to make it."""
 
     def frame_seconds(self, size: int) -> float:
-        """How long the sending of a frame of this size may take."""
+        """Seconds that the sending of a frame of this size may take."""
         return self.frame_ms_max / 1000 + size / FRAME_BYTES_PER_SECOND_MIN
 
     @property
     def sweep_seconds(self) -> float:
-        """Time between two looks for connections that have to go: often enough for the shortest of the bounds."""
+        """Seconds between two sweeps: often enough for the shortest of the bounds."""
         shortest_ms = min(
             self.idle_ms_max if self.idle_ms_max > 0 else FRAME_MS_MAX,
             self.frame_ms_max,
@@ -93,48 +93,53 @@ class Bounds:
 
 @dataclass(slots=True)
 class Gauge:
-    """What is held at this moment, over all connections."""
+    """The amounts held at this moment, over all connections."""
 
     connections: int = 0
     queued_bytes: int = 0
-    """Bytes of frames received and not yet answered, and of frames that are admitted and not yet whole."""
+    """Bytes of frames received and not yet answered, and of frames admitted and not yet whole."""
     reserved_bytes: int = 0
-    """Those of `queued_bytes` that belong to frames which are not yet whole."""
+    """The part of `queued_bytes` that belongs to frames which are not yet whole."""
     waiting_bytes: int = 0
     """First bytes of frames that are not yet admitted: at most one read of each connection."""
     unsent_bytes: int = 0
-    """Answers that are not sent yet, as far as they are noted: at once where a connection has more of them than
-    RESPONSE_QUEUE_BYTES_MAX, else at the next sweep."""
+    """Known bytes of answers that are not sent yet. They are noted at once for a connection with more than
+    RESPONSE_QUEUE_BYTES_MAX of them, else at the next sweep.
+    """
 
 
 class _Unread(NamedTuple):
-    """What one connection has not read."""
+    """Answers that one connection has not read."""
 
     size: int
     since: float
-    """When it was last seen to have taken something, or began not to."""
+    """When it was last seen to take something, or began not to."""
 
 
 class RequestBudget:
-    """The accounts. `now` is the time of the last sweep, by the event loop's clock: exact enough for every bound."""
+    """The accounts of all connections. `now` is the time of the last sweep, by the event loop's clock: exact enough for
+    every bound.
+    """
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds: Final = bounds
         self.gauge: Final = Gauge()
         self.now = 0.0
         self._starved: dict[Holder, float] = {}
-        """Those that read no further until something is answered, and since when."""
+        """Connections that are not read until something is answered, and since when."""
         self._unadmitted: dict[Holder, float] = {}
-        """Those whose frame waits for its reservation, and since when."""
+        """Connections whose frame waits for its reservation, and since when."""
         self._unread: dict[Holder, _Unread] = {}
-        """Connections that have answers to read; first the one that has taken nothing for longest."""
+        """Connections with answers to read, first the one that has taken nothing for longest."""
         self._waking = False
 
     # requests
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody reads further until something is answered. Unfinished frames take at most half of it."""
+        """Whether no connection is read until something is answered. Unfinished frames fill at most half of the
+        bound.
+        """
         gauge, bound = self.gauge, self.bounds.queued_bytes_max
         if gauge.queued_bytes < bound:
             return False
@@ -142,25 +147,27 @@ class RequestBudget:
 
     @property
     def may_reserve(self) -> bool:
-        """Whether a further unfinished frame is admitted; the last one may go over the bound, whatever its size."""
+        """Whether another unfinished frame is admitted. The last one may exceed the bound, whatever its size."""
         return not self.is_full and 2 * self.gauge.reserved_bytes < self.bounds.queued_bytes_max
 
     @property
     def is_overrun(self) -> bool:
-        """Whether so much came before the reading could stop that whoever sends more is closed."""
+        """Whether so much arrived before reading could stop that any connection that sends more is closed."""
         gauge, more = self.gauge, self.bounds.waiting_bytes_max
         return (
             gauge.waiting_bytes > more or gauge.queued_bytes > self.bounds.queued_bytes_max + REQUEST_BYTES_MAX + more
         )
 
     def release(self, size: int) -> None:
-        """Frames were answered or dropped: those that waited for room go on."""
+        """Frames were answered or dropped: connections that waited for room proceed."""
         self.gauge.queued_bytes -= size
         if self._starved or self._unadmitted:
             self._wake()
 
     def reserve(self, holder: Holder, size: int) -> bool:
-        """Admit a frame of `size` bytes that is not yet whole; False: `holder` waits until it is woken."""
+        """Admit a frame of `size` bytes that is not yet whole. Returns False where `holder` has to wait until it is
+        woken.
+        """
         if not self.may_reserve:
             self._unadmitted.setdefault(holder, self.now)
             return False
@@ -169,11 +176,11 @@ class RequestBudget:
         return True
 
     def starve(self, holder: Holder) -> None:
-        """Remember to wake it once there is room again."""
+        """Remember to wake the connection once there is room again."""
         self._starved.setdefault(holder, self.now)
 
     def forget(self, holder: Holder) -> None:
-        """It is gone."""
+        """Forget a connection that is gone."""
         self._starved.pop(holder, None)
         self._unadmitted.pop(holder, None)
         self._has_gone(holder)
@@ -183,7 +190,7 @@ class RequestBudget:
             return
         self._waking = True
         try:
-            while True:  # whoever goes on may make room for either kind, or take it
+            while True:  # each woken connection may make room for either kind, or take it
                 if self._starved and not self.is_full:
                     holder = next(iter(self._starved))
                     del self._starved[holder]
@@ -197,8 +204,9 @@ class RequestBudget:
             self._waking = False
 
     def relieve(self, holders: Iterable[Holder]) -> None:
-        """Where some have waited for longer than is right, end those that hold more than their
-        share and are in the way, the largest first."""
+        """Where connections have waited for longer than `patience_ms`, close those that hold more than their share and
+        are in the way, the largest first.
+        """
         since = min((at for waiting in (self._starved, self._unadmitted) for at in waiting.values()), default=self.now)
         if (self.now - since) * 1000 < self.bounds.patience_ms:
             return
@@ -213,20 +221,22 @@ class RequestBudget:
 
     @property
     def is_pressed(self) -> bool:
-        """Whether anybody waits for room."""
+        """Whether any connection waits for room."""
         return bool(self._starved or self._unadmitted)
 
     # answers
 
     @property
     def answer_bytes_max(self) -> int:
-        """How large a fetch's answer may be now, but for its first batch: so that many at once stay within the bound.
-        At least 1."""
+        """The maximum size of a fetch's answer now, in bytes, except for its first batch. It keeps many at once within
+        the bound. At least 1.
+        """
         return max((self.bounds.unsent_bytes_max - self.gauge.unsent_bytes) // UNSENT_SHARE_OF_ROOM, 1)
 
     def note_unsent(self, holder: Holder) -> bool:
-        """Note what it has to read, and return whether it has taken something since that was noted last. At the bound
-        whoever has taken nothing for longest is ended."""
+        """Note the unsent answers of a connection. Returns whether it has taken something since the last note. At the
+        bound, the connection that has taken nothing for longest is closed.
+        """
         has_taken = self._note(holder)
         if self.gauge.unsent_bytes > self.bounds.unsent_bytes_max:
             for each in list(self._unread):
@@ -239,7 +249,7 @@ class RequestBudget:
         return holder in self._unread
 
     def relieve_of_unsent(self) -> None:
-        """Where the answers take half of their room, end those who have taken nothing for longer than is right."""
+        """Where answers fill half of their room, close connections that have taken nothing for too long."""
         if self.gauge.unsent_bytes > self.bounds.unsent_bytes_max // 2:
             self._end_slowest(self.bounds.unsent_bytes_max // 2, patience_ms=self.bounds.slow_reader_ms_max)
 
@@ -252,14 +262,16 @@ class RequestBudget:
             return False
         has_taken = size < before.size
         if has_taken:
-            del self._unread[holder]  # to stand last
+            del self._unread[holder]  # to be last in order
         if size:
             self._unread[holder] = _Unread(size, self.now if has_taken else before.since)
         self.gauge.unsent_bytes += size - before.size
         return has_taken
 
     def _end_slowest(self, bytes_max: int, *, patience_ms: int) -> None:
-        """Until no more than so much is left, or nobody has been waited for that long."""
+        """Close the slowest readers until at most `bytes_max` are unsent, or none has taken nothing for
+        `patience_ms`.
+        """
         while self.gauge.unsent_bytes > bytes_max:
             slowest, unread = next(iter(self._unread.items()))
             if (self.now - unread.since) * 1000 < patience_ms:
