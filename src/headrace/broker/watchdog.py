@@ -1,9 +1,8 @@
 """A thread that notices when something holds the event loop, and logs the loop's stack, taken while it is held.
 
 Promises:
-- Whatever holds the loop for more than twice LOOP_HELD_MS_MAX is noticed, and mostly what holds it for longer than
-  once.
-- Each gets one log line, as far as LogLimit lets it through.
+- Every hold of the loop for more than twice LOOP_HELD_MS_MAX is noticed, and most of more than once that time.
+- Each hold gets one log line, as far as LogLimit lets it through.
 - A turning loop pays for one timer: the thread sleeps until nobody has set the alarm again (`broker.alarm`).
 
 For the real broker only: it reads the real clock. Where the system has no such alarm, nothing is watched. It only logs.

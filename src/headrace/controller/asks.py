@@ -1,9 +1,12 @@
-"""What a broker asks of the controller, as values: so that it is the same to ask whether the controller is here or on
-another node. `Command`s are decided on the image alone; the others concern the quorum or the session of a broker.
+"""Requests of brokers to the controller, as values: the same whether the controller is here or on another node.
 
-Promises: `decode_ask(encode_ask(c, x)) == (c, x)`; whatever is not such JSON raises CorruptData. To ask a second time
-what is `REPEATABLE`, because the answer got lost, does no harm and gives an answer that is as good. Nothing that people
-ask for is: what was made may have been undone by another in between, and would be made once more.
+`Command`s are decided on the image alone; the others concern the quorum or the session of a broker.
+
+Promises:
+- `decode_ask(encode_ask(c, x)) == (c, x)`. Input that is not such JSON raises CorruptData.
+- A `REPEATABLE` request may be repeated when its answer got lost. That does no harm and gives an answer that is as
+  good.
+- No request that comes from people is repeatable: another may have undone it in between, and it would be done again.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where a command is decided: the configs with which the controller's broker was started."""
+    """The place of a decision: the configs with which the controller's broker was started."""
 
     broker_configs: Mapping[str, str]
     node: BrokerId
@@ -68,16 +71,16 @@ class Setting:
 
 
 class Ask(Generic[R_co]):
-    """Something asked of the controller, with an answer of type R_co or a Refusal."""
+    """A request to the controller, with an answer of type R_co or a Refusal."""
 
     __slots__ = ()
     RESULT: ClassVar[Any]
-    """R_co, as a type whose JSON is known."""
+    """R_co, as a type with a known JSON form."""
     REPEATABLE: ClassVar[bool] = True
 
 
 class Command(Ask[R_co]):
-    """Decided on the image."""
+    """A request that is decided on the image."""
 
     __slots__ = ()
 
@@ -87,7 +90,7 @@ class Command(Ask[R_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicAnswer:
-    """What became of one topic of a request. What it looks like is told of one that was made, or would be."""
+    """The outcome for one topic of a request. A topic that was created, or would be, is described."""
 
     name: str | None
     topic_id: TopicId = NO_TOPIC_ID
@@ -119,7 +122,7 @@ def _answers(decision: Decision[list[TopicOutcome]], *, made: bool = False) -> D
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Command[TopicAnswers]):
-    """One answer for each topic, in order."""
+    """Create topics. One answer for each topic, in order."""
 
     RESULT: ClassVar[Any] = TopicAnswers
     REPEATABLE: ClassVar[bool] = False  # another may have deleted it meanwhile, and it would be there again
@@ -139,7 +142,7 @@ class CreateTopics(Command[TopicAnswers]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics(Command[TopicAnswers]):
-    """One answer for each topic, in order."""
+    """Delete topics. One answer for each topic, in order."""
 
     RESULT: ClassVar[Any] = TopicAnswers
     REPEATABLE: ClassVar[bool] = False
@@ -151,7 +154,7 @@ class DeleteTopics(Command[TopicAnswers]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions(Command[TopicAnswers]):
-    """One answer for each topic, in order."""
+    """Add partitions to topics. One answer for each topic, in order."""
 
     RESULT: ClassVar[Any] = TopicAnswers
     REPEATABLE: ClassVar[bool] = False
@@ -167,7 +170,7 @@ Refusals = tuple[Refusal | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigs(Command[Refusals]):
-    """One answer for each resource, in order; None: done."""
+    """Change configs. One answer for each resource, in order; None: done."""
 
     RESULT: ClassVar[Any] = Refusals
     REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
@@ -189,7 +192,7 @@ class AlterConfigs(Command[Refusals]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterQuotas(Command[Refusals]):
-    """One answer for each entity, in order; None: done."""
+    """Change client quotas. One answer for each entity, in order; None: done."""
 
     RESULT: ClassVar[Any] = Refusals
     REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
@@ -206,7 +209,7 @@ class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
     """As `elect_leaders`."""
 
     RESULT: ClassVar[Any] = tuple[ElectionOutcome, ...]
-    REPEATABLE: ClassVar[bool] = False  # whom it made lead may have been moved by another meanwhile
+    REPEATABLE: ClassVar[bool] = False  # another may have moved the new leader meanwhile
     election: Election
     partitions: tuple[PartitionRef, ...] | None
 
@@ -216,14 +219,14 @@ class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignPartitions(Command[Refusals]):
-    """One answer for each partition, in order; None: it is on its way."""
+    """Reassign partitions. One answer for each partition, in order; None: its reassignment has begun."""
 
     RESULT: ClassVar[Any] = Refusals
     REPEATABLE: ClassVar[bool] = False  # another may have wished otherwise meanwhile
     partitions: tuple[Reassignment, ...]
     factor_may_change: bool = True
     bytes_per_second: int = UNLIMITED_RATE
-    """Most that is exported before a partition is handed over."""
+    """The rate limit for exports before a partition is handed over."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
         return reassign_partitions(
@@ -254,7 +257,8 @@ class RecoverPartitions(Command[Recovery]):
     """As `recover_partitions`."""
 
     RESULT: ClassVar[Any] = Recovery
-    REPEATABLE: ClassVar[bool] = False  # who has come back meanwhile, and leads by another's word, would lose it again
+    # an old leader may have come back meanwhile by another request, and would lose it again
+    REPEATABLE: ClassVar[bool] = False
     wish: RecoveryWish
     validate_only: bool = False
 
@@ -263,7 +267,7 @@ class RecoverPartitions(Command[Recovery]):
 
 
 def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
-    """Whether a topic's history is durable, so that a partition of it can be handed over."""
+    """Return a test of whether a topic's history is durable, so that its partitions can be handed over."""
 
     def hands_over(topic: TopicImage) -> bool:
         if not setting.has_store or topic.internal:
@@ -276,7 +280,7 @@ def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds(Command[tuple[ProducerId, int]]):
-    """The first of a block of ids, and how many they are."""
+    """Allocate a block of producer ids. The answer is its first id, and their number."""
 
     RESULT: ClassVar[Any] = tuple[ProducerId, int]
     broker_id: BrokerId
@@ -368,7 +372,7 @@ class ProveMove(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealMove(Command[None]):
-    """As `seal_move`. To ask again changes nothing, or is refused: each begins a leader epoch."""
+    """As `seal_move`. A repeated request changes nothing, or is refused: each seal begins a leader epoch."""
 
     RESULT: ClassVar[Any] = None
     seal: Seal
@@ -378,7 +382,7 @@ class SealMove(Command[None]):
 
 
 class Standing(TypedDict):
-    """Who asks something of a move: the leader of the partition in that epoch, in that incarnation."""
+    """The sender of a request about a move: the leader of the partition in that epoch, in that incarnation."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -389,7 +393,7 @@ class Standing(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveStep(Command[None]):
-    """What the leader of a partition asks of its move."""
+    """A request of a partition's leader about its move."""
 
     RESULT: ClassVar[Any] = None
     topic_id: TopicId
@@ -430,7 +434,7 @@ class GiveUpMove(MoveStep):
     """As `give_up_move`."""
 
     for_good: bool = True
-    """Else the move itself stays, and begins anew."""
+    """False: the move itself stays, and begins again."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
         return give_up_move(image, **self.standing, for_good=self.for_good)
@@ -438,10 +442,10 @@ class GiveUpMove(MoveStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterIsr(Command[tuple[ErrorCode, ...]]):
-    """A leader asks for other in-sync replicas. One error code for each proposal, in order."""
+    """Change the ISR of partitions, as their leader proposes. One error code for each proposal, in order."""
 
     RESULT: ClassVar[Any] = tuple[ErrorCode, ...]
-    REPEATABLE: ClassVar[bool] = False  # whoever asks has to know that an ask may yet be heard
+    REPEATABLE: ClassVar[bool] = False  # the leader has to know that an earlier request may yet arrive
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
@@ -452,8 +456,8 @@ class AlterIsr(Command[tuple[ErrorCode, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveIsr(Command[None]):
-    """The disk under a broker's copies of these partitions failed: others are to lead, and to be counted on.
-    `for_room`: it is only full, and they are so where they have room themselves."""
+    """Leave the ISR of these partitions, as the disk under the broker's copies failed: others lead, and count.
+    `for_room`: the disk is only full; then others lead and count only where they have room."""
 
     RESULT: ClassVar[Any] = None
     broker_id: BrokerId
@@ -468,7 +472,7 @@ class LeaveIsr(Command[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewCopies(Command[tuple[ErrorCode, ...]]):
-    """A broker with damaged copies wants to take them anew from their leaders. One error code for each, in order."""
+    """Let a broker drop damaged copies and copy them again from their leaders. One error code for each, in order."""
 
     RESULT: ClassVar[Any] = tuple[ErrorCode, ...]
     broker_id: BrokerId
@@ -488,12 +492,13 @@ class RenewCopies(Command[tuple[ErrorCode, ...]]):
         )
 
 
-# what is more than a decision on the image
+# requests that are more than a decision on the image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker(Ask[BrokerEpoch]):
-    """A process has started: it becomes a member of the quorum, as a learner, where it is none, and gets its epoch."""
+    """Register a process that has started. It becomes a learner of the quorum, where it is no member, and gets its
+    epoch."""
 
     RESULT: ClassVar[Any] = BrokerEpoch
     cluster_id: ClusterId
@@ -503,14 +508,19 @@ class RegisterBroker(Ask[BrokerEpoch]):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     lineage: str | None = None
-    """Of its log; None: it has none yet, and follows any."""
+    """The lineage of its log; None: it has none yet, and follows any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Ask[bool]):
-    """The broker lives; whether it is unfenced now. `ready`: it has replayed its registration and serves. `stopping`:
-    it wants to lead nothing any more. `is_full`: its disk has no room for what clients write. `states`: what else is
-    wrong with it. `clock_ms`: its clock when it said so; 0: it does not say."""
+    """Report that the broker lives; the answer is whether it is unfenced now.
+
+    - `ready`: it has replayed its registration and serves.
+    - `stopping`: it wants to lead nothing any more.
+    - `is_full`: its disk has no room for what clients write.
+    - `states`: its other problems.
+    - `clock_ms`: its clock when it sent this; 0: it does not say.
+    """
 
     RESULT: ClassVar[Any] = bool
     broker_id: BrokerId
@@ -524,7 +534,7 @@ class Heartbeat(Ask[bool]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveBroker(Ask[None]):
-    """A stopped broker goes for good, also from the quorum."""
+    """Remove a stopped broker for good, from the quorum too."""
 
     RESULT: ClassVar[Any] = None
     REPEATABLE: ClassVar[bool] = False
@@ -533,7 +543,7 @@ class RemoveBroker(Ask[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeVoter(Ask[None]):
-    """A member becomes a voter, or a learner. Without a directory: whichever the broker has."""
+    """Make a member a voter, or a learner. Without a directory: whichever the broker has."""
 
     RESULT: ClassVar[Any] = None
     REPEATABLE: ClassVar[bool] = False
@@ -561,7 +571,7 @@ class QuorumView:
     high_watermark: int
     replicas: tuple[QuorumReplica, ...]
     outlook: str = ""
-    """What becomes of the learners while there are fewer voters than `controller.voters`; empty: there are as many."""
+    """The prospects of the learners while there are fewer voters than `controller.voters`; empty: there are enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -607,21 +617,21 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Generic[R_co]):
-    """`index`: of the commit log's entry that what is told rests on."""
+    """An answer of the controller. `index`: the entry of the commit log that it rests on."""
 
     index: int
     result: R_co | Refusal
 
 
 def encode_ask(cluster_id: ClusterId, ask: Ask[Any]) -> bytes:
-    """One JSON object, UTF-8."""
+    """Return the request as one JSON object, UTF-8."""
     kind: Any = type(ask)
     fields = {"cluster": cluster_id, "ask": kind.__name__, **shape_of(kind).encode(ask)}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_ask(data: bytes) -> tuple[ClusterId, Ask[Any]]:
-    """The cluster that the asker belongs to, and what it asks. Raises CorruptData."""
+    """Return the asking broker's cluster, and its request. Raises CorruptData."""
     value = _object(data)
     cluster_id = ClusterId(shape_of(str).decode(value.get("cluster"), "cluster"))
     cls: Any = ASKS.get(name) if isinstance(name := value.get("ask"), str) else None
@@ -640,7 +650,7 @@ def encode_answer(ask: Ask[Any], answer: Answer[Any]) -> bytes:
 
 
 def decode_answer(ask: Ask[R_co], data: bytes) -> Answer[R_co]:
-    """Raises CorruptData."""
+    """Return the answer. Raises CorruptData."""
     value = _object(data)
     index = shape_of(int).decode(value.get("index"), "index")
     if "refusal" in value:
@@ -650,12 +660,12 @@ def decode_answer(ask: Ask[R_co], data: bytes) -> Answer[R_co]:
 
 
 def encode_leader(address: tuple[str, int] | None) -> bytes:
-    """Where to ask instead, as who is not the controller says it."""
+    """Return the leader's address as JSON, for the answer of a broker that is not the controller."""
     return json.dumps({"leader": address}).encode()
 
 
 def decode_leader(data: bytes) -> tuple[str, int] | None:
-    """Host and port. Raises CorruptData."""
+    """Return host and port. Raises CorruptData."""
     return typing.cast("tuple[str, int] | None", shape_of(_LEADER).decode(_object(data).get("leader"), "leader"))
 
 

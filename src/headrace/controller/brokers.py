@@ -1,9 +1,13 @@
 """Decides on brokers: their incarnations, who leads when one goes or comes, and their producer ids.
 
-Promises: everything that one broker's coming or going asks for is one decision, and so one entry, unless the broker has
-very many partitions: then they follow in slices (`settle_broker`), each of which is right by itself; the ISR is never
-empty; a broker leads nothing that is not in its ISR; asking again for what was done changes nothing. Sources: KIP-631
-(broker epochs, incarnations), KIP-730 (producer ids), DESIGN "Placement and failover".
+Promises:
+- One broker's coming or going is one decision, and so one entry. Where it has very many partitions, they follow in
+  slices (`settle_broker`), each of which is right by itself.
+- The ISR is never empty.
+- A broker leads only partitions of whose ISR it is a member.
+- A repeated request changes nothing.
+
+Sources: KIP-631 (broker epochs, incarnations), KIP-730 (producer ids), DESIGN "Placement and failover".
 """
 
 from __future__ import annotations
@@ -61,11 +65,12 @@ def register_broker(
     in_session: bool = False,
     unfenced: bool = False,
 ) -> Decision[BrokerEpoch | Refusal]:
-    """A new incarnation, which fences the one before it: all that the broker led gets a new leader epoch, also where
-    it is elected again. An unborn cluster is born by it. The result is the broker epoch, an int.
+    """Register a new incarnation, which fences the one before it. Each partition that the broker led gets a new leader
+    epoch, even where it is elected again. The first registration creates the cluster. The result is the broker epoch,
+    an int.
 
-    `cluster_id` is the one that the broker's directory carries; `in_session`: its last incarnation is known to live;
-    `unfenced`: it need not ask for that once it has replayed this, for it decides itself.
+    `cluster_id` is the one in the broker's directory. `in_session`: its last incarnation is known to live. `unfenced`:
+    it decides itself, and need not ask to be unfenced once it has replayed this.
     """
     refusal = refused_registration(
         image,
@@ -111,7 +116,7 @@ def refused_registration(
     incarnation: IncarnationId | None,
     in_session: bool,
 ) -> Refusal | None:
-    """Why `register_broker` would refuse it."""
+    """Return why `register_broker` would refuse it; else None."""
     if problem := _impossible(broker_id, endpoints, rack):
         return Refusal(ErrorCode.INVALID_REQUEST, problem)
     if image.cluster_id and image.cluster_id != cluster_id:
@@ -132,7 +137,7 @@ def refused_registration(
 
 
 def _impossible(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], rack: str | None) -> str | None:
-    """What could not be told to clients, ever again, once it is committed."""
+    """Return the fault of values that could never be told to clients once they are committed."""
     if not 0 <= broker_id < 2**31:
         return f"{broker_id} is not a broker's id: choose one from 0 to {2**31 - 1}."
     for endpoint in endpoints:
@@ -147,7 +152,8 @@ def _impossible(broker_id: BrokerId, endpoints: tuple[Endpoint, ...], rack: str 
 def unfence_broker(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Among = None
 ) -> Decision[Refusal | None]:
-    """The broker has replayed its registration and serves: it may lead what nobody else can, of these partitions."""
+    """Unfence a broker that has replayed its registration and serves. It may lead those of these partitions that no
+    other can."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
@@ -160,8 +166,8 @@ def unfence_broker(
 def fence_broker(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Among = None
 ) -> Decision[Refusal | None]:
-    """Takes the broker out of every ISR of which it is not the last member, and elects others for what it led, of these
-    partitions. So is a broker that is dead or silent, and one that asks for it before it stops."""
+    """Fence a broker: it leaves every ISR of which it is not the last member, and others lead its partitions among
+    these. A broker is fenced that is dead or silent, or asks for it before it stops."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
@@ -174,7 +180,7 @@ def fence_broker(
 def settle_broker(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Iterable[TopicPartition]
 ) -> Decision[Refusal | None]:
-    """Of these partitions, what was left undone when the broker was fenced or unfenced."""
+    """Finish, for these partitions, the changes that were left open when the broker was fenced or unfenced."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
@@ -184,7 +190,7 @@ def settle_broker(
 def lose_disk(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Iterable[TopicPartition]
 ) -> Decision[Refusal | None]:
-    """Of these partitions, what is to be remembered of a fenced broker's disk before it registers with another."""
+    """Note, for these partitions, the disk that a fenced broker has lost, before it registers with another."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch or not known.fenced:
         return decided(stale(broker_id, broker_epoch))
@@ -192,7 +198,7 @@ def lose_disk(
 
 
 def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refusal | None]:
-    """Forgets a broker that was stopped, and the copies that it has beside those of others in sync."""
+    """Forget a broker that was stopped, and its copies of partitions that others have in sync."""
     known = image.brokers.get(broker_id)
     if known is None:
         message = f"Broker {broker_id} is not registered; 'headrace broker list' shows those that are."
@@ -213,14 +219,15 @@ def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refu
 
 
 def holds(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:
-    """Whether the broker is a replica of a partition."""
+    """Return a test of whether the broker is a replica of a partition."""
     return lambda partition: broker_id in partition.replicas
 
 
 def release_copies(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, among: Iterable[TopicPartition]
 ) -> Decision[Refusal | None]:
-    """A broker that was stopped, and is to be removed, is a replica of these no more, but where only it is in sync."""
+    """Remove a stopped broker, which is to be forgotten, from the replicas of these partitions, except where only it is
+    in sync."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch or not known.fenced:
         return decided(stale(broker_id, broker_epoch))
@@ -237,7 +244,7 @@ def _removed(broker: BrokerImage) -> BrokerRemoved:
 def _without(
     image: MetadataImage, broker_id: BrokerId, partitions: Iterable[tuple[TopicId, PartitionImage]]
 ) -> Iterator[MetadataEvent]:
-    """A fenced broker is in no ISR but those of which it is the last member."""
+    """Yield the changes without the broker. A fenced broker is in no ISR except as the last member."""
     live = live_directories(image).keys()
     for topic_id, partition in partitions:
         if broker_id in partition.replicas:
@@ -247,7 +254,7 @@ def _without(
 def allocate_producer_ids(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch
 ) -> Decision[tuple[ProducerId, int] | Refusal]:
-    """A block of producer ids that nobody else gets: the first, and how many."""
+    """Allocate a block of producer ids that no other broker gets: the first, and their number."""
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))

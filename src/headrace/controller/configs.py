@@ -1,7 +1,7 @@
 """Decides on changes of topic, broker and group configs.
 
-Promises: each resource of a request is decided on its own, whole: one bad key and none of its keys change; what is
-refused names the key. Sources: KIP-339 (incremental), KIP-133 (the older, which replaces all), KIP-226 (brokers).
+Promises: each resource of a request is decided on its own, whole: with one bad key, none of its keys change. A refusal
+names the key. Sources: KIP-339 (incremental), KIP-133 (the older API, which replaces all), KIP-226 (brokers).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOBODY: Final = BrokerId(-1)
 
 
 class ResourceType(IntEnum):
-    """As the protocol numbers what can have configs; loggers and client metrics have none here."""
+    """The protocol's numbers of resources with configs; loggers and client metrics have none here."""
 
     TOPIC = 2
     BROKER = 4
@@ -46,7 +46,7 @@ class ResourceType(IntEnum):
 
 
 class AlterOp(IntEnum):
-    """As IncrementalAlterConfigs numbers them (KIP-339)."""
+    """The operations of IncrementalAlterConfigs, by number (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -65,8 +65,8 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class ResourceAlteration:
-    """One resource to change: `kind` is a `ResourceType`'s number, as it came; `name` a topic's, a broker's id, or
-    empty for all brokers, or a group's."""
+    """One resource to change. `kind` is a `ResourceType`'s number, as it came. `name` is a topic's, a group's, a
+    broker's id, or empty for all brokers."""
 
     kind: int
     name: str
@@ -75,7 +75,7 @@ class ResourceAlteration:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A resource that is there, with its own configs and the table that rules them."""
+    """An existing resource, with its own configs and the table that rules them."""
 
     topic: TopicImage | None
     broker_id: BrokerId | None
@@ -85,7 +85,7 @@ class _Target:
 
 
 class _Bounds(NamedTuple):
-    """Of what a group may be given: the configs of this broker, which was started with `broker_configs`."""
+    """The limits of group configs: the configs of this broker, which was started with `broker_configs`."""
 
     broker_configs: Mapping[str, str]
     node: BrokerId
@@ -100,9 +100,9 @@ def alter_configs(
     broker_configs: Mapping[str, str] | None = None,
     node: BrokerId = NOBODY,
 ) -> Decision[list[Refusal | None]]:
-    """One answer for each resource, in order; None: done. `replace_all`: every key that is not named goes back to
-    its default (the older AlterConfigs). What a group may be given is bounded by the configs of broker `node`, which
-    was started with `broker_configs`."""
+    """Return one answer for each resource, in order; None: done. `replace_all`: every key that is not named goes back
+    to its default (the older AlterConfigs). The configs of broker `node`, which was started with `broker_configs`,
+    limit those of groups."""
     bounds = _Bounds(broker_configs or {}, node)
     seen: set[tuple[int, str]] = set()
     events: list[MetadataEvent] = []
@@ -146,7 +146,8 @@ def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool
 
 
 def _topic_refusal(image: MetadataImage, topic: TopicImage, changes: Mapping[str, str | None]) -> Refusal | None:
-    """Why a topic cannot have these, each fit for itself, beside what it is and has; None where it can."""
+    """Return why a topic cannot have these configs, each valid by itself, beside its state and other configs; None
+    where it can."""
     after = {key: value for key, value in {**topic.configs, **changes}.items() if value is not None}
     if problem := topic_config_conflict(image, after):
         return _bad(problem)
@@ -154,7 +155,8 @@ def _topic_refusal(image: MetadataImage, topic: TopicImage, changes: Mapping[str
 
 
 def _compacts_history(image: MetadataImage, topic: TopicImage, changes: Mapping[str, str | None]) -> Refusal | None:
-    """History is not compacted: keys that are deleted in the log would come back from there."""
+    """Refuse compaction for a topic with history, which is not compacted: keys deleted from the log would come back
+    from there."""
     policy = changes.get("cleanup.policy")
     if policy is None or "compact" not in policy:
         return None
@@ -204,7 +206,7 @@ def _group_target(image: MetadataImage, name: str) -> _Target | Refusal:
 
 
 def named_broker(image: MetadataImage, name: str) -> BrokerId | Refusal | None:
-    """The broker of a config resource's name; None: all brokers."""
+    """Return the broker of a config resource's name; None: all brokers."""
     if not name:
         return None
     if not is_natural(name, INT_MAX) or BrokerId(natural(name)) not in image.brokers:
@@ -213,7 +215,7 @@ def named_broker(image: MetadataImage, name: str) -> BrokerId | Refusal | None:
 
 
 def _altered(image: MetadataImage, target: _Target, alteration: Alteration, bounds: _Bounds) -> str | Refusal | None:
-    """The key's new value; None: removed."""
+    """Return the key's new value; None: removed."""
     key, value = alteration.key, alteration.value
     if (definition := target.table.get(key)) is None:
         if alteration.op == AlterOp.DELETE:  # it is not set; Kafka's tools remove what they might have set

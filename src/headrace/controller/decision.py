@@ -1,4 +1,4 @@
-"""What deciding gives: events to commit, and what to tell whoever asked."""
+"""The form of a decision: events to commit, and an answer for the client."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An expected no: an error code of the protocol and one sentence for people."""
+    """An expected refusal: an error code of the protocol and one sentence for people."""
 
     code: ErrorCode
     message: str
 
 
 Verdict: TypeAlias = list[MetadataEvent] | Refusal
-"""On one thing that was asked for: the events that do it, or why not."""
+"""The verdict on one wish of a request: the events that carry it out, or a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T_co]):
-    """On a whole request. The events are committed as one entry, all or none; `result` is handed back after that."""
+    """The decision on a whole request. The events are committed as one entry, all or none; `result` is returned after
+    that."""
 
     events: tuple[MetadataEvent, ...]
     result: T_co
 
 
 def decided(verdict: Verdict) -> Decision[Refusal | None]:
-    """The decision on a request for one thing; its result is the refusal, or None."""
+    """Return the decision on a request for one thing; its result is the refusal, or None."""
     if isinstance(verdict, Refusal):
         return Decision((), verdict)
     return Decision(tuple(verdict), None)
 
 
 def stale(broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal:
-    """What an incarnation is told that is not the broker's last."""
+    """Return the refusal for an incarnation that is not the broker's last."""
     return Refusal(
         ErrorCode.STALE_BROKER_EPOCH,
         f"Broker {broker_id} with epoch {broker_epoch} is not registered: it was restarted, removed or never there.",

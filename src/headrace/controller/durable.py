@@ -1,4 +1,4 @@
-"""Decides which durable segments join the catalog, and which leave it: the fence against a stale owner's exports and
+"""Decides which durable segments join the catalog, and which leave it. This fences a stale owner's exports and
 deletions (DESIGN section 4)."""
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ def publish_segment(
     previous_hash: str,
     log_start_offset: Offset = FIRST_OFFSET,
 ) -> Decision[Refusal | None]:
-    """Accepted only from the current leader epoch, for a topic id that still is, where the catalog ends, and with
-    the chain's head. A segment that is already there as its last is accepted, and changes nothing. `log_start_offset`:
-    where the owner's log starts. The first batch of history may hold records that were deleted from the log before:
-    history begins, in the same entry, where the log does."""
+    """Add a segment to the catalog. It must come from the current leader epoch, for an existing topic id, where the
+    catalog ends, and with the chain's head. A segment that is already the last is accepted, and changes nothing.
+
+    `log_start_offset` is the start of the owner's log. The first batch of history may hold records that were deleted
+    from the log before. History begins, in the same entry, where the log does.
+    """
     key = TopicPartition(topic_id, partition)
     known = image.partition(key)
     if known is None:
@@ -75,9 +77,9 @@ def replace_segments(
     descriptor: SegmentDescriptor,
     removed: Sequence[str],
 ) -> Decision[Refusal | None]:
-    """One segment is to take the place of those (by their SHA-256, in order) that hold its offsets. Accepted only from
-    the current leader epoch, in which its object was made, as its key says, and never while the partition is handed
-    over. One that is there already is accepted, and changes nothing."""
+    """Replace the segments with these SHA-256 hashes, in order, by one that holds their offsets. It must come from the
+    current leader epoch, in which its object was made, as its key says. It is refused while the partition is handed
+    over. A segment that is there already is accepted, and changes nothing."""
     key = TopicPartition(topic_id, partition)
     known = image.partition(key)
     if known is None:
@@ -109,8 +111,8 @@ def replace_segments(
 
 
 def refusal_of_all(image: MetadataImage, key: TopicPartition) -> Refusal | None:
-    """Why nothing of a partition is replaced now, whatever it is; None where that rests on what it is. For who would
-    make the object first, too."""
+    """Return why no segment of a partition may be replaced now; None where that depends on the segment. Also asked
+    before the object is made."""
     if key in image.moves:
         problem = "The partition is being handed over: ask again after that."
         return Refusal(ErrorCode.REASSIGNMENT_IN_PROGRESS, problem)
@@ -129,8 +131,8 @@ def delete_history(
     leader_epoch: LeaderEpoch,
     log_start_offset: Offset,
 ) -> Decision[Refusal | None]:
-    """Durable history is to begin at `log_start_offset`, or at its end where that is lower. Accepted only from the
-    current leader epoch. As many segments leave as one event names; who wants more asks again."""
+    """Let durable history begin at `log_start_offset`, or at its end where that is lower. It must come from the current
+    leader epoch. At most as many segments leave as one event names; the leader asks again for more."""
     key = TopicPartition(topic_id, partition)
     known = image.partition(key)
     if known is None:

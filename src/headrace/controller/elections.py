@@ -1,7 +1,8 @@
-"""Who leads a partition, and who is in sync, when a broker comes, goes or changes its disk.
+"""Elects leaders and changes ISRs when a broker comes, goes or changes its disk.
 
-Promises: the ISR is never empty; a broker leads nothing that is not in its ISR, and nothing whose last in-sync copy is
-on another disk than the one that it came back with. Sources: KIP-631; DESIGN "Placement and failover".
+Promises: the ISR is never empty. A broker leads only partitions of whose ISR it is a member. It does not lead one whose
+last in-sync copy is on another disk than the one that it came back with. Sources: KIP-631; DESIGN "Placement and
+failover".
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 Among = Iterable[TopicPartition] | None
 """The partitions to look at; None: all."""
 PartitionTest = Callable[[PartitionImage], bool]
-"""Whether something has to be done about a partition. Quick: it is asked of each there is."""
+"""Whether something has to be done about a partition. It is quick: it is called for every partition."""
 
 
 def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) -> Iterator[MetadataEvent]:
-    """The broker is not there any more: it leaves every ISR of which it is not the last member, and others lead."""
+    """Take a broker that is gone out of every ISR of which it is not the last member; others lead."""
     live = live_directories(image, without=broker_id)
     for topic, partition in _in_sync(image, broker_id, among):
         yield from _changed(topic, partition, live, isr=_without(partition, broker_id), anew=broker_id)
@@ -31,8 +32,8 @@ def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) ->
 def copies_failed(
     image: MetadataImage, broker_id: BrokerId, partitions: Iterable[TopicPartition]
 ) -> Iterator[MetadataEvent]:
-    """The broker is there, but the disk with its copies of these partitions is not: it leaves their ISRs, but for those
-    of which it is the last member, and others lead."""
+    """Take a broker whose disk has failed under these partitions out of their ISRs, unless it is the last member;
+    others lead."""
     live = live_directories(image, without=broker_id)
     for key in dict.fromkeys(partitions):
         topic, partition = image.topics.get(key.topic_id), image.partition(key)
@@ -43,8 +44,9 @@ def copies_failed(
 def started_anew(
     image: MetadataImage, broker_id: BrokerId, directory: DirectoryId, *, live: bool
 ) -> Iterator[MetadataEvent]:
-    """The broker comes back as a new process with this directory, which may lead at once where it is `live`. What it
-    led gets a new leader epoch, also where it is elected again; it is in sync only where nobody else is."""
+    """Note that the broker is back as a new process with this directory. It may lead at once where it is `live`. The
+    partitions that it led get a new leader epoch, even where it is elected again. It stays in the ISR only where no
+    other replica is."""
     known = image.brokers.get(broker_id)
     candidates = live_directories(image, without=broker_id)
     if live:
@@ -58,7 +60,7 @@ def started_anew(
 
 
 def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
-    """The broker may lead again: what nobody leads and it is in sync with gets a leader."""
+    """Give a leader to partitions without one that have the returned broker in their ISR."""
     live = live_directories(image)
     live[broker.id] = broker.directory_id
     for topic, partition in _in_sync(image, broker.id, among):
@@ -67,8 +69,8 @@ def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> 
 
 
 def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
-    """The broker comes back with another disk than it has registered: where it is the last in sync, only the one that
-    it had may lead. It leads nothing by now."""
+    """Note that the broker comes back with another disk than it has registered. Where it is the last in sync, only its
+    old disk may lead. It leads nothing by now."""
     for topic, partition in _in_sync(image, broker.id, among):
         if partition.is_sealed:  # nothing was written there yet
             continue
@@ -79,7 +81,7 @@ def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) ->
 def _in_sync(
     image: MetadataImage, broker_id: BrokerId, among: Among = None
 ) -> Iterator[tuple[TopicImage, PartitionImage]]:
-    """The partitions that the broker is in sync with, by their topics' names, or in the order that is given."""
+    """Iterate over the partitions with the broker in their ISR, by their topics' names, or in the given order."""
     if among is not None:
         for topic_id, keys in groupby(among, key=attrgetter("topic_id")):
             if (topic := image.topics.get(topic_id)) is None:
@@ -95,8 +97,8 @@ def _in_sync(
 
 
 def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None = None) -> PartitionTest:
-    """Whether a partition is not yet as it has to be where the broker is `fenced`, or where it lives (None: as it
-    is)."""
+    """Return a test of whether a partition is not yet as it must be where the broker is `fenced`, or live. None: as the
+    broker is now."""
     known = image.brokers.get(broker_id)
     is_fenced = known is not None and (known.fenced if fenced is None else fenced)
 
@@ -111,7 +113,7 @@ def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None 
 
 
 def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:
-    """The unfenced brokers, and where each keeps its logs."""
+    """Return the unfenced brokers, each with its data directory."""
     return {
         broker.id: broker.directory_id
         for broker in image.brokers.values()
@@ -120,7 +122,7 @@ def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -
 
 
 def _without(partition: PartitionImage, broker_id: BrokerId) -> tuple[BrokerId, ...]:
-    """The ISR that it leaves, where it is not the last in it."""
+    """Return the ISR without the broker, unless it is the last member."""
     return tuple(member for member in partition.isr if member != broker_id) or (broker_id,)
 
 
@@ -133,8 +135,9 @@ def _changed(
     kept_in: DirectoryId | None = None,
     anew: BrokerId = NO_LEADER,
 ) -> Iterator[MetadataEvent]:
-    """What gives the partition this ISR (None: the one that it has), and a leader where one can be had. `kept_in`: who
-    alone may lead, where that is not known yet. `anew`: who leads it goes on only under a new epoch."""
+    """Yield the event that gives the partition this ISR (None: its present one), and a leader where there can be one.
+    `kept_in`: the disk that alone may lead, where none is noted yet. The broker `anew`, where it leads, goes on only
+    under a new epoch."""
     if isr is None:
         isr = before.isr
     kept_in = before.kept_in or kept_in
@@ -165,11 +168,11 @@ def _changed(
 
 
 def only_copies(image: MetadataImage, broker_id: BrokerId) -> Collection[tuple[TopicImage, PartitionImage]]:
-    """The partitions of which nobody else is in sync: with the broker goes what was acknowledged."""
+    """Return the partitions of which only the broker is in sync: acknowledged records would go with it."""
     is_only_copy = only_copy(image, broker_id)
     return [pair for pair in image.all_partitions() if is_only_copy(pair[1])]
 
 
 def only_copy(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:
-    """Whether nobody else is in sync."""
+    """Return a test of whether only the broker is in sync."""
     return lambda partition: partition.isr == (broker_id,)

@@ -1,10 +1,13 @@
-"""Partitions that have fewer replicas than their topic shall have get more as brokers come.
+"""Gives more replicas, as brokers come, to partitions with fewer than their topic shall have.
 
-Promises: what is added is a live broker, and begins out of the ISR; nothing is taken away, and nobody leads anything
-else by it. How many a topic shall have is what it was made with, or, where its creator left that to the broker,
-`default.replication.factor`, also where fewer brokers lived then. An operator who gives a partition fewer replicas, or
-takes back what was under way, is heeded: the topic then shall have no more than that. Source: DESIGN, "Placement and
-failover".
+Promises:
+- An added replica is a live broker, and begins outside the ISR. Nothing is removed, and no leader changes.
+- A topic shall have as many replicas as it was created with. Where its creator left that to the broker, it is
+  `default.replication.factor`, even where fewer brokers lived then.
+- An operator may give a partition fewer replicas, or cancel what is under way. The topic then shall have no more than
+  that.
+
+Source: DESIGN, "Placement and failover".
 """
 
 from __future__ import annotations
@@ -22,20 +25,20 @@ from headrace.metadata.values import PartitionImage, TopicImage
 
 
 def lacks_replicas(topic: TopicImage, partition: PartitionImage, live: Collection[BrokerId]) -> bool:
-    """Whether it has fewer than it shall have, and somebody lives who has none of it."""
+    """Whether the partition has fewer replicas than it shall have, and a live broker holds none of it."""
     few = partition.replication_factor < topic.desired_replicas
     return few and any(broker not in partition.replicas for broker in live)
 
 
 def is_growing(partition: PartitionImage, live: Collection[BrokerId]) -> bool:
-    """Whether somebody who lives is being added to it, and is not in sync yet."""
+    """Whether a live broker is being added to the partition, and is not in sync yet."""
     return any(broker in live and broker not in partition.isr for broker in partition.adding)
 
 
 def grow_replicas(image: MetadataImage, among: Iterable[TopicPartition]) -> Decision[tuple[TopicPartition, ...]]:
-    """Those of `among` that lack replicas, and can be given more now, get them. The result names them. What nobody
-    leads, what is being reassigned and what is handed over is left alone; but who is being added and is down keeps
-    nobody else from that."""
+    """Give replicas to those of `among` that lack some, where that can be done now. The result names them. Partitions
+    that have no leader, are being reassigned or handed over, are left alone. A broker that is being added and is down
+    holds no other back."""
     placement = Placement(image)
     events: list[MetadataEvent] = []
     grown: list[TopicPartition] = []

@@ -1,10 +1,14 @@
-"""Decides on the in-sync replicas that leaders propose: who may be counted on for what is acknowledged.
+"""Decides on the ISRs that leaders propose: the replicas that count for acknowledgement.
 
-Promises: only the leader of the current epoch changes an ISR, from the state that it knows; no member is fenced or of
-another incarnation than the leader has seen; the ISR is never empty and never without its leader; each partition is
-decided for itself, wholly or not at all; what is asked twice changes nothing the second time. To ask for the ISR that
-is takes a partition epoch all the same: nothing that was asked before it can be done after it. Sources: KIP-497
-(AlterPartition), KIP-841 (no fenced members), KIP-903 (members by broker epoch).
+Promises:
+- Only the leader of the current epoch changes an ISR, from the state that it knows.
+- No member is fenced, or of another incarnation than the leader has seen.
+- The ISR is never empty and never without its leader.
+- Each partition is decided for itself, wholly or not at all.
+- A repeated proposal changes nothing. A proposal of the present ISR still takes a partition epoch: no earlier proposal
+  can be carried out after it.
+
+Sources: KIP-497 (AlterPartition), KIP-841 (no fenced members), KIP-903 (members by broker epoch).
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrProposal:
-    """What a leader wants the ISR to be, in any order, and the state that it wants to change."""
+    """The ISR that a leader wants, in any order, and the state that it wants to change."""
 
     topic_id: TopicId
     partition: PartitionIndex
@@ -53,11 +57,16 @@ class IsrProposal:
 def alter_isr(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, proposals: Sequence[IsrProposal]
 ) -> Decision[tuple[ErrorCode, ...] | Refusal]:
-    """One error code for each proposal, in order: NONE; UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION;
-    FENCED_LEADER_EPOCH for who does not lead (any more); NOT_CONTROLLER for an epoch that is not known here yet;
-    INVALID_UPDATE_VERSION where the partition has changed since; INELIGIBLE_REPLICA where a member is fenced or another
-    incarnation; INVALID_REQUEST for what can be no ISR. A Refusal of all for an old incarnation of the asker, or more
-    than ISR_PROPOSALS_PER_ASK_MAX."""
+    """Return one error code for each proposal, in order:
+    - NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION.
+    - FENCED_LEADER_EPOCH where the sender does not lead (any more).
+    - NOT_CONTROLLER for an epoch that is not known here yet.
+    - INVALID_UPDATE_VERSION where the partition has changed since.
+    - INELIGIBLE_REPLICA where a member is fenced or another incarnation.
+    - INVALID_REQUEST where this can be no ISR.
+
+    A Refusal of all for an old incarnation of the sender, or more than ISR_PROPOSALS_PER_ASK_MAX.
+    """
     asker = image.brokers.get(broker_id)
     if asker is None or asker.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))
@@ -87,7 +96,7 @@ def alter_isr(
 
 
 def _as_it_is(topic_id: TopicId, known: PartitionImage) -> tuple[list[MetadataEvent], PartitionImage]:
-    """The same ISR, under the next partition epoch."""
+    """Return the same ISR, under the next partition epoch."""
     after = replace(known, partition_epoch=PartitionEpoch(known.partition_epoch + 1))
     event = IsrChanged(
         topic_id=topic_id,
@@ -102,8 +111,8 @@ def _as_it_is(topic_id: TopicId, known: PartitionImage) -> tuple[list[MetadataEv
 def leave_isr(
     image: MetadataImage, *, broker_id: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
 ) -> Decision[Refusal | None]:
-    """A broker whose copies of these are of no use any more (their disk failed) leaves their ISRs, and leads none of
-    them, but for those of which nobody else is in sync. A Refusal as by `alter_isr`."""
+    """Take a broker with useless copies of these partitions (their disk failed) out of their ISRs. It leads none of
+    them, unless no other replica is in sync. A Refusal as by `alter_isr`."""
     asker = image.brokers.get(broker_id)
     if asker is None or asker.epoch != broker_epoch:
         return decided(stale(broker_id, broker_epoch))
@@ -120,9 +129,9 @@ def _too_many() -> Refusal:
 def _decide(
     image: MetadataImage, leader: BrokerId, known: PartitionImage, proposal: IsrProposal
 ) -> tuple[BrokerId, ...] | ErrorCode:
-    """The ISR that is to be, in replica order; else the proposal's error, or NONE where nothing is to be done."""
+    """Return the new ISR, in replica order; else the proposal's error, or NONE where nothing is to be done."""
     if proposal.leader_epoch > known.leader_epoch:
-        return ErrorCode.NOT_CONTROLLER  # it was elected by a later controller than this one, as Kafka has it
+        return ErrorCode.NOT_CONTROLLER  # it was elected by a later controller than this one, as in Kafka
     if proposal.leader_epoch < known.leader_epoch or known.leader != leader:
         return ErrorCode.FENCED_LEADER_EPOCH
     wished = {member.broker_id for member in proposal.isr}

@@ -1,9 +1,13 @@
-"""Decides who shall lead instead: as an operator asks, back to where a partition was placed, or at the price of data.
+"""Decides who shall lead instead: at an operator's request, back to a partition's first replica, or at the price of
+data.
 
-Promises: a preferred election moves a partition to its first replica, where that is live and in sync, and nowhere else;
-an unclean one is held only where nobody leads, and makes the ISR of its leader alone; each election raises the leader
-epoch. Elections when brokers come and go are those of `headrace.controller.elections`. Sources: KIP-460 (ElectLeaders),
-KIP-106 (unclean election), DESIGN "Placement and failover".
+Promises:
+- A preferred election moves a partition to its first replica, where that is live and in sync, and nowhere else.
+- An unclean election is held only where nobody leads. It makes its leader the only member of the ISR.
+- Each election raises the leader epoch.
+
+`headrace.controller.elections` has the elections when brokers come and go. Sources: KIP-460 (ElectLeaders), KIP-106
+(unclean election), DESIGN "Placement and failover".
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ UNCLEAN_ENABLED: Final = "unclean.leader.election.enable"
 
 
 class Election(IntEnum):
-    """As ElectLeaders numbers them."""
+    """The election types of ElectLeaders, by number."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -52,7 +56,7 @@ class PartitionRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionOutcome:
-    """What became of one partition; no refusal: it has another leader."""
+    """The outcome for one partition; no refusal: it has another leader."""
 
     topic: str
     partition: PartitionIndex
@@ -62,9 +66,8 @@ class ElectionOutcome:
 def elect_leaders(
     image: MetadataImage, election: Election, partitions: Sequence[PartitionRef] | None
 ) -> Decision[tuple[ElectionOutcome, ...]]:
-    """One outcome for each partition, in order. None: all partitions, without those that have the leader that they
-    should have. Beyond ELECTIONS_PER_ENTRY_MAX elections the rest is refused with REQUEST_TIMED_OUT, to be asked for
-    again."""
+    """Return one outcome for each partition, in order. None: all partitions, except those with their proper leader.
+    Beyond ELECTIONS_PER_ENTRY_MAX elections, the rest is refused with REQUEST_TIMED_OUT, to be asked for again."""
     live = live_directories(image)
     events: dict[TopicPartition, LeaderChanged] = {}
     outcomes = []
@@ -130,7 +133,7 @@ def _listed(brokers: Iterable[BrokerId]) -> str:
 def _preferred(
     topic: TopicImage, partition: PartitionImage, live: Mapping[BrokerId, DirectoryId]
 ) -> LeaderChanged | None:
-    """The partition led by its first replica; None where that cannot lead, or no other does (then nobody could)."""
+    """Return the election of the first replica. None where that cannot lead, or nobody leads: then no replica can."""
     preferred = partition.replicas[0]
     if preferred == partition.leader or partition.leader == NO_LEADER:
         return None
@@ -142,9 +145,12 @@ def _preferred(
 def _unclean(
     topic: TopicImage, partition: PartitionImage, live: Mapping[BrokerId, DirectoryId]
 ) -> LeaderChanged | None:
-    """The first live replica that is not in sync leads, one that is only being added last of them; where there is none,
-    the one whose disk was lost, for then it is the only one. What only others have is lost. Where one in sync has just
-    come back and is about to lead, it does so at once, and nothing is lost."""
+    """Return the election of a replica outside the ISR, where nobody leads; its records alone are kept.
+
+    - A member of the ISR that has just come back, and is about to lead, leads at once, and nothing is lost.
+    - Otherwise the first live replica outside the ISR leads; one that is only being added comes last of them.
+    - Where there is none, a live member of the ISR leads whose disk was lost: it is the only replica left.
+    """
     assert partition.leader == NO_LEADER, "it is held where nobody leads"
     for member in partition.isr:
         if member in live and partition.kept_in in (None, live[member]):
@@ -173,13 +179,13 @@ def _led_by(
     )
 
 
-# what the controller does by itself
+# elections that the controller holds by itself
 
 
 def balance_leaders(
     image: MetadataImage, *, elections_max: int, recent: Container[BrokerId] = frozenset()
 ) -> Decision[int]:
-    """Leaders go back to where their partitions were placed, so many of them, save to the brokers in `recent`. The
+    """Move up to `elections_max` partitions back to their first replicas, except those on the brokers in `recent`. The
     result is their number."""
     live = live_directories(image)
     partitions = ((topic, one) for topic, one in image.all_partitions() if one.replicas[0] not in recent)
@@ -191,8 +197,8 @@ def balance_leaders(
 def elect_uncleanly(
     image: MetadataImage, *, broker_configs: Mapping[str, str], node: BrokerId, elections_max: int
 ) -> Decision[int]:
-    """What nobody leads gets a leader that is not in sync, where its topic allows it; `broker_configs` are those that
-    broker `node` was started with. The result is their number."""
+    """Elect leaders outside the ISR for partitions without one, where their topics allow it. `broker_configs` are those
+    that broker `node` was started with. The result is their number."""
     live = live_directories(image)
     topics = unclean_topics(image, broker_configs=broker_configs, node=node)
     offline = ((topic, one) for topic in topics for one in topic.partitions if one.leader == NO_LEADER)
@@ -202,7 +208,7 @@ def elect_uncleanly(
 
 
 def unclean_topics(image: MetadataImage, *, broker_configs: Mapping[str, str], node: BrokerId) -> list[TopicImage]:
-    """Those with `unclean.leader.election.enable`, by name."""
+    """Return the topics with `unclean.leader.election.enable`, by name."""
     everywhere = broker_value(image, broker_configs, UNCLEAN_ENABLED, node=node).text()
     enabled = (
         topic

@@ -1,8 +1,12 @@
-"""What the cluster goes on with where its quorum was lost: decided on what one survivor knew.
+"""Makes the image with which a cluster goes on after the loss of its quorum, from the metadata of one survivor.
 
-Promises: what was decided and is known to nobody alive cannot pass for what is decided from now on: all epochs, broker
-epochs and producer ids leave it far below. Nobody is registered with an incarnation, leads or is unfenced before it has
-registered anew. Where a survivor is in sync it is who leads; where none is, the last of the lost ones. No ISR is empty.
+Promises:
+- A lost decision that no survivor knows cannot pass for a new one: all epochs, broker epochs and producer ids leave it
+  far below.
+- Nobody has an incarnation, leads or is unfenced before it has registered again.
+- Where a survivor is in sync, it is to lead; where none is, the last of the lost brokers.
+- No ISR is empty.
+
 Source: the fencing that decision 0050 asks for; etcd's `--force-new-cluster` and what it leaves open.
 """
 
@@ -36,15 +40,15 @@ from headrace.wire.errors import ErrorCode
 def recovered(
     image: MetadataImage, *, survivors: Collection[BrokerId], lineage: Lineage, by: BrokerId, at_ms: int, index: int
 ) -> MetadataImage:
-    """The image that the new lineage begins with, at `index`. `survivors`: brokers that are there, `by` among them,
-    the one whose metadata this is."""
+    """Return the first image of the new lineage, at `index`. `survivors`: brokers that are still there, among them
+    `by`, whose metadata this is."""
     after = _fenced(image, sorted(image.brokers, key=lambda broker: (broker == by, broker in survivors, broker)))
     began = QuorumRecovered(number=lineage.number, recovery=lineage.recovery, broker_id=by, at_ms=at_ms)
     return after.replay([began, *_begun_anew(after, BrokerEpoch(index))], index=index)
 
 
 def _fenced(image: MetadataImage, brokers: list[BrokerId]) -> MetadataImage:
-    """All of them, one after the other: the last stays in an ISR that it shares with those before it."""
+    """Fence all brokers, one after the other. The last stays in an ISR that it shares with those before it."""
     for broker_id in brokers:
         decision = fence_broker(image, broker_id=broker_id, broker_epoch=image.brokers[broker_id].epoch)
         image = image.replay(decision.events)
@@ -79,7 +83,8 @@ def _begun_anew(image: MetadataImage, epoch: BrokerEpoch) -> Iterator[MetadataEv
 
 
 def other_lineage(image: MetadataImage, broker_id: BrokerId, told: str | None) -> Refusal | None:
-    """Why a broker of this lineage cannot come to this cluster. None: it has no log yet, and so no lineage."""
+    """Return why a broker cannot join this cluster with its lineage `told`; None where it can. `told` is None where it
+    has no log yet, and so no lineage."""
     if told is None or told == str(image.lineage):
         return None
     try:
@@ -96,7 +101,7 @@ def other_lineage(image: MetadataImage, broker_id: BrokerId, told: str | None) -
 
 
 def superseded(lineage: Lineage) -> str:
-    """What a broker is told whose metadata is from before a recovery."""
+    """Return the message for a broker whose metadata is from before a recovery."""
     return (
         f"The cluster's quorum was lost and recovered (recovery {lineage}) without this broker, whose metadata counts "
         "no more: 'headrace quorum rejoin --data DIR' sets it aside and keeps the partitions' logs; start the broker "

@@ -1,11 +1,15 @@
-"""Decides on hand-overs of partitions with one replica: sealed by the owner, gone on with by another broker.
+"""Decides on moves of partitions with one replica: the owner seals the partition, and another broker goes on with it.
 
-Promises: a seal is accepted only of the live owner in its current leader epoch, for a live target that has read the
-store, and only where durable history has all that the owner wrote; the seal and the new owner are one entry. Until the
-seal a move can be cancelled, which begins a leader epoch, so that a late seal is refused; after it, it goes forward
-only: to this target or, at any time until that has finished, to another. A target that dies, or that cannot open its
-log, is replaced. A dead owner is never sealed for. Asking twice
-for what was done changes nothing. Source: DESIGN section 4.
+Promises:
+- A seal is accepted only of the live owner in its current leader epoch, for a live target that has read the store.
+- It is accepted only where durable history has everything that the owner wrote. The seal and the new owner are one
+  entry.
+- Until the seal, a move can be cancelled. That begins a leader epoch, so that a late seal is refused.
+- After the seal it only goes forward: to this target or, until that has finished, to another.
+- A target that dies, or cannot open its log, is replaced. A dead owner is never sealed for.
+- A repeated request changes nothing.
+
+Source: DESIGN section 4.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ HandsOver = Callable[[TopicImage], bool]
 
 
 def never(_: TopicImage) -> bool:
-    """Where there is no store."""
+    """Return False: without a store, nothing is handed over."""
     return False
 
 
@@ -57,24 +61,24 @@ class SealedTail:
 
     descriptor: SegmentDescriptor
     previous_hash: str
-    """The head of the catalog that it goes on from."""
+    """The head of the catalog that it continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """What an owner proposes: the state in which it leaves the partition, and for whom."""
+    """The proposal of an owner: the final state of its partition, and the target."""
 
     topic_id: TopicId
     partition: PartitionIndex
     broker_epoch: BrokerEpoch
-    """Of the owner."""
+    """The owner's epoch."""
     target: BrokerId
     state: StorageStateSealed
     tail: SealedTail | None = None
 
 
 def is_live(image: MetadataImage, broker: BrokerId) -> bool:
-    """Whether it is registered, and not fenced."""
+    """Whether the broker is registered, and not fenced."""
     known = image.brokers.get(broker)
     return known is not None and not known.fenced
 
@@ -90,7 +94,7 @@ def prove_move(
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
 ) -> Decision[Refusal | None]:
-    """The target has read what the owner exported."""
+    """Note that the target has read what the owner exported."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.move is None or known.move.target != broker_id or known.is_sealed:
         return decided(_not_moving(partition))
@@ -103,8 +107,8 @@ def prove_move(
 
 
 def seal_move(image: MetadataImage, seal: Seal) -> Decision[Refusal | None]:
-    """The owner has written its last: the target is the owner from this entry on, in which the owner's last segment
-    joins durable history too."""
+    """Seal the partition after the owner's last write. The target is the owner from this entry on, in which the owner's
+    last segment joins durable history too."""
     key, state = TopicPartition(seal.topic_id, seal.partition), seal.state
     known = image.partition(key)
     if known is None:
@@ -164,13 +168,13 @@ def _unsealable(image: MetadataImage, key: TopicPartition, known: PartitionImage
 
 
 def _uncovered(image: MetadataImage, key: TopicPartition, state: StorageStateSealed) -> Refusal | None:
-    """Whether durable history lacks anything of what the owner wrote, or has what it deleted."""
+    """Return a refusal where durable history lacks records that the owner wrote, or has records that it deleted."""
     catalog = image.durable(key)
     if state.log_start_offset == state.next_offset and catalog.end_offset <= state.last_committed_offset:
         if not catalog.entries or catalog.readable_start >= state.log_start_offset:
             return None  # there is nothing to be read
     elif catalog.end_offset == state.last_committed_offset:
-        begins_at_most = max(state.log_start_offset, catalog.log_start_offset)  # what was deleted is not lacking
+        begins_at_most = max(state.log_start_offset, catalog.log_start_offset)  # deleted records are not missing
         if state.log_start_offset <= catalog.readable_start <= begins_at_most:
             return None
     return Refusal(
@@ -189,7 +193,8 @@ def finish_move(
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
 ) -> Decision[Refusal | None]:
-    """The target's log is there, empty and durable, where the owner's ended: it may write from this entry on."""
+    """Finish the move: the target's log is there, empty and durable, where the owner's ended. It may write from this
+    entry on."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch:
         return decided(_not_moving(partition))
@@ -209,7 +214,7 @@ def fail_target(
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
 ) -> Decision[Refusal | None]:
-    """The target cannot open its log, though it lives: another goes on with what is sealed."""
+    """Choose another target, as this one cannot open its log, though it lives."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or not known.is_sealed:
         return decided(_not_moving(partition))
@@ -232,7 +237,8 @@ def give_up_move(
     broker_epoch: BrokerEpoch,
     for_good: bool,
 ) -> Decision[Refusal | None]:
-    """The owner cannot hand it over: it goes on in a new leader epoch. Unless `for_good` the move begins anew in it."""
+    """Give the move up: the owner cannot hand the partition over, and goes on in a new leader epoch. Unless `for_good`,
+    the move begins again in it."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or known.is_sealed:
         return decided(_not_moving(partition))
@@ -249,7 +255,7 @@ def give_up_move(
 
 
 def _outdated(image: MetadataImage, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:
-    """Whether the asker is not the broker's live incarnation."""
+    """Return a refusal where the sender is not the broker's live incarnation."""
     known = image.brokers.get(broker_id)
     return stale(broker_id, broker_epoch) if known is None or known.epoch != broker_epoch or known.fenced else None
 
@@ -258,13 +264,13 @@ def _not_moving(partition: PartitionIndex) -> Refusal:
     return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"Partition {partition} is not on such a way (any more).")
 
 
-# what people ask for, one partition at a time
+# steps that people ask for, one partition at a time
 
 
 def started(
     topic: TopicImage, known: PartitionImage, target: BrokerId, *, bytes_per_second: int
 ) -> tuple[MetadataEvent, PartitionImage]:
-    """The partition is to be handed over."""
+    """Begin to hand the partition over."""
     move = Move(source=known.replicas[0], target=target, bytes_per_second=bytes_per_second)
     after = replace(known, move=move, partition_epoch=_next(known))
     event = MoveStarted(
@@ -279,7 +285,7 @@ def started(
 
 
 def cancelled(topic_id: TopicId, known: PartitionImage) -> tuple[MetadataEvent, PartitionImage]:
-    """The owner stays. It is not sealed."""
+    """Cancel the move: the owner, which is not sealed, stays."""
     assert not known.is_sealed, "from the seal on it goes forward only"
     after = replace(known, move=None, leader_epoch=LeaderEpoch(known.leader_epoch + 1), partition_epoch=_next(known))
     event = MoveCancelled(
@@ -292,7 +298,7 @@ def cancelled(topic_id: TopicId, known: PartitionImage) -> tuple[MetadataEvent, 
 
 
 def retargeted(topic_id: TopicId, known: PartitionImage, target: BrokerId) -> list[MetadataEvent]:
-    """Another broker goes on with what is sealed. Who was to do so before has written nothing."""
+    """Let another broker go on with the sealed partition. The earlier target has written nothing."""
     assert known.is_sealed, "until the seal it is cancelled, and begun anew"
     aimed = MoveRetargeted(
         topic_id=topic_id,
@@ -331,11 +337,11 @@ def _next(known: PartitionImage) -> PartitionEpoch:
     return PartitionEpoch(known.partition_epoch + 1)
 
 
-# what the controller does by itself
+# steps that the controller takes by itself
 
 
 class Targets:
-    """Brokers to hand partitions over to, so that each gets its part of them."""
+    """Chooses the targets of moves, so that each broker gets its share."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._held = {broker.id: image.copies.get(broker.id, 0) for broker in image.live_brokers()}
@@ -343,7 +349,8 @@ class Targets:
     def choose(
         self, *, without: BrokerId, rather_not: BrokerId | None = None, among_not: Collection[BrokerId] = ()
     ) -> BrokerId | None:
-        """The live broker that holds the fewest partitions, the smallest id of these; None where no other lives."""
+        """Return the live broker with the fewest partitions, and of several the smallest id. None where no other
+        lives."""
         others = (broker for broker in self._held if broker != without and broker not in among_not)
         chosen = min(others, key=lambda broker: (broker == rather_not, self._held[broker], broker), default=None)
         if chosen is not None:
@@ -352,8 +359,8 @@ class Targets:
 
 
 def tend_moves(image: MetadataImage, *, moves_max: int) -> Decision[int]:
-    """So many moves that cannot go on by themselves: to a broker that is not there any more they are cancelled before
-    the seal, and aimed at another after it. The result is their number."""
+    """Let up to `moves_max` moves continue that cannot by themselves. Where the target is gone for good, a move is
+    cancelled before the seal; after the seal, a dead target is replaced. The result is their number."""
     found = list(islice(_tended(image), moves_max))
     return Decision(tuple(event for events in found for event in events), len(found))
 

@@ -1,9 +1,11 @@
-"""Decides where partitions go that people want moved: of a topic, or all that a broker holds.
+"""Decides where partitions go when people want them moved: those of a topic, or all that a broker holds.
 
-Promises: no partition has more or fewer replicas for it; who leaves is replaced in its place, and where the target has
-a copy already, that one leads and all of them stay; the target is the one that is named, else the live broker that
-holds the fewest partitions and not this one; how each goes there is as for any reassignment
-(`controller.reassignments`).
+Promises:
+- The number of a partition's replicas stays.
+- The target takes the place of the replica that leaves. Where it has a copy already, that copy leads, and all replicas
+  stay.
+- The target is the named broker, else the live one that holds the fewest partitions and not this one.
+- Each partition goes there as in any reassignment (`controller.reassignments`).
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveWish:
-    """Partitions of one topic, or of all, that are to leave a broker."""
+    """A wish that partitions of one topic, or of all, leave a broker."""
 
     topic: str | None = None
     partitions: tuple[PartitionIndex, ...] = ()
-    """None: all."""
+    """Empty: all."""
     broker: BrokerId | None = None
-    """Whom they are to leave; None: whoever leads them."""
+    """The broker that they are to leave; None: the leader of each."""
     to: BrokerId | None = None
-    """None: it is chosen."""
+    """None: the controller chooses."""
     bytes_per_second: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOutcome:
-    """What became of one of them."""
+    """The outcome for one partition."""
 
     topic: str
     partition: PartitionIndex
@@ -52,8 +54,8 @@ class MoveOutcome:
 def move_partitions(
     image: MetadataImage, wish: MoveWish, *, hands_over: HandsOver, validate_only: bool = False
 ) -> Decision[tuple[MoveOutcome, ...] | Refusal]:
-    """One outcome for each partition that is to go; those that are where they shall be, or on their way there, are
-    left out. At most PARTITIONS_PER_REQUEST_MAX."""
+    """Return one outcome for each partition that is to move. Partitions that are at their target, or on their way
+    there, are left out. At most PARTITIONS_PER_REQUEST_MAX."""
     topic = None if wish.topic is None else image.topic(wish.topic)
     if wish.topic is not None and topic is None:
         return Decision((), Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{wish.topic}' does not exist."))
@@ -110,7 +112,8 @@ def move_partitions(
 
 
 def _cannot_lead(topic: TopicImage, partition: PartitionImage, target: BrokerId, *, leaves: bool) -> Refusal | None:
-    """Why a broker that has a copy already cannot be moved to. `leaves`: the source is to have none any more."""
+    """Return why a broker that has a copy already cannot be the target. `leaves`: the source shall have no copy any
+    more."""
     name = f"{topic.name}-{partition.index}"
     if leaves:
         message = f"{name} has a copy on broker {target} already, and would have one less: name another broker."
@@ -124,7 +127,7 @@ def _cannot_lead(topic: TopicImage, partition: PartitionImage, target: BrokerId,
 def _elections(
     image: MetadataImage, events: Sequence[MetadataEvent], elected: Sequence[PartitionRef]
 ) -> Sequence[MetadataEvent]:
-    """Who has a copy already leads at once; `events` have put it first."""
+    """Return the elections of targets that have a copy already, and lead at once; `events` have put them first."""
     if not elected:
         return ()
     return elect_leaders(image.replay(events, index=image.index + 1), Election.PREFERRED, elected).events
@@ -133,7 +136,7 @@ def _elections(
 def _leaving(
     image: MetadataImage, topic: TopicImage | None, wish: MoveWish
 ) -> Iterator[tuple[TopicImage, PartitionImage, BrokerId]]:
-    """With whom each is to leave."""
+    """Iterate over the partitions to move, each with the broker that it leaves."""
     every = image.all_partitions() if topic is None else ((topic, partition) for partition in topic.partitions)
     for found, partition in every:
         if wish.partitions and partition.index not in wish.partitions:
@@ -147,12 +150,13 @@ def _leaving(
 
 
 def _kept(partition: PartitionImage) -> tuple[BrokerId, ...]:
-    """Replicas that are to stay."""
+    """Return the replicas that stay."""
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
 def _replaced(partition: PartitionImage, source: BrokerId, target: BrokerId) -> tuple[BrokerId, ...]:
-    """With the target in the place of who leaves; first, and nobody leaves, where it has a copy already."""
+    """Return the replicas with the target in place of the source. Where it has a copy already, it comes first, and none
+    leaves."""
     kept = _kept(partition)
     if target in kept:
         return (target, *(replica for replica in kept if replica != target))

@@ -1,8 +1,11 @@
-"""Where the replicas of new partitions go, and who leads them.
+"""Places the replicas of new partitions, and chooses their leaders.
 
-Promises: deterministic for one image; every replica that is chosen here is a live broker; replicas of one partition
-are on different brokers, and on different racks while there are any. Least loaded first, then the smallest id. The ISR
-of a new partition is all of its replicas that are live.
+Promises:
+- The result is the same for the same image.
+- Every replica that is chosen here is a live broker.
+- Replicas of one partition are on different brokers, and on different racks while there are any.
+- The least loaded broker comes first, then the smallest id.
+- The ISR of a new partition is all of its live replicas.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from headrace.metadata.values import BrokerImage, PartitionImage
 
 
 class Placement:
-    """Places one request's partitions, each counting those before it. Made anew for each decision."""
+    """Places one request's partitions, each counting those before it. A new one is made for each decision."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._known = image.brokers
@@ -31,7 +34,7 @@ class Placement:
         return frozenset(self._brokers)
 
     def place(self, index: int, replication_factor: int) -> PartitionImage:
-        """A new partition on `replication_factor` live brokers, of which there are as many."""
+        """Return a new partition on `replication_factor` live brokers. The caller has checked that there are enough."""
         assert 0 < replication_factor <= len(self._brokers), "the caller has checked the factor"
         chosen = [min(self._brokers.values(), key=lambda broker: (self._leaders[broker.id], broker.id))]
         while len(chosen) < replication_factor:
@@ -39,7 +42,7 @@ class Placement:
         return self.assign(index, [broker.id for broker in chosen])
 
     def assign(self, index: int, replicas: Sequence[BrokerId]) -> PartitionImage:
-        """A new partition on these brokers, of which at least one is live; led by the first that is."""
+        """Return a new partition on these brokers, of which at least one is live. The first live one leads."""
         isr = tuple(replica for replica in replicas if replica in self._brokers)
         partition = PartitionImage(
             index=PartitionIndex(index),
@@ -54,8 +57,8 @@ class Placement:
         return partition
 
     def widen(self, replicas: Sequence[BrokerId], replication_factor: int) -> list[BrokerId]:
-        """Those of a partition that is there, and as many more as there are live brokers for, up to that factor. The
-        first, which is to lead it, is who is the first of the fewest; the one that was before it where that is even."""
+        """Return the replicas of an existing partition, and more live brokers up to the factor. The first, which is to
+        lead, is the broker that is first in the fewest partitions; the present first one where numbers are equal."""
         chosen = [self._known[replica] for replica in replicas if replica in self._known]
         wanted = min(replication_factor - len(replicas), len(self.live.difference(replicas)))
         for _ in range(wanted):

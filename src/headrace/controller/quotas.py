@@ -1,7 +1,7 @@
 """Decides on changes of client quotas (KIP-546).
 
-Promises: each entity of a request is decided on its own, whole: one bad key and none of its quotas change. What no
-broker would enforce is refused, never kept.
+Promises: each entity of a request is decided on its own, whole: with one bad key, none of its quotas change. A quota
+that no broker would enforce is refused, never kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class QuotaOp:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlteration:
-    """One entity, its parts as they came, and what is to change."""
+    """One entity, its parts as they came, and the changes."""
 
     entity: tuple[tuple[str, str | None], ...]
     ops: tuple[QuotaOp, ...]
@@ -47,7 +47,7 @@ class QuotaAlteration:
 def alter_quotas(
     image: MetadataImage, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
 ) -> Decision[list[Refusal | None]]:
-    """One answer for each entity, in order; None: done."""
+    """Return one answer for each entity, in order; None: done."""
     seen: set[QuotaEntity] = set()
     events: list[MetadataEvent] = []
     answers: list[Refusal | None] = []

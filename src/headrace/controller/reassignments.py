@@ -1,10 +1,14 @@
 """Decides which brokers hold a partition: replicas are added first, and others removed once those are in sync.
 
-Promises: while it is under way `replicas` are those that it shall have, in their order, and then those that go;
-whatever is acknowledged meanwhile is on both. It is finished when all that were added are in sync and somebody who
-stays can lead, in the entry that makes it so. A replica goes only in an entry that begins a leader epoch. The ISR is
-never empty, and stays in replica order. A cancelled one leaves those that were there before. A partition with one
-replica whose history is durable is handed over instead (`controller.moves`). Source: KIP-455.
+Promises:
+- While it is under way, `replicas` are first the wanted ones, in their order, and then those to be removed.
+  Acknowledged records are on both.
+- It is finished when all added replicas are in sync and a replica that stays can lead, in the entry that makes it so.
+- A replica is removed only in an entry that begins a leader epoch.
+- The ISR is never empty, and stays in replica order.
+- A cancelled reassignment leaves the replicas from before.
+
+A partition with one replica and durable history is handed over instead (`controller.moves`). Source: KIP-455.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """The brokers that shall hold a partition, the preferred leader first; None: those before what is under way."""
+    """The brokers that shall hold a partition, the preferred leader first. None: those from before the reassignment
+    under way."""
 
     topic: str
     partition: PartitionIndex
@@ -42,8 +47,8 @@ def reassign_partitions(
     hands_over: HandsOver = never,
     bytes_per_second: int = UNLIMITED_RATE,
 ) -> Decision[tuple[Refusal | None, ...] | Refusal]:
-    """A refusal or None for each, in order, each decided on the state that those before it lead to. `bytes_per_second`
-    bounds what is handed over."""
+    """Return a refusal or None for each, in order, each decided on the state after those before it. `bytes_per_second`
+    limits the exports of moves."""
     if len(wishes) > PARTITIONS_PER_REQUEST_MAX:
         message = f"One request reassigns at most {PARTITIONS_PER_REQUEST_MAX} partitions: split it."
         return Decision((), Refusal(ErrorCode.POLICY_VIOLATION, message))
@@ -78,8 +83,8 @@ def reassign_partitions(
 
 
 def _desired(image: MetadataImage, placed: Mapping[TopicPartition, PartitionImage]) -> Iterator[DesiredReplicasChanged]:
-    """What topics shall have, once an operator has partitions be as these are: no more than the fewest of those whose
-    number changes, and no less than what all of a topic's partitions have then."""
+    """Yield the number of replicas that topics shall have, once an operator has set these partitions. It is at most the
+    smallest of the changed numbers, and at least what all of a topic's partitions have then."""
     by_topic: dict[TopicId, dict[int, PartitionImage]] = {}
     for key, after in placed.items():
         by_topic.setdefault(key.topic_id, {})[key.partition] = after
@@ -111,7 +116,7 @@ def _copied(
     *,
     factor_may_change: bool,
 ) -> _Done | Refusal:
-    """By replicas that come and go. A move that is under way is cancelled first."""
+    """Reassign by replicas that come and go. A move that is under way is cancelled first."""
     done: list[MetadataEvent] = []
     before = partition
     if partition.move is not None:
@@ -125,14 +130,14 @@ def _copied(
 
 
 def _target(partition: PartitionImage, wish: Reassignment) -> BrokerId | None:
-    """Whom the only replica is to hand it over to; None where that is not what is wished."""
+    """Return the broker to which the only replica is to be handed over; None where the wish is another."""
     if wish.replicas is None or len(wish.replicas) != 1 or len(partition.replicas) != 1:
         return None
     return None if wish.replicas == partition.replicas else wish.replicas[0]
 
 
 def _under_way(topic: TopicImage, partition: PartitionImage, wish: Reassignment) -> _Done | None:
-    """What a wish says of the move that is under way and can be cancelled; None: nothing."""
+    """Return the effect of a wish on a move that is under way and can be cancelled; None: none."""
     if partition.move is None:
         return None
     if wish.replicas == (partition.move.target,):
@@ -164,7 +169,7 @@ def _handed_over(
 def _aimed_elsewhere(
     topic: TopicImage, partition: PartitionImage, wish: Reassignment, live: Collection[BrokerId]
 ) -> _Done | Refusal:
-    """What is sealed goes forward: to whom it is aimed at, or to another."""
+    """Let a sealed partition go forward: to its target, or to another."""
     assert partition.move is not None
     name = f"{topic.name}-{partition.index}"
     if wish.replicas == (partition.move.target,):
@@ -180,7 +185,7 @@ def _aimed_elsewhere(
 
 
 def _retargeted(topic: TopicImage, partition: PartitionImage, target: BrokerId) -> _Done:
-    """With the partition after it."""
+    """Return the events of a new target, with the partition after them."""
     assert partition.move is not None
     events = retargeted(topic.id, partition, target)
     after = replace(
@@ -205,7 +210,7 @@ def _wanted(
     *,
     factor_may_change: bool,
 ) -> PartitionImage | Refusal:
-    """The partition on its way to what is wished, or why it cannot be."""
+    """Return the partition on its way to the wish, or why it cannot be."""
     name = f"{topic.name}-{partition.index}"
     if wish.replicas is None:
         return _cancelled(name, partition, live)
@@ -247,7 +252,7 @@ def _cancelled(name: str, partition: PartitionImage, live: Collection[BrokerId])
 
 
 def finished(partition: PartitionImage, live: Collection[BrokerId]) -> PartitionImage:
-    """The partition without the replicas that go, if those that come are all in sync; else as it is."""
+    """Return the partition without the replicas to be removed, if all that are added are in sync; else unchanged."""
     if not partition.is_reassigned or not set(partition.adding) <= set(partition.isr):
         return partition
     without = _without(partition, partition.removing, live)
@@ -255,8 +260,8 @@ def finished(partition: PartitionImage, live: Collection[BrokerId]) -> Partition
 
 
 def without_broker(partition: PartitionImage, broker: BrokerId, live: Collection[BrokerId]) -> PartitionImage:
-    """The partition once a broker that does not live is gone for good. Where it is all that the partition was to be
-    moved to, that is cancelled; where it leads still and nobody else in sync lives, nobody leads."""
+    """Return the partition after a dead broker is gone for good. Where it is the only target of the reassignment, that
+    is cancelled. Where it still leads and no other in-sync replica lives, nobody leads."""
     leaderless = replace(partition, leader=NO_LEADER)
     without = _without(partition, (broker,), live) or _without(leaderless, (broker,), live)
     assert without is not None, "a broker that alone is in sync is not removed"
@@ -268,7 +273,8 @@ def without_broker(partition: PartitionImage, broker: BrokerId, live: Collection
 def _without(
     partition: PartitionImage, gone: Collection[BrokerId], live: Collection[BrokerId]
 ) -> PartitionImage | None:
-    """With another leader where its own goes; None where nobody who stays is in sync, or can lead instead."""
+    """Return the partition without these replicas, with another leader where its own goes. None where no remaining
+    replica is in sync, or can lead instead."""
     isr = _rest(partition.isr, gone)
     leader: BrokerId | None = partition.leader
     if leader in gone:
@@ -292,12 +298,14 @@ def _rest(brokers: Sequence[BrokerId], gone: Collection[BrokerId]) -> tuple[Brok
 def changes(
     topic_id: TopicId, before: PartitionImage, after: PartitionImage
 ) -> tuple[list[MetadataEvent], PartitionImage]:
-    """The events that make the leader, the ISR and the replicas those of `after`, and the partition as it is then.
+    """Return the events that make the leader, the ISR and the replicas those of `after`, and the partition as it is
+    then.
 
-    Where a replica goes, a leader epoch begins, also under the same leader, as in Kafka. Its broker deletes the copy
-    when it hears of that, which may be late: until then it tells the leader how far the copy is, and the leader, which
-    may have heard already that it is a replica again, would count on what is about to be deleted. What was said in an
-    earlier epoch does not count; and in this one that broker says nothing before it has heard of all this."""
+    Where a replica is removed, a leader epoch begins, even under the same leader, as in Kafka. Its broker deletes the
+    copy when it hears of that, which may be late. Until then it reports to the leader how far the copy is. The leader
+    may have heard already that it is a replica again, and would count on a copy that is about to be deleted. Reports of
+    an earlier epoch do not count. In the new epoch, that broker reports nothing before it has heard of all this.
+    """
     events: list[MetadataEvent] = []
     known = replace(after, leader_epoch=before.leader_epoch, partition_epoch=before.partition_epoch)
     moved = _placed(after) != _placed(before)
@@ -355,7 +363,8 @@ def _next(partition: PartitionImage, *, elected: bool = False) -> PartitionImage
 
 
 def finish_reassignments(image: MetadataImage, *, partitions_max: int) -> Decision[int]:
-    """Those that can be finished, and were not when the ISR changed: so many of them. The result is their number."""
+    """Finish up to `partitions_max` reassignments that can be finished, and were not when the ISR changed. The result
+    is their number."""
     found = list(islice(_finishable(image, live_directories(image).keys()), partitions_max))
     events = [event for topic, partition, after in found for event in changes(topic.id, partition, after)[0]]
     return Decision(tuple(events), len(found))

@@ -1,9 +1,13 @@
-"""Decides that partitions whose brokers are gone for good go on elsewhere, behind durable history alone.
+"""Decides that partitions whose brokers are gone for good continue elsewhere, from durable history alone.
 
-Promises: only what nobody leads, and none of whose replicas lives, is touched, and only where history tells an offset
-to go on from; it is one entry, in which the target is all of replicas and ISR, and leads, uncleanly, in a new leader
-epoch, with which a new assignment begins: no log of before, whoever comes back with it, is of that. What is refused
-changes nothing. Source: DESIGN section 4, "Recovery start".
+Promises:
+- Only partitions without a leader and without a live replica are touched, and only where history gives an offset to go
+  on from.
+- It is one entry. The target becomes the only replica and the whole ISR, and leads, uncleanly, in a new leader epoch.
+- That epoch begins a new assignment: no older log belongs to it, whoever comes back with one.
+- A refusal changes nothing.
+
+Source: DESIGN section 4, "Recovery start".
 """
 
 from __future__ import annotations
@@ -33,44 +37,45 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryWish:
-    """Partitions of one topic that are to go on behind what is durable of them."""
+    """A wish that partitions of one topic go on from their durable history."""
 
     topic: str
     partitions: tuple[PartitionIndex, ...] = ()
-    """None: all that nobody leads."""
+    """Empty: all without a leader."""
     to: BrokerId | None = None
     """None: it is chosen as for a new partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOutcome:
-    """What became of one of them."""
+    """The outcome for one partition."""
 
     topic: str
     partition: PartitionIndex
     replicas: tuple[BrokerId, ...] = ()
-    """Who held it, and is gone."""
+    """The brokers that held it, and are gone."""
     target: BrokerId = NO_LEADER
-    """Who leads it now; -1 where it is refused."""
+    """Its new leader; -1 where it is refused."""
     end_offset: Offset = NO_OFFSET
-    """The last that is durable: what was acknowledged above it is lost."""
+    """The last durable offset: acknowledged records above it are lost."""
     refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What became of a wish."""
+    """The outcome of a wish."""
 
     outcomes: tuple[RecoveryOutcome, ...]
     """One for each partition that is named, or that nobody leads, in order."""
     led: int = 0
-    """How many others of the topic are led, and left alone."""
+    """The number of other partitions of the topic, which have leaders and are left alone."""
 
 
 def recover_partitions(
     image: MetadataImage, wish: RecoveryWish, *, validate_only: bool = False
 ) -> Decision[Recovery | Refusal]:
-    """At most ELECTIONS_PER_ENTRY_MAX at once: the rest is refused with REQUEST_TIMED_OUT, to be asked for again."""
+    """Recover at most ELECTIONS_PER_ENTRY_MAX at once. The rest is refused with REQUEST_TIMED_OUT, to be asked for
+    again."""
     topic = image.topic(wish.topic)
     if topic is None:
         return Decision((), Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{wish.topic}' does not exist."))
@@ -106,7 +111,7 @@ def recover_partitions(
 
 
 def _impossible(image: MetadataImage, topic: TopicImage, wish: RecoveryWish) -> Refusal | None:
-    """Why nothing of it can be done."""
+    """Return why nothing of it can be done; else None."""
     if topic.internal:
         message = f"Topic '{topic.name}' is internal, and has no durable history: it cannot be recovered from any."
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -120,7 +125,7 @@ def _impossible(image: MetadataImage, topic: TopicImage, wish: RecoveryWish) -> 
 
 
 def _wanted(topic: TopicImage, wish: RecoveryWish) -> Iterator[tuple[PartitionIndex, PartitionImage | None]]:
-    """None: there is no such partition."""
+    """Iterate over the wanted partitions; None: there is no such partition."""
     if not wish.partitions:
         yield from ((one.index, one) for one in topic.partitions if one.leader == NO_LEADER)
         return
@@ -131,7 +136,7 @@ def _wanted(topic: TopicImage, wish: RecoveryWish) -> Iterator[tuple[PartitionIn
 def _refused(
     image: MetadataImage, topic: TopicImage, index: PartitionIndex, partition: PartitionImage | None
 ) -> Refusal | None:
-    """Why one is left as it is, and how to proceed."""
+    """Return why a partition is left as it is, and how to proceed."""
     name = f"{topic.name}-{index}"
     if partition is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {name} does not exist.")
@@ -165,7 +170,7 @@ def _either(brokers: tuple[BrokerId, ...]) -> str:
 
 
 def _recovered(topic: TopicImage, known: PartitionImage, target: BrokerId) -> list[MetadataEvent]:
-    """The target alone has it, and leads it; nothing else that was under way is any more."""
+    """Return the events that give the partition to the target alone, and end everything else that was under way."""
     events: list[MetadataEvent] = []
     if known.move is not None:
         event, known = cancelled(topic.id, known)

@@ -1,9 +1,11 @@
-"""Decides whether a broker may drop a damaged copy and take it anew from the leader.
+"""Decides whether a broker may drop a damaged copy and copy it again from the leader.
 
-Promises: it leaves the ISR in an entry that begins a leader epoch, so that nothing which it has said of the copy before
-counts afterwards; the ISR keeps at least min.insync.replicas live members, and never loses its last one; who leads
-hands over in the same entry, to a member that it names, and stays in sync where it may not leave. What is asked twice
-does no more than what was asked once.
+Promises:
+- The broker leaves the ISR in an entry that begins a leader epoch, so that its earlier reports of the copy do not
+  count.
+- The ISR keeps at least min.insync.replicas live members, and never loses its last one.
+- A leader hands leadership over in the same entry, to a member that it names. It stays in sync where it may not leave.
+- A repeated request does no more than one.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRenewal:
-    """One copy of the asker's that is to be begun anew."""
+    """One copy that the asking broker wants to begin again."""
 
     topic_id: TopicId
     partition: PartitionIndex
     leader_epoch: LeaderEpoch
-    """In which the asker knows it."""
+    """The leader epoch in which that broker knows it."""
     successor: BrokerId = NO_LEADER
-    """Who is to lead it, where that is the asker now: a member of the ISR whose copy is sound."""
+    """The next leader, where that broker leads now: a member of the ISR whose copy is sound."""
 
 
 def renew_copies(
@@ -50,11 +52,15 @@ def renew_copies(
     copies: Sequence[CopyRenewal],
     min_in_sync: Callable[[TopicImage], int],
 ) -> Decision[tuple[ErrorCode, ...] | Refusal]:
-    """One error code for each copy, in order: NONE: it is done, and in the epoch that begins the asker does not lead
-    it, nor is in sync, unless it led it before and too few would be left; UNKNOWN_TOPIC_OR_PARTITION;
-    NOT_ENOUGH_REPLICAS where too few would be left in sync; LEADER_NOT_AVAILABLE where nobody leads it, or could in
-    the asker's place; FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. A Refusal of all for an old incarnation of the asker,
-    or too many."""
+    """Return one error code for each copy, in order:
+    - NONE: it is done. In the epoch that begins, the sender neither leads it nor is in sync, unless it led it before
+      and too few would be left.
+    - NOT_ENOUGH_REPLICAS where too few would be left in sync.
+    - LEADER_NOT_AVAILABLE where nobody leads it, or could in the sender's place.
+    - UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+
+    A Refusal of all for an old incarnation of the sender, or too many copies.
+    """
     asker = image.brokers.get(broker_id)
     if asker is None or asker.epoch != broker_epoch:
         return Decision((), stale(broker_id, broker_epoch))
@@ -84,10 +90,10 @@ def renew_copies(
 def _problem(
     broker: BrokerId, known: PartitionImage, copy: CopyRenewal, left: Sequence[BrokerId], least: int
 ) -> ErrorCode:
-    """`left`: who lives of those that would be in sync without the broker."""
+    """Return why a copy may not be dropped, or NONE. `left`: the live members of the ISR without the broker."""
     if copy.leader_epoch > known.leader_epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if copy.leader_epoch < known.leader_epoch:  # as when the answer to the same ask was lost
+    if copy.leader_epoch < known.leader_epoch:  # as when the answer to the same request was lost
         return ErrorCode.FENCED_LEADER_EPOCH if broker in known.isr else ErrorCode.NONE
     if known.leader == NO_LEADER or (known.leader == broker and copy.successor not in left):
         return ErrorCode.LEADER_NOT_AVAILABLE

@@ -1,9 +1,14 @@
-"""Which brokers are heard of: who is to be fenced for silence, and who at once because it is plainly dead.
+"""The sessions of brokers: which are to be fenced for silence, and which at once because they are plainly dead.
 
-In memory, at the active controller alone: a new one gives everyone a full session, but for the one that it replaces,
-which it has heard itself. Promises: nobody is fenced for a
-time in which this node itself was not at work; who was fenced at once twice in a minute waits out its session; a broker
-is told from its earlier incarnations. Sans-IO: the caller gives the time, in monotonic seconds.
+They are in the memory of the active controller alone. A new controller gives every broker a full session, except the
+controller that it replaces, which it has heard itself.
+
+Promises:
+- No broker is fenced for a time in which this node itself was not at work.
+- A broker that was fenced at once twice in a minute waits out its session.
+- A broker is told from its earlier incarnations.
+
+Sans-IO: the caller gives the time, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ class _Session:
 
 @dataclass(slots=True)
 class Sessions:
-    """One leadership's. `timeout_s` of silence ends a session; `tick` is to be called several times in that."""
+    """The sessions of one leadership. `timeout_s` of silence ends a session; `tick` is to be called several times in
+    that."""
 
     timeout_s: float
     me: BrokerId
@@ -38,7 +44,7 @@ class Sessions:
     """When each broker was fenced at once, within the window."""
 
     def heard(self, broker: BrokerId, epoch: BrokerEpoch, now: float) -> None:
-        """A heartbeat or a registration of that incarnation has come."""
+        """Note a heartbeat or a registration of that incarnation."""
         self._sessions[broker] = _Session(epoch, now)
 
     def has(self, broker: BrokerId, now: float) -> bool:
@@ -47,8 +53,8 @@ class Sessions:
         return broker == self.me or (session is not None and now - session.heard_at < self.timeout_s)
 
     def tick(self, image: MetadataImage, now: float) -> list[tuple[BrokerId, BrokerEpoch]]:
-        """The unfenced brokers whose sessions are over, by id. Time that went by in one step beyond half a session
-        was a pause of this node's and counts for nobody: their heartbeats may lie unread."""
+        """Return the unfenced brokers whose sessions are over, by id. Time beyond half a session that passes in one
+        step was a pause of this node. It counts for no broker: their heartbeats may lie unread."""
         pause = now - self.now - self.timeout_s / 2
         if pause > 0:
             for session in self._sessions.values():
@@ -67,13 +73,14 @@ class Sessions:
         return over
 
     def wait_s(self, now: float, most: float) -> float:
-        """Seconds until the next session may be over, at most so many. A session that is over and was not ended is
-        looked at again after that."""
+        """Return the seconds until the next session may be over, at most `most`. A session that is over and was not
+        ended is looked at again after that."""
         ends = [left for known in self._sessions.values() if (left := known.heard_at + self.timeout_s - now) > 0]
         return min([most, *ends])
 
     def died(self, image: MetadataImage, broker: BrokerId, now: float) -> tuple[BrokerId, BrokerEpoch] | None:
-        """Its process is plainly dead (connections reset, and new ones refused): whom to fence at once, if anyone."""
+        """Return the broker to fence at once, if any, as its process is plainly dead (connections reset, and new ones
+        refused)."""
         known = image.brokers.get(broker)
         if known is None or known.fenced or broker == self.me:
             return None

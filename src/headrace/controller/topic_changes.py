@@ -1,4 +1,4 @@
-"""Decides on topics that are there: delete them, give them more partitions.
+"""Decides on existing topics: deletes them, and gives them more partitions.
 
 Promises: as `headrace.controller.topics`, whose dataclasses it uses. Sources: KIP-4, KIP-195, KIP-516.
 """
@@ -39,7 +39,7 @@ class NewPartitions:
 
 
 def find_topic(image: MetadataImage, ref: TopicRef) -> TopicImage | Refusal:
-    """The topic, or that it is not there: by name error 3, by id UNKNOWN_TOPIC_ID."""
+    """Return the topic, or that it does not exist: by name error 3, by id UNKNOWN_TOPIC_ID."""
     if ref.name is not None:
         found = image.topic(ref.name)
         return found or Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{ref.name}' does not exist")
@@ -54,8 +54,8 @@ def delete_topics(
     broker_configs: Mapping[str, str],
     node: BrokerId | None = None,
 ) -> Decision[list[TopicOutcome]]:
-    """One outcome for each request, in order. Whether topics may be deleted is as broker `node`, started with
-    `broker_configs`, has it."""
+    """Return one outcome for each request, in order. The configs of broker `node`, started with `broker_configs`, say
+    whether topics may be deleted."""
     allowed = broker_value(image, broker_configs, "delete.topic.enable", node=node).boolean()
     gone: set[TopicId] = set()
     outcomes = []
@@ -77,7 +77,7 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, requests: Sequence[NewPartitions], *, validate_only: bool = False
 ) -> Decision[list[TopicOutcome]]:
-    """One outcome for each request, in order; its topic is the one before the change."""
+    """Return one outcome for each request, in order; its topic is the one before the change."""
     named = Counter(request.name for request in requests)
     placement = Placement(image)
     events: list[MetadataEvent] = []

@@ -1,7 +1,7 @@
-"""What a topic may be called, beside those that are there.
+"""Checks the names of topics, alone and beside those of existing topics.
 
-Promises: a name that differs from another only in `.` and `_` is refused, for Kafka's metrics write both as `_` and
-would count the two topics as one. Source: Kafka's Topic.validate and Topic.hasCollision.
+Promises: a name that differs from another only in `.` and `_` is refused. Kafka's metrics write both as `_` and would
+count the two topics as one. Source: Kafka's Topic.validate and Topic.hasCollision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why this cannot be a topic's name; None where it can: 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`."""
+    """Return why this cannot be a topic's name; None where it can: 1 to 249 of `[a-zA-Z0-9._-]`, not `.` or `..`."""
     if not name:
         return "Topic name is invalid: it is empty."
     if name in (".", ".."):
@@ -39,11 +39,11 @@ class NamesTaken:
         self._made: dict[str, str] = {_plain(name): name for name in INTERNAL_TOPICS}
 
     def take(self, name: str) -> None:
-        """A topic of this name is made."""
+        """Note that a topic of this name is created."""
         self._made[_plain(name)] = name
 
     def problem(self, name: str) -> str | None:
-        """Why the name is too much like another's; None where it is not. The name itself is not another's."""
+        """Return why the name is too much like another's; None where it is not. No other topic has the same name."""
         if name in INTERNAL_TOPICS or ("." not in name and "_" not in name):
             return None
         made = self._made.get(_plain(name))
@@ -68,7 +68,7 @@ class NamesTaken:
 
     @cached_property
     def _index(self) -> dict[str, list[str]]:
-        """Every topic's name, by what it becomes in metrics."""
+        """The names of all topics, by their form in metrics."""
         found: dict[str, list[str]] = {}
         for topic in self._image.topics.values():
             found.setdefault(_plain(topic.name), []).append(topic.name)

@@ -1,8 +1,8 @@
-"""Decides on new topics: what they are named, how many partitions they have and where those are.
+"""Decides on new topics: their names, their number of partitions, and the places of these.
 
-Promises: each topic of a request is decided on its own, on the state that those before it lead to; a refusal names
-the topic or key at fault; `validate_only` decides all and commits nothing. Sources: KIP-4, KIP-464 (defaults),
-KIP-516 (ids), KIP-525 (configs in the response).
+Promises: each topic of a request is decided on its own, on the state after those before it. A refusal names the topic
+or key at fault. `validate_only` decides all and commits nothing. Sources: KIP-4, KIP-464 (defaults), KIP-516 (ids),
+KIP-525 (configs in the response).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
 DEFAULT: Final = -1
-"""Of a partition count or replication factor: the broker's choice."""
+"""Stands for the broker's choice of a partition count or replication factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """One topic to make. `topic_id` is fresh, chosen by the caller by chance."""
+    """One topic to create. The caller chooses a random `topic_id`."""
 
     topic_id: TopicId
     name: str
@@ -48,13 +48,14 @@ class NewTopic:
     """(partition index, replicas), as they came; None: the controller places them."""
     configs: Mapping[str, str | None]
     desired_replicas: int | None = None
-    """Of each partition, as brokers come; None: as the factor says, or the broker's default."""
+    """The replicas that each partition shall have, as brokers come; None: as the factor says, or the broker's
+    default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOutcome:
-    """What became of one topic of a request: either a refusal, or the topic: as made (or as it would be, where only
-    validated), or as it was before its deletion."""
+    """The outcome for one topic of a request: a refusal, or the topic. The topic is as created (or as it would be,
+    where only validated), or as before its deletion."""
 
     name: str | None
     topic_id: TopicId = NO_TOPIC_ID
@@ -64,7 +65,7 @@ class TopicOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """What holds where a request leaves the choice to the broker."""
+    """The values that hold where a request leaves the choice to the broker."""
 
     image: MetadataImage
     broker_configs: Mapping[str, str]
@@ -75,12 +76,12 @@ class _Defaults:
         return self._value("num.partitions").number()
 
     def replication_factor(self, live: int) -> int:
-        """What is configured, as it is; where nobody set it, no more than there are live brokers."""
+        """Return the configured factor; where nobody set it, at most the number of live brokers."""
         value = self._value("default.replication.factor")
         return min(value.number(), max(live, 1)) if value.is_default else value.number()
 
     def desired_replicas(self, request: NewTopic, made_with: int) -> int:
-        """Of a topic whose partitions were placed with that many replicas."""
+        """Return the replicas that a topic shall have whose partitions were placed with `made_with` of them."""
         if request.desired_replicas is not None:
             return request.desired_replicas
         is_chosen = request.replication_factor == DEFAULT and request.assignments is None
@@ -91,8 +92,8 @@ class _Defaults:
 
 
 def topic_id_of(bits: int) -> TopicId | None:
-    """A topic id from 128 bits of chance; None where they make one that reads badly (a leading `-` in base64, as
-    Kafka's tools print ids)."""
+    """Return a topic id from 128 random bits. None where it would begin with `-` in base64, the form in which Kafka's
+    tools print ids."""
     drawn = TopicId(uuid.UUID(int=bits, version=4))
     return None if drawn.bytes[0] >> 2 == 62 else drawn
 
@@ -105,7 +106,7 @@ def create_topics(
     node: BrokerId | None = None,
     validate_only: bool = False,
 ) -> Decision[list[TopicOutcome]]:
-    """One outcome for each request, in order. The defaults are those of broker `node`, started with
+    """Return one outcome for each request, in order. The defaults are those of broker `node`, started with
     `broker_configs`."""
     defaults = _Defaults(image, broker_configs, node)
     named = Counter(request.name for request in requests)
@@ -210,7 +211,7 @@ def _assigned_topic(
 def assignment_problem(
     assignments: Sequence[tuple[BrokerId, ...]], placement: Placement, replication_factor: int
 ) -> Refusal | None:
-    """Why partitions cannot have these replicas; None where they can."""
+    """Return why partitions cannot have these replicas; None where they can."""
     for replicas in assignments:
         problem = None
         if not replicas:
@@ -229,12 +230,12 @@ def assignment_problem(
 
 
 def no_live_broker() -> Refusal:
-    """Nothing can be placed now."""
+    """Return the refusal where nothing can be placed now."""
     return Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No broker is alive that could hold a partition: start one.")
 
 
 def too_many_partitions() -> Refusal:
-    """More than one request may make."""
+    """Return the refusal of more partitions than one request may create."""
     return Refusal(
         ErrorCode.POLICY_VIOLATION, f"One request makes at most {PARTITIONS_PER_REQUEST_MAX} partitions: split it."
     )

@@ -1,9 +1,13 @@
-"""Decides which learners are to have a vote: those that take the place of voters that were lost.
+"""Decides which learners become voters: those that replace lost voters.
 
-Promises: nobody is promoted while there are `wanted` voters or more; never a broker that is fenced, has another
-directory than the member, is behind what is committed, or whose vote an operator has taken. Nobody is demoted by
-itself, so a voter that comes and goes changes nothing; a dead voter counts until it is removed. The consensus core
-has the last word on who has caught up. Sources: DESIGN "Birth, identity, membership"; KIP-853.
+Promises:
+- No learner is promoted while there are `wanted` voters or more.
+- No broker is promoted that is fenced, has another directory than the member, or is behind the committed log.
+- No broker is promoted whose vote an operator has taken.
+- No voter is demoted without a request, so a voter that comes and goes changes nothing. A dead voter counts until it is
+  removed.
+
+The consensus core has the last word on who has caught up. Sources: DESIGN "Birth, identity, membership"; KIP-853.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from headrace.metadata.image import MetadataImage
 
 
 def promotable(image: MetadataImage, view: QuorumView, wanted: int) -> list[QuorumReplica]:
-    """Learners of which one is to be promoted now, the first that can be; empty where there are voters enough."""
+    """Return learners of which one is to be promoted now, the first that can be; empty where there are enough
+    voters."""
     if _missing(view, wanted) <= 0:
         return []
     return [learner for learner in _waiting(image, view) if learner.log_end_offset >= view.high_watermark]
@@ -30,12 +35,12 @@ def withhold_vote(image: MetadataImage, *, broker_id: BrokerId, withheld: bool) 
 
 
 def wrongly_withheld(image: MetadataImage, view: QuorumView) -> list[BrokerId]:
-    """Voters that are noted as demoted: their demotion was refused, or they were promoted since."""
+    """Return voters that are noted as demoted: their demotion was refused, or they were promoted since."""
     return [replica.broker_id for replica in view.replicas if replica.voter and replica.broker_id in image.withheld]
 
 
 def outlook(image: MetadataImage, view: QuorumView, wanted: int) -> str:
-    """What becomes of the learners, in words; empty where there are `wanted` voters."""
+    """Return what becomes of the learners, as a sentence; empty where there are `wanted` voters."""
     missing = _missing(view, wanted)
     if missing <= 0:
         return ""
@@ -58,7 +63,7 @@ def _missing(view: QuorumView, wanted: int) -> int:
 
 
 def _waiting(image: MetadataImage, view: QuorumView) -> list[QuorumReplica]:
-    """Live learners that may be promoted once they have caught up, by id."""
+    """Return live learners that may be promoted once they have caught up, by id."""
     live = {broker.id: broker.directory_id for broker in image.live_brokers()}
     return [
         replica

@@ -1,9 +1,12 @@
-"""The leader of one partition: who has flushed how far, and so what may be acknowledged and read, and who is in sync.
+"""The leader of one partition: flushed ends of the replicas, the high watermark that follows from them, and the ISR.
 
-Promises: the high watermark is the smallest flushed end over the ISR, and never falls within an epoch; a follower
-counts only by what it has reported in this epoch; while a change of the ISR is proposed the high watermark counts the
-larger set, and min.insync.replicas the smaller. Never does: reads a clock, a file or a socket. Sources: Kafka's
-replication design; KIP-101 (leader epochs), KIP-497 (AlterPartition), KIP-841 (who may join); DESIGN "data path".
+Promises:
+- The high watermark is the smallest flushed end over the ISR, and never falls within an epoch.
+- A follower counts only by its reports in this epoch.
+- While a change of the ISR is proposed, the high watermark counts the larger set, and min.insync.replicas the smaller.
+
+It never reads a clock, a file or a socket. Sources: Kafka's replication design; KIP-101 (leader epochs), KIP-497
+(AlterPartition), KIP-841 (who may join); DESIGN "data path".
 """
 
 from __future__ import annotations
@@ -38,27 +41,28 @@ FIRST_OFFSET: Final = Offset(0)
 
 
 class Progress(NamedTuple):
-    """What one follower has reported in this epoch."""
+    """The reports of one follower in this epoch."""
 
     broker_epoch: BrokerEpoch
     flushed_end: Offset
     """Exclusive."""
     log_end_at_fetch: Offset
-    """The leader's, when it last fetched."""
+    """The leader's log end at the follower's last fetch."""
     fetched_at: float
     caught_up_at: float
-    """When it had last flushed all that the leader had then: monotonic seconds, as all times here."""
+    """When the follower had last flushed everything that the leader had then: monotonic seconds, as all times here."""
     may_join: bool
-    """It is live, in this incarnation, as far as is known."""
+    """The follower is live, in this incarnation, as far as this leader knows."""
     readable_from: Offset
-    """Nothing that it lacks, or has damaged, is at it or above."""
+    """No record that it lacks, or has damaged, is at this offset or above."""
 
 
 class Leader(NamedTuple):
     """The leader's view of one partition.
 
-    Invariants: ``high_watermark`` never falls within an epoch, is at most every end in ``isr_ends`` once it has
-    advanced in this epoch, and ``isr_ends`` is never empty, holds the leader itself, and is of `isr` and `proposed`.
+    Invariants: ``high_watermark`` never falls within an epoch. Once it has advanced in this epoch, it is at most every
+    end in ``isr_ends``. ``isr_ends`` is never empty, holds the leader itself, and has the members of `isr` and
+    `proposed`.
     """
 
     node: BrokerId
@@ -71,9 +75,9 @@ class Leader(NamedTuple):
     partition_epoch: PartitionEpoch = FIRST_EPOCH
     replicas: tuple[BrokerId, ...] = ()
     isr: tuple[BrokerId, ...] = ()
-    """As committed."""
+    """The committed ISR."""
     proposed: tuple[BrokerId, ...] | None = None
-    """As asked for, and not yet answered."""
+    """The proposed ISR, while the controller has not answered."""
     followers: Mapping[BrokerId, Progress] = {}
     began_at: float = 0.0
 
@@ -91,8 +95,9 @@ class Leader(NamedTuple):
         replicas: tuple[BrokerId, ...] = (),
         now: float = 0.0,
     ) -> Self:
-        """Begin an epoch. Followers count from the high watermark until they report in this epoch. Who was not in sync
-        knows one that is above what it has flushed itself: where it is elected uncleanly, that counts no more."""
+        """Begin an epoch. Followers count from the high watermark until they report in this epoch. A leader that was
+        not in sync may know a high watermark above its own flushed end. Where it is elected uncleanly, that one counts
+        no more."""
         assert node in isr, "a leader is in its ISR"
         high_watermark = min(high_watermark, flushed_end)
         ends = dict.fromkeys(isr, high_watermark) | {node: flushed_end}
@@ -108,10 +113,10 @@ class Leader(NamedTuple):
             began_at=now,
         )
 
-    # what is flushed
+    # flushes
 
     def on_flushed(self, end: Offset) -> tuple[Leader, Effects]:
-        """This node's own log is durable below `end`."""
+        """Note that this node's own log is durable below `end`."""
         if end <= self.isr_ends[self.node]:
             return self, ()
         return self._with_ends({**self.isr_ends, self.node: end})
@@ -127,8 +132,8 @@ class Leader(NamedTuple):
         may_join: bool,
         readable_from: Offset = FIRST_OFFSET,
     ) -> tuple[Leader, Effects]:
-        """A follower, whose log does not diverge from ours, reports what it has flushed, and from where on it can serve
-        consumers. `log_end`: ours."""
+        """Note a fetch of a follower whose log does not diverge from ours. It reports its flushed end, and the offset
+        from which it can serve consumers. `log_end`: ours."""
         if replica == self.node or replica not in self.replicas:
             return self, ()
         known = self.followers.get(replica)
@@ -141,14 +146,15 @@ class Leader(NamedTuple):
         return leader._let_join()
 
     def on_liveness(self, replica: BrokerId, *, may_join: bool) -> tuple[Leader, Effects]:
-        """A follower that has reported is live now, or is not any more."""
+        """Note that a follower that has reported is live now, or is not any more."""
         known = self.followers.get(replica)
         if known is None or known.may_join == may_join:
             return self, ()
         return self._replace(followers={**self.followers, replica: known._replace(may_join=may_join)})._let_join()
 
     def _let_join(self) -> tuple[Leader, Effects]:
-        """Propose those that have flushed all that is committed, and all that there was when the epoch began."""
+        """Propose the followers that have flushed everything committed, and everything that the log had when the epoch
+        began."""
         if self.proposed is not None or len(self.isr) == len(self.replicas):
             return self, ()
         wanted = tuple(each for each in self.replicas if each in self.isr or self._may_join(each))
@@ -161,16 +167,16 @@ class Leader(NamedTuple):
 
     @property
     def flushed_ends(self) -> Mapping[BrokerId, Offset]:
-        """Of the followers that have reported in this epoch."""
+        """The flushed ends of the followers that have reported in this epoch."""
         return {replica: progress.flushed_end for replica, progress in self.followers.items()}
 
-    # who is in sync
+    # the ISR
 
     def on_time(
         self, now: float, lag_max_s: float, *, log_end: Offset, heard_at: Mapping[BrokerId, float]
     ) -> tuple[Leader, Effects]:
-        """Propose to take out who has not caught up for so long (replica.lag.time.max.ms). `heard_at`: when each was
-        last heard of, whatever it said: who has flushed all that there is says nothing more of it."""
+        """Propose to remove members that have been behind for too long (replica.lag.time.max.ms). `heard_at`: when each
+        was last heard of, by any request. A follower that has flushed everything reports nothing more of it."""
         if self.proposed is not None or len(self.isr) == 1:
             return self, ()
         for each, progress in self.followers.items():
@@ -190,8 +196,8 @@ class Leader(NamedTuple):
         partition_epoch: PartitionEpoch,
         replicas: tuple[BrokerId, ...] | None = None,
     ) -> tuple[Leader, Effects]:
-        """The ISR, as now committed in this epoch, and (None: as they were) who holds the partition: whoever is no
-        replica any more is not proposed once more."""
+        """Note the ISR, as now committed in this epoch, and the replicas (None: unchanged). A broker that is no replica
+        any more is not proposed again."""
         if partition_epoch <= self.partition_epoch:
             return self, ()
         assert self.node in isr, "a leader is in its ISR"
@@ -199,34 +205,34 @@ class Leader(NamedTuple):
         return leader._replace(isr=isr, partition_epoch=partition_epoch, proposed=None)._settle()
 
     def on_replicas(self, replicas: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> Leader:
-        """Who holds the partition, as now committed in this epoch."""
+        """Note the replicas, as now committed in this epoch."""
         followers = {each: known for each, known in self.followers.items() if each in replicas}
         return self._replace(
             replicas=replicas, followers=followers, partition_epoch=max(partition_epoch, self.partition_epoch)
         )
 
     def on_refused(self, partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
-        """What was proposed on that partition epoch was not done and will not be: the committed ISR stands. It is not
-        proposed again before `on_pause_over`, a report or a change."""
+        """Note that the proposal on that partition epoch was refused and will not be carried out: the committed ISR
+        stands. It is not proposed again before `on_pause_over`, a report or a change."""
         if self.proposed is None or partition_epoch != self.partition_epoch:
             return self, ()
         return self._replace(proposed=None)._with_ends(self._ends_of(self.isr))
 
     def on_pause_over(self) -> tuple[Leader, Effects]:
-        """Some time has passed since a proposal was refused."""
+        """Note that some time has passed since a proposal was refused."""
         return self._let_join()
 
     def on_doubted(self, partition_epoch: PartitionEpoch) -> tuple[Leader, Effects]:
-        """As `on_refused`, but an earlier ask for it, of which nobody knows what became, may yet be heard. Ask for the
-        committed ISR, which takes a partition epoch, so that it cannot be done any more; until then nothing is taken
-        back."""
+        """As `on_refused`, but an earlier request for it with an unknown outcome may yet arrive. Propose the committed
+        ISR, which takes a partition epoch, so that the earlier one cannot be carried out any more. Until then nothing
+        is taken back."""
         if self.proposed is None or partition_epoch != self.partition_epoch:
             return self, ()
         leader = self._replace(proposed=self.isr)
         return leader, (leader.proposal,)
 
     def _settle(self) -> tuple[Leader, Effects]:
-        """Nothing is proposed any more: the committed ISR counts, and others may be waiting to join it."""
+        """End the proposal: the committed ISR counts, and others may be waiting to join it."""
         settled, effects = self._with_ends(self._ends_of(self.isr))
         settled, more = settled._let_join()
         return settled, effects + more
@@ -238,7 +244,7 @@ class Leader(NamedTuple):
 
     @property
     def proposal(self) -> ProposeIsr:
-        """What is proposed now, to be asked for (again)."""
+        """The present proposal, to be sent (again)."""
         assert self.proposed is not None, "something is proposed"
         members = tuple((each, self._epoch_of(each)) for each in self.proposed)
         return ProposeIsr(self.epoch, self.partition_epoch, members)
@@ -249,12 +255,12 @@ class Leader(NamedTuple):
 
     @property
     def state(self) -> tuple[LeaderEpoch, PartitionEpoch]:
-        """On which a proposal is decided."""
+        """The state on which a proposal is decided."""
         return self.epoch, self.partition_epoch
 
     @property
     def in_sync(self) -> int:
-        """How many replicas count for min.insync.replicas."""
+        """The number of replicas that count for min.insync.replicas."""
         if self.proposed is None:
             return len(self.isr)
         return sum(each in self.proposed for each in self.isr)
@@ -262,7 +268,8 @@ class Leader(NamedTuple):
     # the high watermark
 
     def _ends_of(self, members: Sequence[BrokerId]) -> Mapping[BrokerId, Offset]:
-        """Who has not reported in this epoch counts from the high watermark."""
+        """Return the flushed ends of these members. A member that has not reported in this epoch counts from the high
+        watermark."""
         reported = self.flushed_ends
         unknown = min(self.high_watermark, self.isr_ends[self.node])
         return {
@@ -294,7 +301,8 @@ def _progress(
     may_join: bool,
     readable_from: Offset,
 ) -> Progress:
-    """Caught up: it has flushed all there is now, or all there was when it last fetched (Kafka's rule)."""
+    """Return the progress after a report. A follower is caught up when it has flushed all that the leader has now, or
+    had at the follower's last fetch (Kafka's rule)."""
     caught_up_at = began_at if known is None else known.caught_up_at
     if known is not None and known.broker_epoch == broker_epoch and flushed_end >= known.log_end_at_fetch:
         caught_up_at = max(caught_up_at, known.fetched_at)

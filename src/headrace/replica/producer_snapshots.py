@@ -1,12 +1,15 @@
 """The file form of a partition's producers: Kafka's own producer snapshot, version 1, and a supplement behind it.
 
-Kafka's snapshot keeps one batch for each producer, so that after a restart only the last one is recognised when it is
-sent again; the supplement keeps the batches before it, too. Kafka's tools read the file and do not look behind.
+Kafka's snapshot keeps one batch for each producer, so that after a restart only the last one is recognised as a
+duplicate. The supplement keeps the batches before it, too. Kafka's tools read the file and do not look at the
+supplement.
 
-Layout, big-endian: version 2, CRC32C 4 (of all that follows, the supplement included), count 4; then for each producer
-id 8, epoch 2, last sequence 4, last offset 8, offset delta 4, timestamp 8, coordinator epoch 4 (-1), first offset of an
-open transaction 8 (-1). Supplement: magic 4; then for each producer, in the same order, count 1 and as many batches,
-oldest first: first sequence 4, last sequence 4, base offset 8, last offset 8, timestamp 8.
+Layout, big-endian:
+- Head: version 2, CRC32C 4 (of everything behind it, the supplement included), count 4.
+- For each producer: id 8, epoch 2, last sequence 4, last offset 8, offset delta 4, timestamp 8.
+- For each producer, behind that: coordinator epoch 4 (-1), first offset of an open transaction 8 (-1).
+- Supplement: magic 4; then for each producer, in the same order, count 1 and as many batches, oldest first.
+- A batch of the supplement: first sequence 4, last sequence 4, base offset 8, last offset 8, timestamp 8.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ MAGIC: Final = b"HRP1"
 
 
 class RememberedBatch(NamedTuple):
-    """One appended batch. Sequences and offsets are inclusive; the timestamp is that of the append, in milliseconds (of
-    a snapshot that Kafka wrote: the highest of its records)."""
+    """One appended batch. Sequences and offsets are inclusive. The timestamp is that of the append, in milliseconds; in
+    a snapshot that Kafka wrote, it is the highest of the batch's records."""
 
     first_sequence: int
     last_sequence: int
@@ -50,7 +53,7 @@ class ProducerEntry(NamedTuple):
 
 
 def encode_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
-    """The whole file."""
+    """Return the whole file."""
     entries, earlier, count = bytearray(), bytearray(MAGIC), 0
     for producer in producers:
         *before, last = producer.batches
@@ -67,7 +70,8 @@ def encode_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Raises CorruptData where the bytes are no snapshot. One of Kafka's, without the supplement, is read as well."""
+    """Return the producers of a snapshot; one of Kafka's, without the supplement, is read as well. Raises CorruptData
+    where the bytes are no snapshot."""
     try:
         version, crc = HEAD.unpack_from(data)
         (count,) = COUNT.unpack_from(data, HEAD.size)
@@ -92,7 +96,7 @@ def _last_batch(last_sequence: int, last_offset: int, delta: int, timestamp: int
 
 
 def _read_supplement(data: bytes, at: int, count: int) -> list[list[RememberedBatch]]:
-    """The batches before the last, for each producer."""
+    """Return the batches before the last, for each producer."""
     if at == len(data):
         return [[] for _ in range(count)]
     if data[at : at + len(MAGIC)] != MAGIC:

@@ -1,8 +1,8 @@
-"""What one partition knows of its idempotent producers: which batch may come next, and which came before.
+"""The state of one partition's idempotent producers: which batch may come next, and which came before.
 
-Promises: a batch that was appended is recognised when it is sent again, as long as it is among the producer's last
-five; a gap or an old epoch is refused; the number of producers is bounded. Never does: read a clock, a log or a file.
-Sources: KIP-98, KIP-185, KIP-360; Kafka's ProducerStateManager for the order of the checks.
+Promises: a batch that is sent again is recognised, as long as it is among the producer's last five. A gap or an old
+epoch is refused. The number of producers is bounded. It never reads a clock, a log or a file. Sources: KIP-98, KIP-185,
+KIP-360; Kafka's ProducerStateManager for the order of the checks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from headrace.wire.errors import ErrorCode
 
 
 class Accept(Enum):
-    """Append it."""
+    """Append the batch."""
 
     ACCEPT = 0
 
 
 class Duplicate(NamedTuple):
-    """It is in the log already, at these offsets (inclusive): acknowledge it under the rule of the first."""
+    """The batch is in the log already, at these offsets (inclusive): acknowledge it as the first one."""
 
     base_offset: Offset
     last_offset: Offset
@@ -37,7 +37,7 @@ class Duplicate(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """It may not be appended."""
+    """The batch may not be appended."""
 
     error: ErrorCode
     message: str
@@ -70,8 +70,8 @@ class ProducerStates:
         return len(self._states)
 
     def check(self, header: BatchHeader) -> Verdict:
-        """May this batch be appended next? Changes nothing. A producer that is not known may begin anywhere, as on
-        Kafka: its state may have expired or been evicted."""
+        """Return whether this batch may be appended next. Changes nothing. An unknown producer may begin anywhere, as
+        on Kafka: its state may have expired or been evicted."""
         if header.producer_id == NO_PRODUCER_ID:
             return ACCEPT
         if header.base_sequence < 0 or header.producer_epoch < 0:
@@ -95,7 +95,7 @@ class ProducerStates:
         )
 
     def skips(self, header: BatchHeader) -> bool:
-        """Whether a batch that is out of order leaves others out; else it lies before what is known."""
+        """Whether a batch that is out of order leaves others out; else it lies before the remembered batches."""
         state = self._states.get(header.producer_id)
         if state is None or header.producer_epoch < state.epoch:
             return False
@@ -103,13 +103,13 @@ class ProducerStates:
         return expected is not None and 0 < (header.base_sequence - expected) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
     def last_offset(self, producer_id: int) -> Offset | None:
-        """Of what it has appended, as far as it is known."""
+        """Return the last offset that the producer has appended, as far as it is known."""
         state = self._states.get(producer_id)
         return None if state is None else Offset(state.batches[-1].last_offset)
 
     def on_appended(self, header: BatchHeader, base_offset: Offset, now_ms: int) -> None:
-        """The batch is in the log at `base_offset`. What expires is reckoned from `now_ms`, not from the times of its
-        records: these may be of any age, and a producer of old records is not to be forgotten while it writes."""
+        """Note that the batch is in the log at `base_offset`. Expiry counts from `now_ms`, not from the times of its
+        records. These may be of any age, and a producer of old records must not be forgotten while it writes."""
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID or header.attributes & CONTROL:
             return
@@ -124,8 +124,8 @@ class ProducerStates:
             self._states.popitem(last=False)
 
     def expire(self, before_ms: int) -> int:
-        """Forget those whose last batch came before `before_ms` (`producer.id.expiration.ms`): how many. A producer
-        that is forgotten may begin anywhere, and its old batches are no longer recognised."""
+        """Forget producers whose last batch came before `before_ms` (`producer.id.expiration.ms`). Returns their
+        number. A forgotten producer may begin anywhere, and its old batches are no longer recognised."""
         forgotten = 0
         while self._states and next(iter(self._states.values())).batches[-1].timestamp < before_ms:
             self._states.popitem(last=False)
@@ -133,18 +133,18 @@ class ProducerStates:
         return forgotten
 
     def entries(self) -> Iterator[ProducerEntry]:
-        """Every producer, the one that wrote longest ago first."""
+        """Iterate over all producers, the one that wrote longest ago first."""
         for producer_id, state in self._states.items():
             yield ProducerEntry(producer_id, state.epoch, tuple(state.batches))
 
     @property
     def ids(self) -> frozenset[int]:
-        """Of all that are known."""
+        """The ids of all known producers."""
         return frozenset(self._states)
 
     def as_of(self, offset: int) -> ProducerStates:
-        """What is left of what was known when the log ended at `offset`. Whoever has written more than
-        PRODUCER_BATCHES_CACHED batches since is not among them."""
+        """Return the remains of the state when the log ended at `offset`. A producer that has written more than
+        PRODUCER_BATCHES_CACHED batches since is not in it."""
         before = ProducerStates()
         for producer_id, state in self._states.items():
             if batches := [batch for batch in state.batches if batch.last_offset < offset]:
@@ -152,8 +152,8 @@ class ProducerStates:
         return before
 
     def remember(self, before: ProducerStates) -> None:
-        """What was known of an earlier time, where that is more than is known now: of producers who are not known, and
-        older batches of those that have written nothing since. Takes what it is given."""
+        """Add an earlier state where it has more than the present one: unknown producers, and older batches of those
+        that have written nothing since. Takes over `before`."""
         more = [each for each in before._states.items() if self._knows_less(*each)]
         for producer_id, state in reversed(more):  # they wrote before the others
             is_known = producer_id in self._states
@@ -171,18 +171,18 @@ class ProducerStates:
         return last_now < last_then or (last_now == last_then and len(now.batches) < len(then.batches))
 
     def remembered(self) -> frozenset[int]:
-        """The last offsets of all batches that are remembered: compaction keeps them, or a recovery would not know
-        them any more."""
+        """Return the last offsets of all remembered batches. Compaction keeps these, or a recovery would not know them
+        any more."""
         return frozenset(batch.last_offset for state in self._states.values() for batch in state.batches)
 
     def snapshot(self) -> bytes:
-        """All of it, for `restore`: Kafka's producer snapshot, with more behind it."""
+        """Return all of it, for `restore`: Kafka's producer snapshot, with more behind it."""
         return encode_snapshot(self.entries())
 
     @classmethod
     def restore(cls, data: bytes, *, unknown_ms: int = -1) -> Self:
-        """Raises CorruptData where the bytes are no snapshot. `unknown_ms`: for batches of which it is not known when
-        they were appended."""
+        """Return the state of a snapshot. Raises CorruptData where the bytes are no snapshot. `unknown_ms`: the time
+        for batches whose time of append is unknown."""
         states = cls()
         for entry in sorted(decode_snapshot(data), key=lambda entry: entry.batches[-1].timestamp):
             batches = [each if each.timestamp >= 0 else each._replace(timestamp=unknown_ms) for each in entry.batches]

@@ -1,6 +1,6 @@
-"""What an owner knows of its producers, as text that fits into a metadata event.
+"""An owner's producer state, as text that fits into a metadata event.
 
-Promises: `unpacked(packed(x)) == x`; what is not such text raises CorruptData, and nothing else.
+Promises: `unpacked(packed(x)) == x`. Other text raises CorruptData, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ LEVEL = 1
 
 
 def packed(snapshot: bytes) -> str:
-    """A producer snapshot (`replica.producer_snapshots`). Of many producers it takes long: not on the event loop."""
+    """Return a producer snapshot (`replica.producer_snapshots`) as text. With many producers it takes long: not on the
+    event loop."""
     return base64.b64encode(zlib.compress(snapshot, LEVEL)).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:
-    """Raises CorruptData."""
+    """Return the snapshot in the text. Raises CorruptData."""
     try:
         inflating = zlib.decompressobj()
         found = inflating.decompress(base64.b64decode(text, validate=True), PRODUCER_SNAPSHOT_BYTES_MAX)

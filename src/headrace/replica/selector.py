@@ -1,8 +1,8 @@
-"""Whom a consumer is to read from: the leader, or a follower in the consumer's own rack (KIP-392).
+"""Chooses the replica that a consumer reads from: the leader, or a follower in the consumer's own rack (KIP-392).
 
-Promises: a follower is named only where it is in sync, also as proposed, is live and heard of in this epoch, and holds
-the offset; the leader is left for nobody where it is in that rack itself. Sources: KIP-392, and what Kafka's
-RackAwareReplicaSelector chooses.
+Promises: a follower is chosen only where it is in sync, also as proposed, and holds the offset. It must be live, and
+heard of in this epoch. A leader in the consumer's rack serves itself. Sources: KIP-392, and the choices of Kafka's
+RackAwareReplicaSelector.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headrace.replica.leader import Leader
 def preferred_replica(
     leader: Leader, rack: str, rack_of: Callable[[BrokerId], str | None], offset: Offset
 ) -> BrokerId | None:
-    """The follower to read `offset` from; None: the leader serves. Of several the one that has flushed most, then the
-    one that has caught up last, then the highest id."""
+    """Return the follower to read `offset` from; None: the leader serves. Of several, it is the one that has flushed
+    most, then the one that has caught up last, then the highest id."""
     if rack_of(leader.node) == rack:
         return None
     fit = [each for each in leader.followers if rack_of(each) == rack and _may_serve(leader, each, offset)]
@@ -26,7 +26,8 @@ def preferred_replica(
 
 
 def _may_serve(leader: Leader, replica: BrokerId, offset: Offset) -> bool:
-    """One that is behind would be asked for what it lacks, and one that is about to leave would stay behind."""
+    """Whether a follower may serve. One that is behind would lack the records, and one that is about to leave would
+    fall behind."""
     if replica not in leader.isr or (leader.proposed is not None and replica not in leader.proposed):
         return False
     known = leader.followers[replica]
