@@ -42,7 +42,7 @@ class Group:
 GROUPS: Final = (
     Group(
         title="Produce to one broker",
-        bound="The client bounds these runs: its compilers take more than a third of both processors in a short run. "
+        bound="Checking records bounds 100 B; the client bounds 1 KB: its compilers take more than a third of both processors in a short run. "
         "With fsync, each round of requests also waits 250 us for one sync of the journal. "
         "One request in flight is bounded by the network's own 0.064 ms and by 0.04 ms of the broker's Python.",
         cases=("produce-*", "single-*"),
