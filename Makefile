@@ -17,6 +17,7 @@ BIN := $(VENV)/bin
 LOCKED := -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 PIP := $(BIN)/python $(LOCKED)
 SUITES := $(VENV)/suites
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # Options: `make demo ROWS=20000`, `make test T="tests/wire -k varint"`, `make swarm SEED=7 RUNS=50`.
 ROWS ?=
@@ -40,7 +41,7 @@ CLONES ?=
 PART ?=
 FIRST ?=
 
-.PHONY: venv demo test suites check crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -65,7 +66,12 @@ check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types
 	@$(BIN)/python tools/figures.py --check
 	@$(BIN)/python tools/plain_words.py
 	@$(BIN)/python tools/lock.py --check
+	@$(SITE) --site-dir $(VENV)/site
 	@$(BIN)/python -m pip --disable-pip-version-check check
+
+docs: $(VENV)/.made/dev ## the documentation as a site in site/; a broken link is an error
+	@$(SITE)
+	@echo "open site/index.html"
 
 format: $(VENV)/.made/dev ## put the code into the project's format
 	@$(BIN)/ruff format .
@@ -121,7 +127,7 @@ lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves vers
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)
 
 clean: ## remove the environment and everything that was built
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	@rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 	@rm -rf tools/kafka/target tools/kafka_newest/target tests/interop/java/target var
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

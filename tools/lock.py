@@ -92,7 +92,7 @@ def check() -> Iterator[str]:
         for package, pins in lock.items():
             if any(not pin.hashes for pin in pins):
                 yield f"requirements/{name}.txt: {package} has no hash."
-            if pins != locks["dev"].get(package, pins):
+            if not _bound(pins, locks["dev"].get(package, pins)):
                 yield f"requirements/{name}.txt: {package} is not what requirements/dev.txt pins."
 
 
@@ -129,6 +129,13 @@ def _unmet(name: str, lock: dict[str, list[Pin]], wanted: list[Requirement]) -> 
         pins = lock.get(canonicalize_name(requirement.name), [])
         if not pins or not all(_within(requirement.specifier, pin) for pin in pins):
             yield f"requirements/{name}.txt: {requirement} is not pinned within its bounds."
+
+
+def _bound(pins: list[Pin], binding: list[Pin]) -> bool:
+    """Whether these are the pins that bind them; a pin without a marker binds what is pinned by one."""
+    if len(binding) == 1 and not binding[0].marker:
+        return all((pin.version, pin.hashes) == (binding[0].version, binding[0].hashes) for pin in pins)
+    return pins == binding
 
 
 def _within(specifier: SpecifierSet, pin: Pin) -> bool:
