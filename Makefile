@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 LOCKED := -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 PIP := $(BIN)/python $(LOCKED)
 SUITES := $(VENV)/suites
-SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Options: `make demo ROWS=20000`, `make test T="tests/wire -k varint"`, `make swarm SEED=7 RUNS=50`.
 ROWS ?=

@@ -1,7 +1,7 @@
-"""Writes docs/BENCHMARKS.md and the table of README.md from benchmarks/results: `python tools/figures.py`, or `--check`.
+"""Writes docs/BENCHMARKS.md and README.md's table from benchmarks/results: `python tools/figures.py`, or `--check`.
 
-Each case shows the outcome that was kept last. A case of the results that no group of the page takes is an error, and so
-is a row of the README that the results do not hold.
+Each case shows the outcome that was kept last. A case of the results that no group of the page takes is an error. So is
+a row of the README that the results do not hold.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Group:
 GROUPS: Final = (
     Group(
         title="Produce to one broker",
-        bound="Checking records bounds 100 B; the client bounds 1 KB: its compilers take more than a third of both processors in a short run. "
+        bound="Checking records bounds 100 B; the client bounds 1 KB: its compilers take more than "
+        "a third of both processors in a short run. "
         "With fsync, each round of requests also waits 250 us for one sync of the journal. "
         "One request in flight is bounded by the network's own 0.064 ms and by 0.04 ms of the broker's Python.",
         cases=("produce-*", "single-*"),
@@ -67,7 +68,7 @@ GROUPS: Final = (
     Group(
         title="Three brokers, three replicas",
         bound="Three brokers and the client share two processors. "
-        "One request in flight waits for two rounds of messages and, with fsync, for three disks that sync side by side.",
+        "One request in flight waits for two rounds of messages and, with fsync, for three disks side by side.",
         cases=("replicated-*",),
     ),
     Group(

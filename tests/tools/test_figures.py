@@ -20,7 +20,9 @@ def test_every_case_is_on_the_page_once() -> None:
     outcomes = figures.kept()
     page = figures.page(outcomes)
     titles = Counter(outcome["title"] for name, outcome in outcomes.items() if not name.startswith("move-"))
-    assert {title: page.count(f"| {title} |") + page.count(f"| {title}{figures.UNCHECKED} |") for title in titles} == titles
+    assert {
+        title: page.count(f"| {title} |") + page.count(f"| {title}{figures.UNCHECKED} |") for title in titles
+    } == titles
 
 
 def test_every_pattern_of_a_group_has_a_case() -> None:

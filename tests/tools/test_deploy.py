@@ -1,0 +1,117 @@
+"""What deploy/ holds, as far as it can be tried here: the wheel, the unit, and the commands of the compose file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEPLOY = ROOT / "deploy"
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+"""An environment in which the tree's own `headrace` is not found."""
+READY_S = 60
+
+
+def test_the_wheel_runs_in_an_environment_with_nothing_else(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    built = [*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(built, check=True, env=CLEAN, cwd=tmp_path)
+    [wheel] = tmp_path.glob("*.whl")
+    venv.EnvBuilder(with_pip=False).create(tmp_path / "empty")
+    into = [*pip, "--python", str(tmp_path / "empty")]
+    locked = [
+        *into,
+        "install",
+        "--require-hashes",
+        "--only-binary=:all:",
+        "-r",
+        str(ROOT / "requirements" / "core.txt"),
+    ]
+    got = subprocess.run(locked, check=False, env=CLEAN, capture_output=True, text=True)
+    if got.returncode and "Connection" in got.stderr:
+        pytest.skip("there is no package index to install the wheel's requirements from")
+    assert got.returncode == 0, got.stderr
+    subprocess.run([*into, "install", "--no-index", str(wheel)], check=True, env=CLEAN)  # and they suffice
+    command = str(tmp_path / "empty" / "bin" / "headrace")
+    told = subprocess.run([command, "--version"], check=True, env=CLEAN, cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout.startswith("headrace ")
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze here")
+    text = (DEPLOY / "headrace.service").read_text(encoding="utf-8")
+    unit = tmp_path / "headrace.service"
+    unit.write_text(text.replace("/opt/headrace/bin/headrace", sys.executable), encoding="utf-8")
+    told = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], check=False, capture_output=True, text=True
+    )
+    assert [line for line in told.stderr.splitlines() if "headrace" in line] == []
+    assert told.returncode == 0, told.stderr
+
+
+def test_the_containerfile_copies_what_there_is_and_listens_on_loopback_until_told() -> None:
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    copied = [name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE) for name in line.split()]
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert "--listen" not in "".join(re.findall(r"^(?:CMD|ENTRYPOINT).*", text, re.MULTILINE))
+
+
+def test_the_commands_of_the_compose_file_are_one_cluster(tmp_path: Path) -> None:
+    text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    commands = [json.loads(found) for found in re.findall(r"command: (\[.*\])", text)]
+    assert len(commands) == 3
+    ports = dict(zip(("broker-1:9092", "broker-2:9093", "broker-3:9094"), _free_ports(3), strict=True))
+    with ExitStack() as running:
+        for number, command in enumerate(commands, 1):
+            here = [_here(word, ports, tmp_path / str(number)) for word in command]
+            running.enter_context(_broker(here))
+        first = next(iter(ports.values()))
+        listing = [sys.executable, "-m", "headrace.cli.main", "broker", "list", "--json", "--bootstrap"]
+        told = subprocess.run([*listing, f"127.0.0.1:{first}"], check=True, capture_output=True, text=True)
+        listed = [json.loads(line) for line in told.stdout.splitlines()]
+        assert [each["state"] for each in listed] == ["live"] * 3
+
+
+def test_ports_are_published_on_loopback_alone() -> None:
+    text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    published = re.findall(r'ports: \["(.*)"\]', text)
+    assert len(published) == 3
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def _here(word: str, ports: dict[str, int], data: Path) -> str:
+    for name, port in ports.items():
+        word = word.replace(name, f"127.0.0.1:{port}").replace(f"0.0.0.0:{name[-4:]}", f"127.0.0.1:{port}")
+    return word.replace("/var/lib/headrace", str(data))
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextmanager
+def _broker(command: list[str]) -> Iterator[None]:
+    """Runs it from its line "ready" to the end of the block."""
+    asked = [sys.executable, "-m", "headrace.cli.main", *command]
+    process = subprocess.Popen(asked, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().startswith("ready "), command
+        yield
+    finally:
+        process.kill()
+        process.communicate(timeout=READY_S)
