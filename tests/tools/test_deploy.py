@@ -1,4 +1,4 @@
-"""What deploy/ holds, as far as it can be tried here: the wheel, the unit, and the commands of the compose file."""
+"""The files of deploy/ work as far as they can be tried here: the wheel, the unit, the compose file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the site's own build does not see: pages outside docs/, the README's program, decisions and names of modules."""
+"""The build of the site does not see these: pages outside docs/, the program of the README, decisions, names of modules."""
 
 from __future__ import annotations
 
