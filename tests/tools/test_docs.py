@@ -1,4 +1,4 @@
-"""The build of the site does not see these: pages outside docs/, the program of the README, decisions, names of modules."""
+"""Pages outside docs/, the program of the README, decisions, and names of modules are as the pages say."""
 
 from __future__ import annotations
 
