@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing import BrokerThread
+from headrace.testing import RunningBroker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
@@ -28,7 +28,7 @@ def test_the_readme_has_at_most_nine_hundred_words() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 
 
-def test_the_readmes_program_runs(headrace_broker: BrokerThread) -> None:
+def test_the_readmes_program_runs(headrace_broker: RunningBroker) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     program = text.split("```python\n")[1].split("```")[0]
     printed = io.StringIO()
