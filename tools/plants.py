@@ -28,6 +28,7 @@ TABLES: Final = {
     "records": TESTS / "test_records.py",
     "rot": TESTS / "test_rot.py",
     "removals": TESTS / "test_removals.py",
+    "lost-quorums": TESTS / "test_lost_quorums.py",
     "groups": TESTS / "test_groups.py",
     "moves": TESTS / "test_moves.py",
     "copies": TESTS / "test_copies.py",

@@ -19,10 +19,12 @@ from headrace.base.ports import Space
 from headrace.cli.main import main
 from headrace.cli.work.diagnosis import PARTITIONS_NAMED_MAX, Finding, findings
 from headrace.controller.asks import Heartbeat
+from headrace.net.client.cluster import Cluster
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from headrace.net.peer import copylink
 from headrace.wire.ailments import State
+from headrace.wire.apis import ApiKey
 from tests import loops
 from tests.broker.clusters import BY_HAND
 from tests.broker.replication_world import ALL, World, replicating
@@ -135,6 +137,28 @@ def test_a_partition_with_too_few_in_sync_for_acks_all_is_told(tmp_path: Path) -
         assert finding.text.startswith("2 of its replicas are in sync, acks=all needs 3")
         assert finding.todo == f"start broker {away}"
         assert await found(world, "out of sync") == []
+
+    run(tmp_path, work)
+
+
+def test_configs_of_all_topics_that_ail_are_asked_for_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, thousands would take longer than a doctor may: nothing would be told of partitions."""
+
+    async def work(world: World) -> None:
+        await world.make("t", min_insync_replicas="3")
+        await world.make("u")
+        await world.fence(others(world.leader("t"))[0])
+        asked, real = list[int](), Cluster.ask_any
+
+        async def ask_any(self: Cluster, key: ApiKey, message: Any, **options: Any) -> Any:
+            if key is ApiKey.DESCRIBE_CONFIGS:
+                asked.append(len(message.resources))
+            return await real(self, key, message, **options)
+
+        monkeypatch.setattr(Cluster, "ask_any", ask_any)
+        kinds = {each.subject: each.kind for each in await findings(world.cluster.bootstrap)}
+        assert (kinds["t-0"], kinds["u-0"]) == ("below min.insync.replicas", "out of sync")
+        assert asked == [2]
 
     run(tmp_path, work)
 
@@ -318,6 +342,7 @@ def test_without_a_quorum_it_answers_and_says_so(tmp_path: Path) -> None:
         async with asyncio.timeout(DOCTOR_MS_MAX / 1000 + 2):
             found = await findings(world.cluster.bootstrap)
         assert found[0].kind == "no quorum"
+        assert "'headrace quorum recover'" in found[0].todo
         assert {"broker 2", "broker 3"} <= {each.subject for each in found}
         assert await command(world, "doctor") == 1
 

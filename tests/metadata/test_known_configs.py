@@ -6,6 +6,8 @@ import pytest
 
 from headrace.metadata.config_defs import ConfigDef, ConfigType
 from headrace.metadata.config_table import BROKER_DEFS, EVERY_BROKER_DEF, EVERY_TOPIC_DEF, TOPIC_DEFS
+from headrace.metadata.configs import ConfigSource, topic_values
+from headrace.metadata.image import EMPTY_IMAGE
 from headrace.metadata.kafka_configs import BROKER_FACTS, TOPIC_FACTS, Fact
 from headrace.metadata.known_configs import ALSO, FREE, INSTEAD, LEAST, NOT_FREE, TOLD_OTHERWISE
 
@@ -63,6 +65,22 @@ def test_every_config_of_kafka_is_known_with_its_type_and_takes_its_default() ->
         assert definition.problem(fact.default) is None, fact.key
         assert definition.kept(fact.default) == fact.default
         assert definition.default == fact.default or fact.key in OTHER_DEFAULTS, fact.key
+
+
+@pytest.mark.parametrize(
+    ("key", "static", "value"),
+    [
+        ("flush.ms", {"log.flush.scheduler.interval.ms": "1000"}, "1000"),
+        ("flush.ms", {"log.flush.scheduler.interval.ms": "1000", "log.flush.interval.ms": "5000"}, "5000"),
+        ("retention.ms", {"log.retention.hours": "1", "log.retention.minutes": "2"}, "120000"),
+        ("segment.ms", {"log.roll.hours": "1"}, "3600000"),
+        ("segment.jitter.ms", {"log.roll.jitter.hours": "1"}, "3600000"),
+    ],
+)
+def test_a_broker_s_other_name_gives_a_topic_s_default(key: str, static: dict[str, str], value: str) -> None:
+    """As KafkaConfig's logFlushIntervalMs and its like do."""
+    found = topic_values(EMPTY_IMAGE, {}, static)[key]
+    assert (found.value, found.source) == (value, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 def test_what_kafka_takes_is_in_bounds_here() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -29,8 +30,15 @@ HOST = "127.0.0.1"
 class End:
     """One member: its listener and what it received. `news`: something has happened here."""
 
-    def __init__(self, node: int, cluster_id: ClusterId = CLUSTER, news: asyncio.Event | None = None) -> None:
-        self.peers = Peers(me=peer(node), cluster_id=cluster_id)
+    def __init__(
+        self,
+        node: int,
+        cluster_id: ClusterId = CLUSTER,
+        news: asyncio.Event | None = None,
+        *,
+        recovery_least: int = 0,
+    ) -> None:
+        self.peers = Peers(me=peer(node), cluster_id=cluster_id, recovery_least=recovery_least)
         self.peers.attach(self._receive)
         self.peers.on_peer_dead(self._died)
         self.listener = Listener(self.peers.serve)
@@ -187,6 +195,40 @@ async def test_a_member_without_a_log_takes_the_lineage_of_who_speaks_first(ends
     await two.until(lambda: bool(two.received))
     two.peers.send(heartbeat(2, 1, 2))
     await one.until(lambda: bool(one.received))
+
+
+async def test_and_not_of_who_speaks_to_a_disk_that_it_had_before(ends: tuple[End, End]) -> None:
+    """Else one from before a recovery would have a new broker give up, which is to follow the recovered one."""
+    one, two = ends
+    two.peers.on_superseded(lambda later: pytest.fail(f"it has no log that {later} could be later than"))
+    assert two.peers.address is not None
+    reader, writer = await asyncio.open_connection(HOST, two.peers.address.port)
+    before = Envelope(CLUSTER, peer(3), peer(2, 7), None, NO_LINEAGE)
+    writer.write(encode_frame(before, encoded([heartbeat(3, 2, 1, life=7)])))
+    writer.write(framed(b"garbage"))
+    with suppress(ConnectionResetError):
+        await reader.read()  # both were looked at
+    writer.close()
+    one.peers.follow(FIRST)
+    one.peers.send(heartbeat(1, 2, 2))
+    await two.until(lambda: bool(two.received))
+    assert two.received == [heartbeat(1, 2, 2)]
+
+
+async def test_a_member_that_set_its_log_aside_hears_nobody_of_before(ends: tuple[End, End]) -> None:
+    """It forgot its votes, and its vote would count there."""
+    one, _ = ends
+    three = End(3, news=one.news, recovery_least=1)
+    port = await three.listen()
+    message = encoded([heartbeat(1, 3, 1)])
+    assert await closed(port, encode_frame(Envelope(CLUSTER, peer(1), peer(3), None, NO_LINEAGE), message))
+    assert three.received == []
+    one.peers.follow(FIRST)
+    one.peers.learn(BrokerId(3), HOST, port)
+    one.peers.send(heartbeat(1, 3, 2))
+    await three.until(lambda: bool(three.received))
+    assert three.received == [heartbeat(1, 3, 2)]
+    await three.stop()
 
 
 async def test_a_member_is_plainly_dead_once_it_refuses_and_not_before(ends: tuple[End, End]) -> None:

@@ -713,6 +713,8 @@ DOCTOR_ASK_MS_MAX: Final = 3_000
 """Longest that `headrace doctor` waits for one answer of a broker that it has reached."""
 DOCTOR_MS_MAX: Final = 8_000
 """Longest that `headrace doctor` checks in all; it has ten seconds to report."""
+DOCTOR_TOPICS_PER_ASK_MAX: Final = 1_000
+"""Topics whose configs `headrace doctor` asks for in one request."""
 
 # quotas
 QUOTA_ENTITIES_MAX: Final = 10_000

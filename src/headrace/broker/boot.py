@@ -202,7 +202,7 @@ class Broker:
     def _open_metadata(self, identity: Identity) -> tuple[MetadataDriver, Peers]:
         config, ports = self._config, self._ports
         me = Peer(identity.broker_id, identity.directory_id)
-        peers = Peers(me=me, cluster_id=identity.cluster_id)
+        peers = Peers(me=me, cluster_id=identity.cluster_id, recovery_least=identity.recovery_least)
         for voter in identity.voters:
             if voter.host is not None and voter.port is not None:
                 peers.learn(voter.broker_id, voter.host, voter.port)

@@ -136,6 +136,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             "log.flush.interval.ms",
             "Time after which records are to be on the disk, which is met as flush.messages is.",
             low=0,
+            coarser=(("log.flush.scheduler.interval.ms", 1),),
         ),
         _topic(
             "flush.policy",
@@ -614,6 +615,13 @@ _BROKER_ONLY: Final = (
         "what clients write is refused with KAFKA_STORAGE_ERROR, which they try again, and copies wait; both go on by "
         "themselves once there is more. What brokers write for groups goes on down to half of it. -1: a twentieth of "
         "the volume, at most 1 GiB. 0: only a full disk refuses.",
+    ),
+    ConfigDef(
+        key="log.flush.scheduler.interval.ms",
+        type=ConfigType.LONG,
+        default=str(LONG_MAX),
+        dynamic=False,
+        doc="As log.flush.interval.ms, where that is not set; there is no scheduler that would look so often.",
     ),
     ConfigDef(
         key="log.journal.max.bytes",

@@ -195,7 +195,7 @@ def _coarser(
     for name, unit in definition.coarser:
         for configs, source in levels:
             if (text := configs.get(name)) is not None:
-                number = int(understood(ConfigType.INT, text))
+                number = int(understood(ConfigType.LONG, text))
                 synonyms.append((name, str(number), source))
                 told = -1 if number < 0 else min(number * unit, MOST[definition.type])
                 value = str(told) if value is None else value

@@ -36,7 +36,7 @@ FREE: Final = (
             *("group.consumer.assignor.offload.enable", "group.consumer.regex.refresh.interval.ms"),
             *("initial.broker.registration.timeout.ms", "server.max.startup.time.ms", "log.initial.task.delay.ms"),
             *("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size"),
-            *("log.dir.failure.timeout.ms", "log.flush.offset.checkpoint.interval.ms", "log.flush.scheduler."),
+            *("log.dir.failure.timeout.ms", "log.flush.offset.checkpoint.interval.ms"),
             *("log.flush.start.offset.checkpoint.interval.ms", "offsets.load.buffer.size"),
             *("replica.fetch.", "replica.high.watermark.", "replica.socket.", "socket.connection.setup."),
             *("socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from collections.abc import Coroutine
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
@@ -166,8 +168,9 @@ def test_it_is_refused_where_a_majority_is_there_or_anybody_answers(tmp_path: Pa
             await cluster.agree()
             await cluster.stop(1)
             one = examine(DISK, cluster.data(1))
-            living = await probe(one, [one])
+            living, silent = await probe(one)
             assert living == {BrokerId(2): cluster.address(2), BrokerId(3): cluster.address(3)}
+            assert silent == []
             with pytest.raises(UsageError, match="The quorum is not lost: of its 3 voters 1, 2, 3 are there"):
                 check_lost(one, [one], living)
             with pytest.raises(UsageError, match="The quorum is not lost: of its 3 voters 1, 2 are there"):
@@ -175,11 +178,87 @@ def test_it_is_refused_where_a_majority_is_there_or_anybody_answers(tmp_path: Pa
             with pytest.raises(UsageError, match="is not stopped: h:1 answers"):
                 check_lost(one, [one], {BrokerId(9): Address("h", 1)})
             await cluster.stop(2, 3)
-            assert await probe(one, [one]) == {}
+            assert await probe(one) == ({}, [])
             both = [one, examine(DISK, cluster.data(2))]
             with pytest.raises(UsageError, match="are enough: start them"):
                 check_lost(longest(both), both, {})
             check_lost(one, [one], {})
+
+    run(work())
+
+
+def test_who_takes_connections_and_says_nothing_is_not_lost_and_a_directory_may_be_a_copy(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            await cluster.agree()
+            await cluster.stop(2, 3)
+            shutil.copytree(cluster.data(1), tmp_path / "copy")
+            one = examine(DISK, tmp_path / "copy")
+            assert await probe(one) == ({BrokerId(1): cluster.address(1)}, [])
+            await cluster.stop(1)
+            hung = list[asyncio.StreamWriter]()
+            async with await asyncio.start_server(lambda _, writer: hung.append(writer), *cluster.address(3)):
+                living, silent = await probe(one)
+                for writer in hung:
+                    writer.close()
+            assert (living, silent) == ({}, [cluster.address(3)])
+            with pytest.raises(UsageError, match=f"listens at {cluster.address(3)}, and does not answer"):
+                check_lost(one, [one], living, silent)
+
+    run(work())
+
+
+def test_a_directory_that_was_superseded_is_not_what_the_cluster_goes_on_with(tmp_path: Path) -> None:
+    """Else it would begin a lineage in which its own broker does not start."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            await cluster.agree()
+            await cluster.stop(1, 2, 3)
+            recover(cluster, 1)
+            await cluster.start(1)
+            await refused(cluster, 2, join=1)
+            with pytest.raises(UsageError, match=f"remove .*{lineage.FILE_NAME}"):
+                recover(cluster, 2)
+
+    run(work())
+
+
+def test_a_broker_that_rejoins_has_no_vote_where_it_voted_before(tmp_path: Path) -> None:
+    """It forgot how, and what it had acknowledged: with it, one that was lost would be a majority of before."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3, SESSIONS) as cluster:
+            await cluster.agree()
+            await cluster.stop(1, 2, 3)
+            recovered = recover(cluster, 1)
+            lineage.note_superseded(DISK, cluster.data(2), "told")
+            lineage.rejoin(DISK, cluster.data(2))
+            with structlog.testing.capture_logs() as lines:
+                back = asyncio.ensure_future(cluster.start(3))
+                rejoined = asyncio.ensure_future(cluster.start(2, join=(cluster.address(1),)))
+                await until(lambda: any("does not know of recovery 1" in str(line) for line in lines))
+                assert not back.done()
+                await cluster.start(1)
+            await rejoined
+            with pytest.raises(Superseded, match=str(recovered.lineage)):
+                await back
+            await are_voters(cluster, {1, 2})
+
+    run(work())
+
+
+def test_a_recovery_that_was_done_is_told_as_done_where_another_directory_fails(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 5) as cluster:
+            await cluster.agree()
+            await cluster.stop(1, 2, 3, 4, 5)
+            best = longest([examine(DISK, cluster.data(broker)) for broker in (1, 2)])
+            other = 3 - best.identity.broker_id
+            (cluster.data(other) / f"{lineage.FILE_NAME}.tmp").mkdir()  # so that nothing can be noted there
+            recovered = recover(cluster, 1, 2)
+            assert set(recovered.left) == {cluster.data(other)}
+            assert examine(DISK, best.data).image.lineage == recovered.lineage
 
     run(work())
 

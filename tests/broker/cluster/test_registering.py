@@ -21,7 +21,7 @@ class Quorum:
     """Takes the registration, and tells of it when it is told to."""
 
     image = EMPTY_IMAGE
-    lineage = None
+    lineage = failure = None
 
     def subscribe(self, tell: Any) -> None:
         self.tell = tell

@@ -12,13 +12,13 @@ off goes on. Sources: etcd's `--force-new-cluster` and its follow-ups, the fenci
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.base.addresses import Address
-from headrace.base.errors import UsageError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import NO_LEADER, BrokerId, Lineage
 from headrace.base.limits import QUORUM_PROBE_MS, QUORUM_RECOVERY_EPOCHS, QUORUM_RECOVERY_INDEXES
 from headrace.base.ports import Disk, Random
@@ -46,6 +46,8 @@ class Remains:
     index: int
     """Of the last entry."""
     image: MetadataImage
+    superseded: str
+    """The note of a later recovery without this broker; empty: there is none."""
 
     @property
     def peer(self) -> Peer:
@@ -77,6 +79,7 @@ def examine(disk: Disk, data: Path) -> Remains:
         term=term,
         index=found.last_index,
         image=image,
+        superseded=lineage.superseded_by(disk, data),
     )
 
 
@@ -103,11 +106,23 @@ def longest(remains: Sequence[Remains]) -> Remains:
                 f"{one.data} follows another recovery of the quorum than {best.data}: leave it out; its broker is "
                 "told, once it is started with --join, how it comes back."
             )
+    if best.superseded:
+        raise UsageError(
+            f"{best.data} is from before a recovery of the quorum that went on without it: name a directory of a "
+            f"broker that knows of that one. Where those are all lost for good, too, remove "
+            f"{best.data / lineage.FILE_NAME} there and on its like, and start them, or name it again."
+        )
     return best
 
 
-def check_lost(best: Remains, remains: Sequence[Remains], living: Mapping[BrokerId, Address]) -> None:
-    """Raises UsageError where the quorum is not lost, or a broker runs. `living`: those that answer."""
+def check_lost(
+    best: Remains,
+    remains: Sequence[Remains],
+    living: Mapping[BrokerId, Address],
+    silent: Collection[Address] = (),
+) -> None:
+    """Raises UsageError where the quorum is not lost, or a broker runs. `living`: those that answer; `silent`: where
+    somebody listens who does not."""
     voters = {peer.node for peer in best.membership.voters}
     here = {one.identity.broker_id for one in remains if one.peer in best.membership.voters}
     there = voters & (here | living.keys())
@@ -120,26 +135,54 @@ def check_lost(best: Remains, remains: Sequence[Remains], living: Mapping[Broker
     if living:
         who = ", ".join(str(address) for _, address in sorted(living.items()))
         raise UsageError(f"The cluster is not stopped: {who} answers. Stop every broker first.")
+    if silent:
+        who = ", ".join(map(str, silent))
+        raise UsageError(
+            f"Somebody listens at {who}, and does not answer: a broker that hangs, or was stopped by SIGSTOP, is not "
+            "lost. End that process first."
+        )
 
 
-async def probe(best: Remains, remains: Sequence[Remains], others: Sequence[Address] = ()) -> dict[BrokerId, Address]:
-    """Other brokers of the cluster that answer, and where; under NO_LEADER, one that answers at one of `others`."""
-    here = {one.identity.broker_id for one in remains}
+class Probed(NamedTuple):
+    """The findings at the addresses of the cluster's brokers."""
+
+    living: Mapping[BrokerId, Address]
+    """Brokers of the cluster that answer; under NO_LEADER, one at an address that is nobody's known."""
+    silent: Sequence[Address]
+    """Where a connection is taken, and nothing said."""
+
+
+async def probe(best: Remains, others: Sequence[Address] = ()) -> Probed:
+    """Ask wherever a broker may be, those of the directories too: one of these may be a copy. `others`: ask there
+    as well."""
     known = [
         *((NO_LEADER, *address) for address in others),
         *((voter.broker_id, voter.host, voter.port) for voter in best.identity.voters),
         *((broker.id, at.host, at.port) for broker in best.image.brokers.values() for at in broker.endpoints),
     ]
-    asked = sorted({(node, Address(host, port)) for node, host, port in known if node not in here and host and port})
-    answers = await asyncio.gather(*(_answers(address, best.identity.cluster_id) for _, address in asked))
-    return {node: address for (node, address), lives in zip(asked, answers, strict=True) if lives}
+    asked = sorted({(node, Address(host, port)) for node, host, port in known if host and port})
+    answers = await asyncio.gather(*(_lives(address, best.identity.cluster_id) for _, address in asked))
+    found = list(zip(asked, answers, strict=True))
+    silent = {address for (_, address), lives in found if lives is None}
+    return Probed({node: address for (node, address), lives in found if lives}, sorted(silent))
 
 
-async def _answers(address: Address, cluster_id: str) -> bool:
-    with suppress(ClientError, TimeoutError, OSError):
+async def _lives(address: Address, cluster_id: str) -> bool | None:
+    """None: a connection is taken there, and nothing is said."""
+    try:
         async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
-            return await cluster_at(address) == cluster_id
-    return False
+            _, writer = await asyncio.open_connection(*address)
+            writer.close()
+            await writer.wait_closed()
+    except (TimeoutError, OSError):
+        return False
+    try:
+        async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
+            return await cluster_at(address, timeout_ms=2 * QUORUM_PROBE_MS) == cluster_id
+    except TimeoutError:
+        return None
+    except (ClientError, OSError):
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +194,8 @@ class Recovered:
     """Where the metadata of before lies."""
     offline: int
     """Partitions that nobody leads before a lost broker comes back, or somebody accepts more loss."""
+    left: Mapping[Path, str]
+    """Directories of the others that could not be changed, and why: their brokers are told how they come back."""
 
 
 def go_on(disk: Disk, best: Remains, remains: Sequence[Remains], *, random: Random, now_ms: int) -> Recovered:
@@ -162,13 +207,16 @@ def go_on(disk: Disk, best: Remains, remains: Sequence[Remains], *, random: Rand
     image = recovered(
         best.image, survivors=survivors, lineage=begins, by=best.identity.broker_id, at_ms=now_ms, index=index
     )
-    kept = _install(disk, best, image)
+    kept, left = _install(disk, best, image), dict[Path, str]()
     for other in remains:
         if other.data != best.data:
-            lineage.note_superseded(disk, other.data, superseded(begins))
-            lineage.rejoin(disk, other.data)
+            try:
+                lineage.note_superseded(disk, other.data, superseded(begins))
+                lineage.rejoin(disk, other.data)
+            except (HeadraceError, OSError) as error:  # it is done all the same
+                left[other.data] = str(error)
     offline = sum(survivors.isdisjoint(partition.isr) for _, partition in image.all_partitions())
-    return Recovered(lineage=begins, kept=kept, offline=offline)
+    return Recovered(lineage=begins, kept=kept, offline=offline, left=left)
 
 
 def _install(disk: Disk, best: Remains, image: MetadataImage) -> Path:

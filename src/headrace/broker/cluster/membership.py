@@ -124,6 +124,8 @@ class Membership:
                 async with asyncio.timeout(REGISTRATION_TOLD_MS / 1000):
                     await self._registered.wait()
             except TimeoutError:
+                if (failure := self._metadata.failure) is not None:
+                    raise failure from None
                 known = self._metadata.image.index
                 log.warning("registered, and waits for the quorum's log to tell", known_to=known)
 
@@ -131,6 +133,8 @@ class Membership:
         """The logs are open: have this broker unfenced, and keep it so."""
         while not self.is_unfenced and not self._over:
             answer = await self._beat()
+            if (failure := self._metadata.failure) is not None:
+                raise failure
             if answer is not True and not self.is_unfenced:
                 await asyncio.sleep(self._interval_s / 10)
         self._heard_at = asyncio.get_running_loop().time()

@@ -54,6 +54,9 @@ class Identity:
     voters: tuple[BornVoter, ...]
     """The voters of the cluster's birth; empty where this broker joined an existing cluster. The commit log holds the
     voters of today."""
+    recovery_least: int = 0
+    """The number of the recovery that superseded this broker's old metadata. Until it has a new log, it follows no
+    earlier recovery. 0: there was none."""
 
 
 def claim(disk: Disk, data: Path) -> Lock:
@@ -205,6 +208,7 @@ def encode(identity: Identity) -> dict[str, Any]:
         "broker_id": identity.broker_id,
         "directory_id": str(identity.directory_id),
         "voters": [asdict(voter) | {"directory_id": str(voter.directory_id)} for voter in identity.voters],
+        "recovery_least": identity.recovery_least,
     }
 
 
@@ -217,6 +221,7 @@ def decode(fields: Mapping[str, Any]) -> Identity:
         broker_id=broker_id,
         directory_id=directory_id,
         voters=tuple(_voter(voter) for voter in fields.get("voters", alone)),
+        recovery_least=int(fields.get("recovery_least", 0)),
     )
 
 

@@ -71,13 +71,11 @@ async def _first_answer(join: Sequence[Address]) -> tuple[Address, ClusterId] | 
     return None
 
 
-async def cluster_at(address: Address) -> ClusterId | None:
+async def cluster_at(address: Address, *, timeout_ms: int = JOIN_TIMEOUT_MS) -> ClusterId | None:
     """Return the cluster of the broker at this address; None where it was not born yet. Raises ClientError."""
-    connection = await connect(address, client_id="headrace-broker", timeout_ms=JOIN_TIMEOUT_MS)
+    connection = await connect(address, client_id="headrace-broker", timeout_ms=timeout_ms)
     try:
-        response = await connection.request(
-            ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), timeout_ms=JOIN_TIMEOUT_MS
-        )
+        response = await connection.request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), timeout_ms=timeout_ms)
     except RefusedError:
         return None
     finally:

@@ -3,6 +3,7 @@
 Promises:
 - A broker that has heard of a later lineage never serves again from its old metadata, in this process or the next.
 - Its metadata is set aside only after it has heard so. A member of the lineage that holds would forget its votes.
+- It forgets its votes in the lineage that is over, too. It remembers the recovery, and never votes in an earlier one.
 - The partitions' logs, and the directory's id, stay.
 - Interrupted anywhere, `rejoin` is done or can be asked for again.
 
@@ -12,14 +13,16 @@ Blocking.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headrace.base.errors import UsageError
+from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ports import Disk
 from headrace.broker.home import identity
-from headrace.storage.raftlog.commitlog import open_commit_log
+from headrace.storage.raftlog.commitlog import open_commit_log, read_commit_log
+from headrace.storage.raftlog.metadata_log import image_of_snapshot
 
 FILE_NAME: Final = "superseded.json"
 METADATA: Final = "metadata"
@@ -36,17 +39,22 @@ def note_superseded(disk: Disk, data: Path, reason: str) -> None:
 
 def check_superseded(disk: Disk, data: Path) -> None:
     """Raises Superseded where an earlier process noted that the quorum was recovered without it."""
+    if reason := superseded_by(disk, data):
+        raise Superseded(reason)
+
+
+def superseded_by(disk: Disk, data: Path) -> str:
+    """Return what an earlier process noted of a recovery without it; empty: nothing."""
     path = data / FILE_NAME
     if not disk.exists(path):
-        return
+        return ""
     file = disk.open(path)
     try:
-        reason = json.loads(file.read(0, file.size()))["reason"]
+        return str(json.loads(file.read(0, file.size()))["reason"])
     except (ValueError, KeyError, TypeError):
-        reason = f"{path} says that this broker's metadata counts no more: 'headrace quorum rejoin --data {data}'."
+        return f"{path} says that this broker's metadata counts no more: 'headrace quorum rejoin --data {data}'."
     finally:
         file.close()
-    raise Superseded(str(reason))
 
 
 def rejoin(disk: Disk, data: Path) -> Path | None:
@@ -58,7 +66,8 @@ def rejoin(disk: Disk, data: Path) -> Path | None:
             "the recovered cluster, so that it is told, before it rejoins."
         )
     known = identity.read(disk, data)
-    identity.write(disk, data, replace(known, voters=()))
+    least = max(known.recovery_least, _followed(disk, data) + 1)
+    identity.write(disk, data, replace(known, voters=(), recovery_least=least))
     kept = set_aside(disk, data) if disk.exists(data / METADATA) else None
     log, _ = open_commit_log(disk, data / METADATA)
     log.close()
@@ -66,6 +75,15 @@ def rejoin(disk: Disk, data: Path) -> Path | None:
     disk.remove(data / FILE_NAME)
     disk.sync_directory(data)
     return kept
+
+
+def _followed(disk: Disk, data: Path) -> int:
+    """The number of the recovery that the metadata follows; 0: none, or it cannot be read."""
+    if not disk.exists(data / METADATA):
+        return 0
+    with suppress(CorruptData):
+        return image_of_snapshot(read_commit_log(disk, data / METADATA).snapshot).lineage.number
+    return 0
 
 
 def set_aside(disk: Disk, data: Path) -> Path:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX
+from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX, DOCTOR_TOPICS_PER_ASK_MAX
 from headrace.cli.work.bearing import losses_borne
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import report_of
@@ -88,10 +88,10 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     view = await members.metadata()
     topics = view.topics
     ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
-    least = {view.name: await _min_insync(admin, view.name) for view in ailing}
+    least = await _min_insync(admin, [view.name for view in ailing])
     durable = await _durable({view.name for view in ailing if _are_gone(view, brokers)}, brokers)
     for topic in ailing:
-        found += _of_topic(topic, least[topic.name], brokers, durable)
+        found += _of_topic(topic, least.get(topic.name, 1), brokers, durable)
     if settings is None:
         found.append(_untold("its configuration"))
         return
@@ -132,11 +132,14 @@ def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report 
             yield from (_of_damage(broker, each) for each in told.damaged[:PARTITIONS_NAMED_MAX])
 
 
-async def _min_insync(admin: Admin, topic: str) -> int:
-    for config in await _told(admin.topic_configs(topic)) or ():
-        if config.name == "min.insync.replicas" and config.value is not None:
-            return int(config.value)
-    return 1
+async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
+    """By topic, as far as it is told: asked for many at once, for all may ail."""
+    found: dict[str, int] = {}
+    for first in range(0, len(topics), DOCTOR_TOPICS_PER_ASK_MAX):
+        some = topics[first : first + DOCTOR_TOPICS_PER_ASK_MAX]
+        told = await _told(admin.one_config_of_topics(some, "min.insync.replicas"))
+        found |= {topic: int(value) for topic, value in (told or {}).items()}
+    return found
 
 
 class _Settings(NamedTuple):
@@ -267,7 +270,11 @@ def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> 
     """`quorum`: None, where no controller says who that is."""
     if quorum is None:
         text = "no controller answers: nothing is decided, so that no topic is made and nobody else comes to lead"
-        yield Finding("no quorum", "the quorum", text, "start the brokers that are down until most of its voters run")
+        todo = (
+            "start the brokers that are down until most of its voters run; where the disks of most are lost for good, "
+            "'headrace quorum recover' goes on with one that is left"
+        )
+        yield Finding("no quorum", "the quorum", text, todo)
         return
     voters = [member.id for member in quorum.members if member.voter]
     down = [voter for voter in voters if (known := brokers.get(voter)) is None or known.fenced]

@@ -36,6 +36,7 @@ class Told(NamedTuple):
             "done": self.done is not None,
             "lineage": None if self.done is None else str(self.done.lineage),
             "kept": None if self.done is None else str(self.done.kept),
+            "left": None if self.done is None else {str(data): why for data, why in self.done.left.items()},
             "offline_partitions": None if self.done is None else self.done.offline,
         }
 
@@ -52,6 +53,8 @@ class Told(NamedTuple):
             yield "a voter that is only cut off goes on to decide: see first that each is stopped for good"
             return
         yield f"the metadata of before lies in {done.kept}"
+        for data, why in done.left.items():
+            yield f"{data} could not be changed ({why.rstrip('.')}): its broker is told, with --join, how it comes back"
         yield f"start broker {broker} first, then the others with --join; 'headrace doctor' says what is lacking"
         if done.offline:
             yield (
@@ -72,7 +75,7 @@ def recovered(directories: Sequence[Path], bootstrap: str, *, execute: bool) -> 
             stack.callback(identity.claim(disk, data).release)
         remains = [examine(disk, data) for data in directories]
         best = longest(remains)
-        check_lost(best, remains, run(probe(best, remains, parse_bootstrap(bootstrap))))
+        check_lost(best, remains, *run(probe(best, parse_bootstrap(bootstrap))))
         done = None
         if execute:
             done = go_on(disk, best, remains, random=system_random(), now_ms=SystemClock().now_ms())

@@ -94,7 +94,8 @@ class Peers:
     known.
     """
 
-    def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN) -> None:
+    def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN, recovery_least: int = 0) -> None:
+        """`recovery_least`: while this member has no log, it adopts no lineage of an earlier recovery."""
         self.me: Final = me
         self.cluster_id = cluster_id
         """Empty: not known yet, so nothing is sent or accepted."""
@@ -103,6 +104,7 @@ class Peers:
         self.book: Final = AddressBook()
         self._lineage: Lineage | None = None
         """None: this member has no log yet, and adopts the lineage of the first member that sends to it."""
+        self._recovery_least = recovery_least
         self._on_superseded: Callable[[Lineage], None] | None = None
         self._told: set[BrokerId] = set()
         """Members that were told that their lineage is over, for one log line each."""
@@ -164,8 +166,10 @@ class Peers:
                 f"broker {envelope.source.node} takes this broker {self.me.node} for {envelope.target.node}: correct "
                 "its addresses, or the ids"
             )
+        if self._lineage is None and envelope.target != self.me:
+            return None  # for a disk that this broker had before: it says nothing of whom this one is to follow
         if self._lineage is None:
-            self._lineage = envelope.lineage
+            self._take(envelope)
         elif envelope.lineage != self._lineage:
             return self._tell_strangers(envelope)
         messages = decode_messages(frame, at, envelope)
@@ -178,6 +182,15 @@ class Peers:
             for message in messages:
                 self._receive(message)
         return None
+
+    def _take(self, envelope: Envelope) -> None:
+        """Adopt the lineage. Raises CorruptData for one that is over: this member may have forgotten its vote there."""
+        if envelope.lineage.number < self._recovery_least:
+            raise CorruptData(
+                f"broker {envelope.source.node} does not know of recovery {self._recovery_least} of the quorum, after "
+                "which this one joins again: start it with --join and an address of the recovered cluster"
+            )
+        self._lineage = envelope.lineage
 
     def _tell_strangers(self, envelope: Envelope) -> list[Buffer]:
         """Handle a frame of another lineage: its messages belong to another log and would damage this one. Raises

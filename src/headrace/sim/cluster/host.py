@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -26,6 +26,8 @@ REMOVED: Final = "was removed from the cluster"
 """What a broker says that ends because an operator had it removed."""
 STILL_THERE: Final = "runs already, with another data directory"
 """What a broker with a new disk is told while the session of its last life may still be going on."""
+SUPERSEDED: Final = "headrace quorum rejoin"
+"""A broker says this where it ends because the quorum was recovered without it."""
 PATIENCE_SECONDS: Final = 2.0
 """After which whoever looks after it starts it again."""
 RATE_ERROR_MAX: Final = 0.03
@@ -127,7 +129,8 @@ class Host:
                 if not self.is_up and self.process is process:
                     self.boot()
             elif self.is_of(process):
-                self.world.problem("start-failed", f"{error!r}\n{_frames(error)}")
+                if SUPERSEDED not in str(error):
+                    self.world.problem("start-failed", f"{error!r}\n{_frames(error)}")
                 self.end()
             return
         if not self.is_of(process):
@@ -139,11 +142,21 @@ class Host:
         except Gone:
             return
         if self.is_of(process) and failure is not None:
-            if REMOVED in str(failure):
+            if REMOVED in str(failure) or SUPERSEDED in str(failure):
                 self.world.tell(f"{process.name} ends: {failure}")
             else:
                 self.world.problem("gave-up", f"{process.name}: {failure!r}")
             self.end()
+
+    async def by_hand(self, work: Callable[[Mount], T]) -> T:
+        """Have an operator work on the disk, in a worker thread, while no broker runs there."""
+        assert not self.is_up
+        process = Process(f"operator on broker-{self.node}", self.address)
+
+        async def done() -> T:
+            return await asyncio.get_running_loop().run_in_executor(None, work, Mount(self.disk, process))
+
+        return await self.world.loop.spawn(process, done())
 
     def is_of(self, process: Process) -> bool:
         """Whether this is its process, and lives."""

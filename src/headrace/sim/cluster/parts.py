@@ -1,6 +1,7 @@
 """A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
-and, where they are asked for, more: such records on disks that damage what lies on them, or where brokers go for good;
-consumer groups, hand-overs of partitions, replicas behind durable history, and these with a compacted topic beside.
+and, where they are asked for, more: such records on disks that damage what lies on them, or where brokers go for good,
+or a quorum; consumer groups, hand-overs of partitions, replicas behind durable history, and these with a compacted
+topic beside.
 
 They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
 """
@@ -20,9 +21,10 @@ from headrace.sim.cluster.merge_plants import MERGE_PLANTS, TABLE_PLANTS
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
+from headrace.sim.cluster.records.recovering import run_lost_quorums
 from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.records.run import run_records, run_rotten
-from headrace.sim.cluster.replica_plants import REMOVAL_PLANTS, REPLICA_PLANTS, ROT_PLANTS
+from headrace.sim.cluster.replica_plants import LOST_QUORUM_PLANTS, REMOVAL_PLANTS, REPLICA_PLANTS, ROT_PLANTS
 from headrace.sim.cluster.run import ClusterOutcome, run_cluster
 
 PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
@@ -30,6 +32,7 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "records": run_records,
     "rot": run_rotten,
     "removals": run_removals,
+    "lost-quorums": run_lost_quorums,
     "groups": run_groups,
     "moves": run_moves,
     "copies": run_copies,
@@ -42,6 +45,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **REPLICA_PLANTS,
     **ROT_PLANTS,
     **REMOVAL_PLANTS,
+    **LOST_QUORUM_PLANTS,
     **GROUP_PLANTS,
     **MOVE_PLANTS,
     **COPY_PLANTS,

@@ -23,6 +23,8 @@ from headrace.controller import brokers, elections, growth, renewals
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
+from headrace.net.peer.peerframes import Envelope
+from headrace.net.peer.peers import Peers
 from headrace.replica.follower import Position
 from headrace.replica.leader import AdvanceHighWatermark, Effects, Leader
 from headrace.storage.engine import PartitionLog
@@ -293,3 +295,20 @@ REMOVAL_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "new-replica-begins-in-sync": new_replica_begins_in_sync,
 }
 """Found by the same where brokers are removed (`records.removing.run_removals`)."""
+
+
+@contextmanager
+def rejoins_what_is_over() -> Iterator[None]:
+    """A broker that set its metadata aside follows whoever speaks to it first, one of before the recovery, too."""
+
+    def take(self: Peers, envelope: Envelope) -> None:
+        self._lineage = envelope.lineage
+
+    with patch.object(Peers, "_take", take):
+        yield
+
+
+LOST_QUORUM_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "rejoins-what-is-over": rejoins_what_is_over,
+}
+"""Found by the same where the quorum is lost (`records.recovering.run_lost_quorums`)."""
