@@ -1,7 +1,7 @@
-"""The brokers of a cluster, asked from code that blocks: the client of `headrace.net.client` on a loop of its own.
+"""The brokers of a cluster, for code that blocks: the client of `headrace.net.client` on an event loop of its own.
 
-Promises that every call ends, and that fetches go on while the caller decodes: at most FETCHES_AHEAD_MAX answers of one
-partition are held. Nothing is opened before the first call.
+Promises that every call ends, and that fetches continue while the caller decodes: at most FETCHES_AHEAD_MAX answers of
+one partition are held. Nothing is opened before the first call.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ T = TypeVar("T")
 EARLIEST_LOCAL = -4
 MESSAGE_BYTES = "max.message.bytes"
 MESSAGE_BYTES_DEFAULT = 1_048_588
-"""Kafka's own, where a broker does not tell."""
+"""Kafka's default, where a broker does not report one."""
 
 
 class Brokers:
-    """A context manager. For one thread."""
+    """A context manager for one thread."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._cluster = Cluster(bootstrap, client_id="headrace-spark")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = threading.Event()
-        """The loop's thread is as good as over."""
+        """Set when the loop's thread has left the loop."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,9 +52,11 @@ class Brokers:
         self.close()
 
     def close(self) -> None:
-        """Close every connection. Idempotent. The thread is not joined: where the garbage collector closes this, at
-        the end of a read that nobody took to its end, it may be in the midst of the start of another thread, and there
-        a join waits for itself."""
+        """Close every connection. Idempotent.
+
+        The thread is not joined. The garbage collector may close this, after a read that was not finished, while
+        another thread is starting. A join would then wait for itself.
+        """
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -64,7 +66,7 @@ class Brokers:
         loop.close()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start it on the loop."""
+        """Start the work on the loop."""
         if self._loop is None:
             self._loop, self._ended = asyncio.new_event_loop(), threading.Event()
             work_on = partial(_run, self._loop, self._ended)
@@ -74,15 +76,15 @@ class Brokers:
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
         return self.begin(work).result()
 
-    # what there is
+    # topics and offsets
 
     def topics(self, pattern: str) -> list[TopicView]:
-        """Those whose whole name matches, by name, but none of the brokers' own. Raises ClientError."""
+        """Topics whose whole name matches, by name, except the brokers' own. Raises ClientError."""
         found = self._ask(Admin(self._cluster).topics())
         return [view for view in found if not view.internal and re.fullmatch(pattern, view.name)]
 
     def topic(self, name: str) -> TopicView:
-        """As it is now. Raises UnknownTopicError where there is none, ClientError."""
+        """The topic as it is now. Raises UnknownTopicError where there is none, ClientError."""
         return self._ask(self._cluster.retried(lambda: self._cluster.existing_topic(name)))
 
     def offsets(self, topic: str, partitions: Iterable[int], at: int) -> dict[PartitionIndex, Found]:
@@ -90,7 +92,7 @@ class Brokers:
         return self._ask(list_offsets(self._cluster, topic, partitions, at))
 
     def bytes_per_offset(self, topic: str, ends: Mapping[PartitionIndex, int]) -> dict[PartitionIndex, float]:
-        """Of each partition's log, on average, which ends at `ends`; those that are not known are left out."""
+        """Average bytes per offset of each partition's log, which ends at `ends`. Unknown ones are left out."""
         try:
             sizes = self._ask(log_bytes(self._cluster, topic))
             starts = self.offsets(topic, sizes, EARLIEST_LOCAL)
@@ -103,12 +105,13 @@ class Brokers:
         }
 
     def configs(self, topic: str) -> dict[str, str | None]:
-        """All that hold of it. Raises ClientError."""
+        """All configs in force for the topic. Raises ClientError."""
         return {config.name: config.value for config in self._ask(Admin(self._cluster).topic_configs(topic))}
 
     def committed(self) -> Iterator[tuple[str, Mapping[TopicPartition, int] | None]]:
-        """How far each consumer group has read, of what it has committed; None where that cannot be had. Raises
-        ClientError where not even the groups can."""
+        """The committed offsets of each consumer group; None where they are unavailable. Raises ClientError where the
+        groups themselves are.
+        """
         groups = Groups(self._cluster)
         names = [group.name for group in self._ask(groups.list_groups())]
         for at in range(0, len(names), SPARK_GROUPS_ASKED_AT_ONCE_MAX):
@@ -125,13 +128,13 @@ class Brokers:
         return await asyncio.gather(*map(ask, names))
 
     def message_bytes_max(self, topic: str) -> int:
-        """Bytes of the largest batch that it takes. Raises ClientError."""
+        """Bytes of the largest batch that the topic accepts. Raises ClientError."""
         return int(self.configs(topic).get(MESSAGE_BYTES) or MESSAGE_BYTES_DEFAULT)
 
     # records
 
     def delivery(self, timeout_ms: int) -> Delivery:
-        """With a producer id of its own. Raises ClientError."""
+        """A delivery with a producer id of its own. Raises ClientError."""
 
         async def open_delivery() -> Delivery:
             delivery = Delivery(self._cluster, timeout_ms=timeout_ms)
@@ -141,11 +144,11 @@ class Brokers:
         return self._ask(open_delivery())
 
     def deliver(self, delivery: Delivery, batches: Sequence[SealedBatch]) -> Future[None]:
-        """Begin to deliver them; what was begun before goes first. The future raises UndeliveredError."""
+        """Begin to deliver batches, after those begun before. The future raises UndeliveredError."""
         return self.begin(delivery.deliver(batches))
 
     def stop(self, delivery: Delivery) -> None:
-        """What is not acknowledged may be stored or not."""
+        """Stop the delivery. Unacknowledged batches may be stored or not."""
         self._ask(delivery.close())
 
     def fetch(self, topic: str, topic_id: TopicId, partition: int, offset: int) -> Future[FetchedBatches]:
@@ -164,7 +167,7 @@ class Brokers:
 
 
 def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
-    """What the thread does."""
+    """The body of the loop's thread."""
     try:
         loop.run_forever()
     finally:

@@ -1,7 +1,7 @@
 """The options of ``format("headrace")``: parsed, checked against each other, and named where they are wrong.
 
-Names and values are those of Spark's own Kafka source where it has them. Promises that an option which is not known, is
-malformed, or contradicts another is refused with one sentence that says what to do. Asks no store and no broker.
+Names and values are those of Spark's own Kafka source where it has them. An unknown, malformed or contradictory option
+is refused with one sentence of advice. Makes no request to a store or a broker.
 """
 
 from __future__ import annotations
@@ -44,37 +44,37 @@ OPTIONS: Final = (
 )
 
 Offsets = Mapping[str, Mapping[int, int]]
-"""Topic, partition, offset; EARLIEST and LATEST stand for the ends."""
+"""Topic, partition, offset. EARLIEST and LATEST stand for the ends."""
 
 
 class Bound(NamedTuple):
-    """Where a read begins, or ends: one of the three."""
+    """The start or end of a read, given in one of three ways."""
 
     rest: int
-    """EARLIEST or LATEST: of what the others do not name."""
+    """EARLIEST or LATEST, for partitions that the others do not name."""
     offsets: Offsets
     timestamp_ms: int | None
 
 
 class Selection(NamedTuple):
-    """Which topics are read: one of the three."""
+    """The topics to read, given in one of three ways."""
 
     topics: tuple[str, ...]
-    """By name (or by id, where only the store is read)."""
+    """Names (or ids, where only the store is read)."""
     pattern: str | None
-    """A regular expression that whole names match."""
+    """A regular expression that matches whole names."""
     assigned: Mapping[str, tuple[int, ...]] | None
-    """These partitions alone."""
+    """Only these partitions."""
 
     @property
     def option(self) -> str:
-        """Its name."""
+        """Name of the option that selects."""
         return "assign" if self.assigned is not None else "topicPattern" if self.pattern is not None else "topic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Of ``spark.read`` or ``spark.readStream``. At least one of `store` and `bootstrap` is there."""
+    """Options of ``spark.read`` or ``spark.readStream``. At least one of `store` and `bootstrap` is set."""
 
     store: str | None
     """URL of the store, as the broker's `durable.url`."""
@@ -85,12 +85,12 @@ class ReadOptions:
     columns: Columns
     partitions_min: int
     partition_bytes_max: int | None
-    """Of record batches that one task reads, about; None: nobody said."""
+    """Approximate bytes of record batches that one task reads; None: not given."""
     fail_on_loss: bool
     repeat_window: int | None
-    """Offsets among which a record that a task wrote again is looked for, and left out; None: none is."""
+    """Number of offsets within which repeats of a record are found and left out; None: repeats are kept."""
     push_filters: bool
-    """Whether a query's filters are taken from Spark, to read less (docs/SPARK.md says when that is safe)."""
+    """Whether a query's filters are used to read less (docs/SPARK.md says when that is safe)."""
     quarantine: str | None
     """Where corrupt ranges are written, with ``mode=PERMISSIVE``; None: they stop the job."""
     trigger_records_max: int | None
@@ -98,17 +98,18 @@ class ReadOptions:
 
     @property
     def task_bytes(self) -> int:
-        """Of record batches that one task of a query reads, about."""
+        """Approximate bytes of record batches that one task of a query reads."""
         return self.partition_bytes_max or PARTITION_BYTES
 
 
 def parse_options(
     options: Mapping[str, str], *, streaming: bool | None = None, begins: str | None = None
 ) -> ReadOptions:
-    """Option names are taken in any case. `streaming` is None where it is not known yet. `begins` is a word:
-    where what `startingOffsets` does not name begins; None: as Spark has it. Raises UsageError."""
+    """Parse options; their names are case-insensitive. `streaming` is None where it is not known yet. `begins` is a
+    word for the start of partitions that `startingOffsets` does not name; None: Spark's default. Raises UsageError.
+    """
     given = {name.lower(): value for name, value in options.items()}
-    if "path" in given:  # what load(path) sets
+    if "path" in given:  # set by load(path)
         path = given.pop("path")
         if given.setdefault("store", path) != path:
             raise UsageError("load(PATH) and option store name two stores: give one of them.")
@@ -181,7 +182,7 @@ def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def _bound(side: str, given: Mapping[str, str], word: str, streaming: bool | None) -> Bound:
-    """Of `startingOffsets` and `startingTimestamp`, or of the same with `ending`."""
+    """Parses `startingOffsets` and `startingTimestamp`, or those with `ending`."""
     name, by_time = f"{side}Offsets", f"{side}Timestamp"
     offsets, timestamp = given.get(name.lower()), given.get(by_time.lower())
     if offsets is not None and timestamp is not None:
@@ -205,7 +206,7 @@ def _bound(side: str, given: Mapping[str, str], word: str, streaming: bool | Non
 
 
 def _offsets(text: str, marks: Iterable[int], problem: UsageError) -> Offsets:
-    """JSON as Spark's Kafka source takes it: {"topic": {"0": 23, "1": -2}}."""
+    """JSON as in Spark's Kafka source: {"topic": {"0": 23, "1": -2}}."""
     parsed = _json_object(text, problem)
     for by_partition in parsed.values():
         if not isinstance(by_partition, dict):
@@ -254,7 +255,7 @@ def _quarantine(given: Mapping[str, str]) -> str | None:
 
 
 def boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:
-    """Of `given` by lower-case name. Raises UsageError."""
+    """The value in `given` (by lower-case name). Raises UsageError."""
     text = given.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
         raise UsageError(f"Option {name} must be true or false, not '{text:.50}'.")
@@ -262,7 +263,7 @@ def boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:
 
 
 def positive(name: str, given: Mapping[str, str], unit: str) -> int | None:
-    """None where it is not given. Raises UsageError."""
+    """The value; None where it is not given. Raises UsageError."""
     text = given.get(name.lower())
     if text is None:
         return None

@@ -1,9 +1,9 @@
-"""What a job of Spark's gives its driver: whole, or an exception.
+"""Returns the result of a Spark job to its driver: whole, or an exception.
 
-``DataFrame.collect`` of a session that is not Spark Connect's takes the end of Java's connection for the end of the
-rows (``FramedSerializer.load_stream`` in PySpark 4.1 and 4.2), so that a Java which is killed as it hands them over
-gives a part of them, or none, and no error: a driver that commits what it was told would lose the rest. ``toArrow``
-has an end that is written, and asks Java how it went.
+``DataFrame.collect`` of a session other than Spark Connect's takes the end of Java's connection for the end of the
+rows. (See ``FramedSerializer.load_stream`` in PySpark 4.1 and 4.2.) If Java is killed while it hands them over, a part
+of them, or none, arrives, and no error. A driver that commits such a result would lose the rest. ``toArrow`` has a
+written end, and asks Java how it went.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ class SparkEnded(HeadraceError):  # noqa: N818 - a state of the session
 
 
 def collected(frame: DataFrame) -> list[dict[str, Any]]:
-    """All rows, by the columns' names, as Arrow has their values: structs are dicts, times know that they are UTC's.
-    Raises SparkEnded, and what Spark raises."""
+    """All rows, by the columns' names, with their Arrow values: structs are dicts, and times are in UTC. Raises
+    SparkEnded, and Spark's own exceptions.
+    """
     try:
         rows: list[dict[str, Any]] = frame.toArrow().to_pylist()
-    except Exception as error:  # each way to lose a connection, on each of Spark's
+    except Exception as error:  # every way to lose a connection, in each version of Spark
         if _is_remote(frame) or _answers(frame.sparkSession):
             raise
         raise SparkEnded from error
@@ -39,7 +40,7 @@ def collected(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _is_remote(frame: DataFrame) -> bool:
-    """Spark Connect's, whose client says itself what became of a server, after many tries."""
+    """Whether the frame is Spark Connect's. Its client reports a lost server by itself, after many tries."""
     return type(frame).__module__.startswith("pyspark.sql.connect")
 
 
@@ -51,7 +52,7 @@ def _answers(spark: SparkSession) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """One sentence of a failure: Spark wraps a worker's exception, or Java's, in many lines."""
+    """One sentence of a failure: Spark wraps an exception of a worker, or of Java, in many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line.partition(": ")[2] for line in lines if line.startswith("headrace.") and ": " in line]
     causes = [line.removeprefix(": ") for line in lines if line.startswith((": ", "Caused by: "))]

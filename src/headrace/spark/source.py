@@ -1,8 +1,13 @@
-"""The data source ``headrace`` of PySpark: durable history from the store, and what lies above it from the brokers.
+"""The data source ``headrace`` of PySpark: durable history from the store, and the newer records from the brokers.
 
-Promises: the driver fixes the offset range of every partition once; each task reads its part, durable segments straight
-from the store; the rows are those that a Kafka consumer gets for the same offsets. Damage and loss fail the job with a
-text that names topic, partition, offset and object. Rows are written at least once, by `headrace.spark.write.writers`.
+Promises:
+
+- The driver fixes the offset range of every partition once. Each task reads its part, durable segments straight from
+  the store.
+- The rows are those that a Kafka consumer gets for those offsets.
+- Damage and loss fail the job with a text that names topic, partition, offset and object.
+- Rows are written at least once, by `headrace.spark.write.writers`.
+
 Workers import numba only when they read or write.
 """
 
@@ -67,7 +72,7 @@ class HeadraceDataSource(DataSource):
 
 
 def columns_of(schema: StructType) -> Columns:
-    """Raises UsageError where Spark asks for columns that are not ours."""
+    """The columns of a schema. Raises UsageError where Spark asks for other columns."""
     columns = Columns.select(schema.fieldNames(), headers=True)
     if schema.simpleString() != columns.simple_string:
         raise UsageError(f"The schema asked for is {schema.simpleString()}, but must be {columns.simple_string}.")
@@ -83,7 +88,7 @@ class HeadraceReader(DataSourceReader):
         self._wanted = ALL
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One per task; Spark makes one of None where there is nothing to read."""
+        """One partition per task. Spark makes one of None where there is nothing to read."""
         sources = Sources(self._options)
         try:
             tasks = plan_tasks(sources, sources.ranges(), self._wanted)
@@ -97,16 +102,18 @@ class HeadraceReader(DataSourceReader):
 
 
 class FilteringReader(HeadraceReader):
-    """One to which Spark tells a query's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled."""
+    """A reader that Spark gives a query's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is
+    set.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """All go back: Spark looks at the rows again, so that only what is read depends on this."""
+        """Returns all filters: Spark checks the rows again, so the filters here only reduce what is read."""
         self._wanted = wanted_by(filters)
         return filters
 
 
 def rows_of(options: ReadOptions, columns: Columns, partition: InputPartition) -> Iterator[Any]:
-    """In a worker: what its task yields."""
+    """Called in a worker: the rows of its task."""
     from headrace.spark.read.reading import TaskReader
     from headrace.spark.read.settled import settle, settle_first
 

@@ -1,4 +1,4 @@
-"""The columns that the data source yields: those of Spark's own Kafka source, names and types alike.
+"""The columns that the data source yields. Names and types are those of Spark's own Kafka source.
 
 Source: "Structured Streaming + Kafka Integration Guide", schema of the source. Promises an Arrow schema that is exactly
 what Spark derives from the SQL schema. Never imports Spark, so that decoding can be tested and used without it.
@@ -47,13 +47,13 @@ LOG_APPEND_TIME: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns wanted, in order."""
+    """The wanted columns, in order."""
 
     names: tuple[str, ...]
 
     @classmethod
     def select(cls, names: Sequence[str] | None, *, headers: bool) -> Columns:
-        """All (with `headers` only where asked for), or those named. Raises UsageError for a name that is none."""
+        """All columns (with `headers` only on request), or the named ones. Raises UsageError for an unknown name."""
         if names is None:
             return cls(tuple(name for name in ARROW_TYPES if headers or name != "headers"))
         known = {name.lower(): name for name in ARROW_TYPES}

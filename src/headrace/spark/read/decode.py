@@ -1,7 +1,7 @@
-"""From record batches to Arrow: unpack, decode.
+"""Turns record batches into Arrow: decompresses and decodes them.
 
-Promises every record of the offsets wanted once, in order, in batches of up to 32,768 rows; and that damage raises
-CorruptData. Never unpacks a batch beyond DECOMPRESSED_BATCH_BYTES_MAX.
+Promises every record of the wanted offsets once, in order, in batches of up to 32,768 rows. Damage raises CorruptData.
+Never decompresses a batch beyond DECOMPRESSED_BATCH_BYTES_MAX.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.wire.records import Record
 
 
 class Rows(Protocol):
-    """What gathers rows: `NativeRows` or its slow twin `PlainRows`."""
+    """Gathers rows: `NativeRows` or its slow twin `PlainRows`."""
 
     @property
     def rows(self) -> int: ...
@@ -42,12 +42,13 @@ def rows_for(columns: Columns, topic: str, partition: int) -> Rows:
 
 
 def added(view: memoryview, at: int, header: BatchHeader, start: int, end: int) -> Callable[[Rows], Iterator[Any]]:
-    """Adds the records of one checked batch, at `at` of `view`, to rows: those from offset `start` up to `end`. What it
-    returns raises CorruptData."""
+    """Returns a function that adds the records of one checked batch, at `at` of `view`, to rows: those from offset
+    `start` up to `end`. That function raises CorruptData.
+    """
 
     def add(rows: Rows) -> Iterator[Any]:
         packed = view[at + HEADER_BYTES : at + header.size]
-        if not (packed or header.count):  # emptied by compaction, whatever codec an older version has left it
+        if not (packed or header.count):  # emptied by compaction, in an older version with any codec
             return
         data = decompress(header.compression, packed, DECOMPRESSED_BATCH_BYTES_MAX)
         yield from rows.add(data, header, start, end)
@@ -56,7 +57,9 @@ def added(view: memoryview, at: int, header: BatchHeader, start: int, end: int) 
 
 
 def warm_up() -> None:
-    """Compile the decoder, or load it where it was compiled before: seconds once, so that workers need not."""
+    """Compile the decoder, or load it where it was compiled before. That takes seconds once, so that workers need not
+    do it.
+    """
     batch = encode_batch([Record(0, 0, b"k", b"v")])
     rows = rows_for(Columns.select(None, headers=True), "warm-up", 0)
     for _ in rows.add(memoryview(batch)[HEADER_BYTES:], parse_header(batch), 0, 1):

@@ -1,7 +1,8 @@
-"""What a read covers: topics, and one offset range of each partition, resolved against the store and the brokers.
+"""The extent of a read: topics, and one offset range of each partition, resolved against the store and the brokers.
 
-Promises that the ranges are fixed here, once, so that every task reads what was there when the read was planned; that a
-range which is not there is refused, or, with ``failOnDataLoss=false``, cut to what is there and told. Imports no Spark.
+Promises that the ranges are fixed here, once, so that every task reads the records that existed when the read was
+planned. A missing range is refused. With ``failOnDataLoss=false`` it is cut to the existing offsets, with a warning.
+Imports no Spark.
 """
 
 from __future__ import annotations
@@ -28,38 +29,38 @@ log = logging.getLogger(__name__)
 
 
 class ReadTopic(NamedTuple):
-    """A topic that is read."""
+    """A topic to read."""
 
     name: str
     id: TopicId
     partitions: tuple[int, ...]
-    """Those that are read."""
+    """The partitions to read."""
     mirrored: MirroredTopic | None
-    """What the store says of it; None where it holds nothing of it."""
+    """The topic's document in the store; None where the store has none."""
 
 
 class Extent(NamedTuple):
-    """What there is of one partition; the end is exclusive."""
+    """The existing offsets of one partition; the end is exclusive."""
 
     start: int
     end: int
 
 
 class PartitionRange(NamedTuple):
-    """What is read of one partition; the end is exclusive."""
+    """The offsets to read of one partition; the end is exclusive."""
 
     topic: ReadTopic
     partition: int
     start: int
     end: int
     catalog: PartitionCatalog | None
-    """None where it has no durable history."""
+    """None where the partition has no durable history."""
     first: int
-    """Where what there is of it begins; never above `start`."""
+    """The first existing offset, which is never above `start`."""
 
 
 class DataLoss(UsageError):  # noqa: N818 - a state of the data
-    """Offsets that were asked for, or planned, are not there any more. All in args, so that it survives pickling."""
+    """Requested or planned offsets no longer exist. All values are in args, so that it survives pickling."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int, reason: str) -> None:
         super().__init__(topic, partition, start, end, reason)
@@ -73,7 +74,7 @@ class DataLoss(UsageError):  # noqa: N818 - a state of the data
 
 
 class Sources:
-    """The store and the brokers of one read, and what was learned of them. For one thread."""
+    """The store and the brokers of one read, and cached answers of theirs. For one thread."""
 
     def __init__(self, options: ReadOptions, *, store: Store | None = None, brokers: Brokers | None = None) -> None:
         self.options = options
@@ -89,7 +90,7 @@ class Sources:
     # topics
 
     def topics(self) -> list[ReadTopic]:
-        """Those that the options select, each once, by name or id. Raises UsageError, ClientError, CorruptData."""
+        """The topics that the options select, each once, by name or id. Raises UsageError, ClientError, CorruptData."""
         found = self._from_brokers(self.brokers) if self.brokers is not None else self._from_store()
         if not found:
             raise UsageError(f"No topic's name matches '{self.options.selection.pattern}': see option topicPattern.")
@@ -108,7 +109,7 @@ class Sources:
         ]
 
     def _mirrored_topic(self, topic_id: TopicId) -> MirroredTopic | None:
-        """Asked of the store until it holds something of it."""
+        """The topic's document in the store, requested until the store has one."""
         if self.store is None:
             return None
         if topic_id not in self._mirrored and (found := self.store.topic_of(topic_id)) is not None:
@@ -135,7 +136,7 @@ class Sources:
         return ReadTopic(name, topic_id, wanted, mirrored)
 
     def _check_named(self, topics: Sequence[ReadTopic]) -> None:
-        """What the offsets name is read."""
+        """Check that every partition named in offsets is read. Raises UsageError."""
         known = {name: topic for topic in topics for name in (topic.name, str(topic.id))}
         for option, bound in (("startingOffsets", self.options.starting), ("endingOffsets", self.options.ending)):
             for name, offsets in bound.offsets.items():
@@ -148,7 +149,7 @@ class Sources:
     # offsets
 
     def catalogs(self, topic: ReadTopic) -> dict[int, PartitionCatalog | None]:
-        """Of its partitions. Raises DamagedHistory."""
+        """Catalogs of the topic's partitions. Raises DamagedHistory."""
         if self.store is None or topic.mirrored is None:
             return dict.fromkeys(topic.partitions)
         with ThreadPoolExecutor(SPARK_CATALOGS_AT_ONCE_MAX) as pool:
@@ -156,14 +157,14 @@ class Sources:
             return dict(zip(topic.partitions, found, strict=True))
 
     def catalog(self, topic: ReadTopic, partition: int) -> PartitionCatalog | None:
-        """One partition's; None where it has no durable history. Raises DamagedHistory."""
+        """One partition's catalog; None where it has no durable history. Raises DamagedHistory."""
         if self.store is None or topic.mirrored is None:
             return None
         catalog = steady_catalog(self.store, topic.mirrored, partition)
         return catalog if catalog.end_offset >= 0 else None
 
     def extents(self, topic: ReadTopic, catalogs: Mapping[int, PartitionCatalog | None]) -> dict[int, Extent]:
-        """What there is to read. Raises ClientError."""
+        """The existing offsets of each partition. Raises ClientError."""
         if self.brokers is None:
             return {partition: _durable_extent(catalog) for partition, catalog in catalogs.items()}
         starts = self.brokers.offsets(topic.name, catalogs, BROKERS_EARLIEST)
@@ -180,7 +181,7 @@ class Sources:
         extents: Mapping[int, Extent],
         catalogs: Mapping[int, PartitionCatalog | None],
     ) -> dict[int, int]:
-        """The offset that a bound stands for in each partition; what is named is not looked for."""
+        """The offset that a bound stands for in each partition. Named offsets are taken as they are."""
         if bound.timestamp_ms is not None:
             return self._at_time(topic, bound.timestamp_ms, extents, catalogs)
         named = {**bound.offsets.get(str(topic.id), {}), **bound.offsets.get(topic.name, {})}
@@ -197,10 +198,10 @@ class Sources:
         extents: Mapping[int, Extent],
         catalogs: Mapping[int, PartitionCatalog | None],
     ) -> dict[int, int]:
-        """The first offset whose record is so late; the end where none is."""
+        """The first offset whose record is at or after the timestamp; the end where there is none."""
         found: dict[int, int | None] = {}
         if self.brokers is not None:
-            if timestamp_ms < 0:  # for brokers these stand for other things
+            if timestamp_ms < 0:  # brokers give negative timestamps other meanings
                 return {partition: extent.start for partition, extent in extents.items()}
             answers = self.brokers.offsets(topic.name, extents, timestamp_ms)
             found = {int(partition): answer.offset for partition, answer in answers.items() if answer.offset >= 0}
@@ -215,11 +216,11 @@ class Sources:
         return offsets
 
     def ranges(self) -> list[PartitionRange]:
-        """The offset vector of a batch read; partitions in which nothing is read are left out."""
+        """The offset vector of a batch read. Partitions in which nothing is read are left out."""
         return [each for each in self.vector() if each.start < each.end]
 
     def vector(self) -> list[PartitionRange]:
-        """As `ranges`, of all partitions."""
+        """As `ranges`, for all partitions."""
         found = []
         for topic in self.topics():
             catalogs = self.catalogs(topic)
@@ -233,7 +234,7 @@ class Sources:
         return found
 
     def there(self, topic: ReadTopic, partition: int, start: int, end: int, extent: Extent) -> tuple[int, int]:
-        """The range, where it is there whole. Raises DataLoss, or with ``failOnDataLoss=false`` cuts it."""
+        """The range, where all of it exists. Otherwise raises DataLoss, or with ``failOnDataLoss=false`` cuts it."""
         by_time = self.options.starting.timestamp_ms is not None or self.options.ending.timestamp_ms is not None
         if by_time and end < start:
             return start, start
@@ -253,7 +254,7 @@ class Sources:
 
 
 def steady_catalog(store: Store, topic: MirroredTopic, partition: int) -> PartitionCatalog:
-    """Read again where a deletion that goes on looks like damage. Raises DamagedHistory."""
+    """Read the catalog, again where a deletion under way looks like damage. Raises DamagedHistory."""
     for _ in range(SPARK_CATALOG_TRIES_MAX - 1):
         try:
             return store.catalog(topic, PartitionIndex(partition))
@@ -267,8 +268,9 @@ def _durable_extent(catalog: PartitionCatalog | None) -> Extent:
 
 
 def begun_at(topic: ReadTopic, partition: int, catalog: PartitionCatalog | None) -> int:
-    """Where its durable history began, which may be above 0 where retention had cut the log by then; 0 where nobody can
-    tell any more, for the first segment that there ever was is gone."""
+    """The first offset of the partition's durable history. It may be above 0, where retention had cut the log before. 0
+    where it is no longer known, because the very first segment is gone.
+    """
     first = None if catalog is None else catalog.entries.get(catalog.start_offset)
     before_all = PartitionCatalog.empty(topic.id, PartitionIndex(partition)).head
     return int(first.descriptor.start_offset) if first is not None and first.previous_hash == before_all else 0

@@ -1,8 +1,8 @@
-"""What a query's filters leave to be read: topics, partitions, offsets, and times from below.
+"""The rows that a query's filters leave to be read: topics, partitions, offsets, and a lower bound of times.
 
-Promises to leave out only what no filter lets through, so that Spark, which looks at each row again, sees the same rows
-as without. A filter that is not understood leaves all. There is no bound of times from above: what a segment says of
-times is its highest one, and records may come late. Knows Spark's filters by the names of their classes.
+Leaves out only rows that no filter accepts. Spark checks each row again, so it sees the same rows as without this. A
+filter that is not understood leaves all rows. There is no upper bound of times: a segment states its highest time, and
+records may come late. Knows Spark's filters by the names of their classes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMNS: Final = {"topic", "partition", "offset", "timestamp"}
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What may be in the rows wanted. Bounds are inclusive; None: any."""
+    """Bounds on the wanted rows. They are inclusive; None: no bound."""
 
     topics: frozenset[str] | None = None
     partitions: Bounds = (-math.inf, math.inf)
@@ -33,7 +33,7 @@ class Wanted:
         return (self.topics is None or topic in self.topics) and low <= partition <= high
 
     def clipped(self, start: int, end: int) -> tuple[int, int]:
-        """Of the offsets from `start` up to `end` (exclusive) those that may be wanted."""
+        """Of the offsets from `start` up to `end` (exclusive), those that may be wanted."""
         low, high = self.offsets
         if low > high or low >= end or high < start:
             return start, start
@@ -46,7 +46,7 @@ ALL: Final = Wanted()
 
 
 def wanted_by(filters: Iterable[Any]) -> Wanted:
-    """By all of Spark's filters (pyspark.sql.datasource.Filter) together."""
+    """The rows that all of Spark's filters (pyspark.sql.datasource.Filter) together leave."""
     found = ALL
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
@@ -115,7 +115,7 @@ def _times(wanted: Wanted, kind: str, values: list[Any]) -> Wanted:
 
 
 def _milliseconds(value: Any) -> int | None:
-    """Rounded down; None for what is no moment of the world's time."""
+    """Milliseconds, rounded down; None for a value that is no moment in UTC."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - EPOCH) // timedelta(milliseconds=1)

@@ -1,9 +1,13 @@
-"""A stream's offsets: where it starts, how far each micro-batch goes, and the tasks between two of them.
+"""A stream's offsets: where it starts, how far each micro-batch goes, and the tasks between two offsets.
 
-Promises that offsets never go back, but in a topic made anew with ``failOnDataLoss=false``; that a limit is kept to, by
-records exactly and by bytes about, though each batch goes on; that what a checkpoint names and is gone, or is another
-topic's of that name, is told as DataLoss; what lies before all that a store ever had is no loss to a stream that began
-when it had nothing. A partition that is new is read from its start. Imports no Spark.
+Promises:
+
+- Offsets never go back, except in a topic made again under its name, with ``failOnDataLoss=false``.
+- Limits are kept, exactly in records and approximately in bytes, though each batch makes progress.
+- Offsets of a checkpoint that are gone, or belong to another topic of that name, raise DataLoss.
+- Offsets before everything that a store ever had are no loss to a stream that began when the store was empty.
+
+A new partition is read from its start. Imports no Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ NO_MORE: Final = "the topic or partition does not exist any more"
 
 
 class Limits(NamedTuple):
-    """Of one micro-batch; None: none."""
+    """Limits of one micro-batch; None: no limit."""
 
     records: int | None = None
     bytes: int | None = None
@@ -40,7 +44,7 @@ class Follower:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._stream = str(uuid4())
-        """One run of it: a memory of repeats is not for others."""
+        """Identifies one run of the stream: its memory of repeats is not used by others."""
         self.sources = Sources(options)
         self._catalogs: dict[tuple[TopicId, int], PartitionCatalog] = {}
         self._target: Positions | None = None
@@ -50,7 +54,7 @@ class Follower:
         self.sources.close()
 
     def initial(self) -> StreamOffsets:
-        """Where a stream without a checkpoint starts."""
+        """The offsets where a stream without a checkpoint starts."""
         found = {}
         for topic in self._topics():
             catalogs = self._topic_catalogs(topic)
@@ -64,15 +68,15 @@ class Follower:
         return formatted(found)
 
     def stop_at_what_is_there(self) -> None:
-        """For available-now: nothing that comes later is read."""
+        """For the trigger available-now: later records are not read."""
         self._target = self._there()
 
     def newest(self) -> StreamOffsets:
-        """The end of all that is there."""
+        """The end of all existing records."""
         return formatted({name: topic._replace(begun={}) for name, topic in self._there().items()})
 
     def latest(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
-        """Where a batch that begins at `start` ends. Raises DataLoss."""
+        """The end of a batch that begins at `start`. Raises DataLoss."""
         begins = parsed(start)
         there = self._there() if self._target is None else self._target
         if _ends_before(there, begins):
@@ -83,7 +87,7 @@ class Follower:
         return formatted(ends if limits == Limits() else self._limited(begins, ends, limits))
 
     def tasks(self, start: StreamOffsets, end: StreamOffsets) -> list[Task]:
-        """Between two offsets. Raises DataLoss."""
+        """The tasks between two offsets. Raises DataLoss."""
         begins, ends = parsed(start), parsed(end)
         if begins != self._initial:
             self._check_onwards(begins, ends)
@@ -92,7 +96,7 @@ class Follower:
     # inner
 
     def _topics(self) -> list[ReadTopic]:
-        """Raises UsageError for two of one name, as a store may have them."""
+        """The selected topics. Raises UsageError for two of one name, which a store may have."""
         topics = self.sources.topics()
         names = [topic.name for topic in topics]
         if twice := [name for name in names if names.count(name) > 1]:
@@ -140,7 +144,9 @@ class Follower:
         return found
 
     def _check_onwards(self, start: Positions, end: Positions) -> None:
-        """Spark 4.1 asks for a stream's end without saying where it begins, so a log that lost its end shows here."""
+        """Raises DataLoss where a log lost its end. Spark 4.1 asks for a stream's end without giving its beginning, so
+        that shows only here.
+        """
         for name, topic in end.items():
             before = start.get(name)
             if before is not None and before.is_of(topic.id):
@@ -165,7 +171,7 @@ class Follower:
             extents = self.sources.extents(topic._replace(partitions=tuple(moved)), catalogs)
             for partition, to in moved.items():
                 at = begun.get(partition, extents[partition].start)
-                if at == 0:  # as it is put down where a store had nothing yet; with brokers, it is so
+                if at == 0:  # recorded where a store had nothing yet; with brokers it is true
                     at = begun_at(topic, partition, catalogs[partition])
                 at, to = self.sources.there(topic, partition, min(at, to), to, extents[partition])
                 if at < to:
@@ -176,13 +182,13 @@ class Follower:
         return found
 
     def _asked(self, topic: ReadTopic, partitions: Iterable[int]) -> dict[int, PartitionCatalog | None]:
-        """Where there are brokers to ask, none is read for what they know better."""
+        """The partitions' catalogs. None are read where there are brokers, which know the offsets better."""
         if self.sources.brokers is not None:
             return dict.fromkeys(partitions)
         return {partition: self._catalog(topic, partition) for partition in partitions}
 
     def _needed(self, topic: ReadTopic, partition: int, start: int, end: int) -> PartitionCatalog | None:
-        """The catalog, renewed unless the little that is wanted is sooner had from the brokers."""
+        """The partition's catalog, renewed unless the few wanted bytes come sooner from the brokers."""
         known = self._catalogs.get((topic.id, partition))
         if self.sources.brokers is not None and known is not None and start >= known.next_offset:
             each = PartitionRange(topic, partition, start, end, known, start)
@@ -232,7 +238,7 @@ class Follower:
 
 
 def _ends_before(there: Positions, start: Positions) -> bool:
-    """Whether anything of `start` is not there."""
+    """Whether any offset of `start` does not exist."""
     return any(
         name not in there
         or not topic.is_of(there[name].id)
@@ -246,8 +252,9 @@ def _made_anew(known: str, now: str) -> str:
 
 
 def shares(wanted: list[int], limit: int) -> list[int]:
-    """Of each, together `limit` where they want more than that: half of it evenly, so that none waits for a large one,
-    and what is left in proportion."""
+    """The share of each, together `limit` where more is wanted. Half of the limit is shared evenly, so that none waits
+    for a large one, and the rest in proportion.
+    """
     if sum(wanted) <= limit:
         return wanted
     sure = [min(each, limit // (2 * len(wanted))) for each in wanted]
@@ -256,7 +263,7 @@ def shares(wanted: list[int], limit: int) -> list[int]:
 
 
 def _in_proportion(wanted: list[int], limit: int) -> list[int]:
-    """Together `limit`, of which they want more."""
+    """Shares in proportion, together `limit`; more than that is wanted."""
     total = sum(wanted)
     found = [each * limit // total for each in wanted]
     by_rest = sorted(range(len(wanted)), key=lambda at: -(wanted[at] * limit % total))

@@ -1,12 +1,12 @@
-"""The hot loop: records of an unpacked batch into columns, compiled by numba.
+"""The hot loop of reads: decodes records of a decompressed batch into columns, compiled by numba.
 
-Promises to stay within every array it is given, whatever the bytes say: numba checks no bounds, so each access below is
+Stays within every array that it is given, whatever the bytes are. Numba checks no bounds, so each access below is
 guarded by a comparison. The slow twin is `headrace.spark.read.plain`; the tests hold the two equal on good and on bad
 bytes. Never allocates and never raises: it returns a status. Measured (docs/decisions/0008): twenty times the twin's
 speed.
 
-A record is (KIP-98): length, attributes, timestamp delta, offset delta, key, value, header count, headers; integers
-are zigzag varints, length -1 is null.
+A record is (KIP-98): length, attributes, timestamp delta, offset delta, key, value, header count, headers; integers are
+zigzag varints, length -1 is null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba import njit
 
 from headrace.base.limits import RECORD_HEADERS_MAX
 
-# What `fill` returns.
+# Results of `fill`.
 DONE: Final = 0
 """All records of the batch are in the columns."""
 FULL: Final = 1
@@ -38,11 +38,11 @@ REASONS: Final = {
     TRAILING: "There are bytes after the batch's last record.",
 }
 
-# Indexes into `state`: where the columns and the batch have got to.
+# Indexes into `state`: the positions reached in the columns and the batch.
 ROW, KEY_AT, VALUE_AT, HEADER_AT, NAME_AT, HVALUE_AT, AT, INDEX, LAST_DELTA = range(9)
 STATE_SIZE: Final = 9
 
-# Indexes into `batch`: what the batch's header says, and the offsets wanted (end exclusive).
+# Indexes into `batch`: fields of the batch's header, and the wanted offsets (end exclusive).
 COUNT, MAX_DELTA, BASE_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP, APPEND_TIME, FIRST, NEXT = range(8)
 BATCH_SIZE: Final = 8
 
@@ -50,10 +50,12 @@ BATCH_SIZE: Final = 8
 WANT_KEY, WANT_VALUE, WANT_TIMESTAMP, WANT_HEADERS = 1, 2, 4, 8
 
 TIMESTAMP_MS_MAX: Final = 9_223_372_036_854_775
-"""Largest that fits in 64 bits as microseconds."""
+"""The largest value that fits in 64 bits as microseconds."""
 
 OPTIONS: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-"""`_nrt`: references to arguments are not counted. Doing so for each field of each record took three quarters of it."""
+"""`_nrt` False: references to arguments are not counted. Counting them for each field of each record took three
+quarters of the time.
+"""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,7 +63,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(function: F) -> F:
     """Compiled at its first call, and kept on disk beside the source (or in numba's cache directory).
 
-    It may make no array, nor anything else that counts its references.
+    The function may make no array, nor anything else that counts its references.
     """
     return cast("F", njit(**OPTIONS)(function))
 
@@ -89,7 +91,9 @@ def _varint(data: Any, at: int, end: int) -> Any:
 
 @compiled
 def _copy(source: Any, start: int, length: int, target: Any, at: int) -> None:
-    """Indexes are unsigned: signed ones may count from the end, and testing for that costs forty times the copy."""
+    """Copy bytes. Indexes are unsigned: signed ones may count from the end, and that test costs forty times the
+    copy.
+    """
     first, into = np.uintp(start), np.uintp(at)
     for byte in range(np.uintp(length)):
         target[into + byte] = source[first + byte]
@@ -167,11 +171,12 @@ def fill(
     hvalues: Any,
     hvalue_valid: Any,
 ) -> int:
-    """Go on with a batch's records at ``state[AT]`` until they are done, or the columns are full; the status.
+    """Continue with a batch's records at ``state[AT]`` until they are done, or the columns are full. Returns the
+    status.
 
-    `data`: uint8, the unpacked records. `*_ends`: int32 with one element more than rows or headers, the first 0.
+    `data`: uint8, the decompressed records. `*_ends`: int32 with one element more than rows or headers, the first 0.
     `timestamps`: int64, microseconds. `*_valid`: uint8, 0 for null. ``state[AT, INDEX, LAST_DELTA]`` start at 0, 0, -1.
-    On an error ``state[INDEX]`` tells the record, and what was filled counts for nothing.
+    On an error ``state[INDEX]`` is the record's number, and the filled rows are invalid.
     """
     size = len(data)
     count, max_delta, base_offset, base_timestamp = (

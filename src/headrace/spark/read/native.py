@@ -16,14 +16,14 @@ from headrace.spark.read.columns import HEADERS_TYPE, Columns
 from headrace.wire.batches import BatchHeader
 
 ROWS_PER_BATCH: Final = 32_768
-"""Rows of an Arrow batch (16k to 65k are Spark's best)."""
+"""Rows of an Arrow batch (16k to 65k suit Spark best)."""
 BYTES_PER_COLUMN: Final = 8 * 1024 * 1024
-"""Bytes of one variable-width column at which an Arrow batch is cut; one larger record still makes a batch."""
+"""Bytes of one variable-width column at which an Arrow batch is cut. One larger record still makes a batch."""
 HEADERS_PER_BATCH: Final = 2 * RECORD_HEADERS_MAX
 
 
 class NativeRows:
-    """Gathers the rows of one partition. After each FULL, and at the end, `take` gives them as one Arrow batch."""
+    """Gathers the rows of one partition. After each FULL, and at the end, `take` returns them as one Arrow batch."""
 
     def __init__(self, columns: Columns, topic: str, partition: int) -> None:
         self._columns = columns
@@ -40,7 +40,7 @@ class NativeRows:
         self._make_room(BYTES_PER_COLUMN)
 
     def _make_room(self, width: int) -> None:
-        """New arrays (the old ones belong to Arrow), `width` bytes for each variable column that is wanted."""
+        """Make new arrays (the old ones belong to Arrow), with `width` bytes for each wanted variable-width column."""
         rows = ROWS_PER_BATCH
         headers = HEADERS_PER_BATCH if "headers" in self._columns else 0
         header_bytes = width if headers else 0
@@ -55,9 +55,9 @@ class NativeRows:
         self._header_values = Strings(headers, header_bytes)
 
     def add(self, data: Buffer, header: BatchHeader, first: int, following: int) -> Iterator[Any]:
-        """Add an unpacked batch's records with offsets in [first, following); yields Arrow batches as they fill.
+        """Add a decompressed batch's records with offsets in [first, following); yields Arrow batches as they fill.
 
-        Raises CorruptData; what was added is then not to be used.
+        Raises CorruptData; the added rows must then not be used.
         """
         bytes_of = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
         bytes_of.flags.writeable = False  # one compiled variant for all buffers
@@ -106,7 +106,7 @@ class NativeRows:
         return status
 
     def fresh(self) -> NativeRows:
-        """Another one for the same partition, without rows."""
+        """Another gatherer for this partition, without rows."""
         return NativeRows(self._columns, self._topic, self._partition)
 
     @property
@@ -114,8 +114,9 @@ class NativeRows:
         return int(self._state[kernel.ROW])
 
     def take(self) -> Any:
-        """The rows gathered, as a pyarrow.RecordBatch; the next ones go to new arrays. A header's name that is not
-        UTF-8 is told as Java tells it, with U+FFFD for what cannot be decoded."""
+        """The gathered rows, as a pyarrow.RecordBatch; later ones go to new arrays. A header's name that is not UTF-8
+        is decoded as in Java, with U+FFFD for invalid bytes.
+        """
         arrays = [getattr(self, f"_column_{name}")() for name in self._columns.names]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._columns.arrow_schema)
         self._make_room(BYTES_PER_COLUMN)

@@ -1,6 +1,6 @@
 """The slow twin of `headrace.spark.read.native`: the same rows from the same bytes in plain Python.
 
-The tests' oracle, and what is used where numba cannot be imported. Promises the same rows, the same order and the same
+It is the tests' oracle, and used where numba cannot be imported. Promises the same rows, the same order and the same
 refusals; the Arrow batches may be cut elsewhere.
 """
 
@@ -60,7 +60,7 @@ class PlainRows:
         return record
 
     def fresh(self) -> PlainRows:
-        """Another one for the same partition, without rows."""
+        """Another gatherer for this partition, without rows."""
         return PlainRows(self._columns, self._topic, self._partition)
 
     @property

@@ -1,8 +1,9 @@
 """The tasks of a read: one offset vector, cut into parts that are even in bytes, whatever the number of partitions.
 
-What durable segments cover is read from the store; only the rest is fetched from brokers. Promises that the parts hold
-each offset of the vector that filters let through once, in order within a partition. Reads the indexes of segments that
-are cut, up to SPARK_FOOTERS_PLANNED_MAX of them; of more, the bytes are taken to lie evenly. Imports no Spark.
+Offsets that durable segments cover are read from the store; only the rest is fetched from brokers. Promises that the
+parts hold each offset of the vector that filters accept once, in order within a partition. Reads the indexes of
+segments that are cut, up to SPARK_FOOTERS_PLANNED_MAX of them. For more, bytes are assumed to be evenly distributed.
+Imports no Spark.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from headrace.storage.tier.format import IndexEntry
 from headrace.storage.tier.reader import DamagedHistory, Store
 
 SLACK: Final = 8
-"""A task may hold one part in so many more than its share, so that a segment need not be cut for little."""
+"""A task may exceed its share by one part in this many, so that a segment need not be cut for little."""
 TASKS_EVEN: Final = 4
-"""Tasks come by so many: five of them, on two cores, have one wait for as long as the last takes."""
+"""Tasks come in multiples of this number. With five tasks on two cores, one core would wait while the last task
+runs.
+"""
 TASK_BYTES_EVEN_MIN: Final = 8 * 1024 * 1024
-"""But not smaller than this only for that."""
+"""Tasks are not made smaller than this for evenness alone."""
 BYTES_PER_OFFSET: Final = 100.0
-"""Where nothing is known."""
+"""Assumed where nothing is known."""
 
 
 class Place(NamedTuple):
@@ -50,16 +53,16 @@ class StorePart(NamedTuple):
     end: int
     """Exclusive."""
     time_from_ms: int | None
-    """Batches with earlier times alone may be left out."""
+    """Batches whose times are all earlier may be left out."""
 
     @property
     def is_whole(self) -> bool:
-        """All of it."""
+        """Whether all of the segment is read."""
         return self.start <= self.segment.start_offset and self.segment.next_offset <= self.end
 
 
 class HotPart(NamedTuple):
-    """What is fetched from brokers."""
+    """Offsets to fetch from brokers."""
 
     place: Place
     start: int
@@ -72,17 +75,19 @@ Indexes: TypeAlias = Mapping[str, Sequence[IndexEntry]]
 
 
 class Task(NamedTuple):
-    """What one task reads, in order."""
+    """The parts that one task reads, in order."""
 
     parts: tuple[Part, ...]
     once: Mapping[Place, Once] = {}
-    """Where repeats are dropped: what is wanted of each partition; parts that lie before it are looked through."""
+    """The wanted offsets of each partition, where repeats are dropped. Parts before them are searched for the
+    originals.
+    """
     stream: str = ""
-    """Which one it belongs to; empty for a batch read."""
+    """The stream that the task belongs to; empty for a batch read."""
 
 
 class _Span(NamedTuple):
-    """A part that is not cut yet, and its bytes, about."""
+    """A part that is not cut yet, and its approximate bytes."""
 
     part: Part
     bytes: float
@@ -96,9 +101,9 @@ def plan_tasks(
     stream: str = "",
     task_bytes: float | None = None,
 ) -> list[Task]:
-    """Of `task_bytes` each, about, or as the options say; where they say nothing, as many as two or four cores have the
-    same number of. Empty where there is nothing to read. Asks brokers how large their logs are, where they are to be
-    read."""
+    """Tasks of about `task_bytes` each, or as the options say. Without such an option, their number suits two or four
+    cores. Empty where there is nothing to read. Asks brokers for the size of logs to be read from them.
+    """
     is_usual = task_bytes is None and sources.options.partition_bytes_max is None
     task_bytes = task_bytes or sources.options.task_bytes
     clipped = []
@@ -126,7 +131,7 @@ def plan_tasks(
 
 
 def _whole_partitions(sources: Sources, ranges: Sequence[PartitionRange], window: int, task_bytes: float) -> list[Task]:
-    """Each partition in one task, from `window` offsets before its range on; small ones share tasks."""
+    """Each partition in one task, from `window` offsets before its range on. Small partitions share tasks."""
     further = [each._replace(start=max(min(each.first, each.start), each.start - window)) for each in ranges]
     once = {
         place_of(each.topic, each.partition): Once(each.start, looked.start)
@@ -153,7 +158,7 @@ def place_of(topic: ReadTopic, partition: int) -> Place:
 
 
 def durable_parts(place: Place, catalog: PartitionCatalog, start: int, end: int) -> Iterator[StorePart]:
-    """Of [start, end) what the catalog holds, in order."""
+    """The parts of [start, end) that the catalog holds, in order."""
     start = max(start, catalog.readable_start)
     for entry in catalog.reaching(start):
         segment = entry.descriptor
@@ -177,13 +182,13 @@ def _durable_spans(each: PartitionRange, time_from_ms: int | None) -> Iterator[_
 
 
 def _bytes_about(segment: SegmentDescriptor, offset: int) -> float:
-    """Where it lies in the segment, if all records are alike."""
+    """The offset's position in the segment, if all records are alike."""
     count = segment.next_offset - segment.start_offset
     return segment.batch_bytes * (offset - segment.start_offset) / count
 
 
 def _hot_parts(each: PartitionRange) -> list[HotPart]:
-    """What lies below the catalog's beginning, or above its end."""
+    """Ranges below the catalog's beginning, or above its end."""
     place, catalog = place_of(each.topic, each.partition), each.catalog
     start, end = (each.end, each.end) if catalog is None else (catalog.readable_start, catalog.next_offset)
     found = ((each.start, min(each.end, start)), (max(each.start, end), each.end))
@@ -191,14 +196,14 @@ def _hot_parts(each: PartitionRange) -> list[HotPart]:
 
 
 def _hot_spans(sources: Sources, ranges: list[PartitionRange]) -> list[_Span]:
-    """Asks brokers only where there is something to be fetched."""
+    """Asks brokers only where there is something to fetch."""
     found = [(each, part) for each in ranges for part in _hot_parts(each)]
     sizes = hot_sizes(sources, [each for each, _ in found])
     return [_Span(part, max(1.0, sizes[part.place] * (part.end - part.start))) for _, part in found]
 
 
 def hot_sizes(sources: Sources, ranges: list[PartitionRange]) -> Mapping[Place, float]:
-    """Bytes of an offset, on average, by what brokers say, or the history of the same partition."""
+    """Average bytes of an offset, from brokers, or from the history of the partition."""
     by_topic: dict[ReadTopic, list[PartitionRange]] = {}
     for each in ranges:
         by_topic.setdefault(each.topic, []).append(each)
@@ -213,14 +218,14 @@ def hot_sizes(sources: Sources, ranges: list[PartitionRange]) -> Mapping[Place, 
 
 
 def bytes_of(each: PartitionRange, sizes: Mapping[Place, float]) -> float:
-    """Of a range, about; `sizes` are those of `hot_sizes`."""
+    """Approximate bytes of a range. `sizes` are those of `hot_sizes`."""
     durable = sum(span.bytes for span in _durable_spans(each, None))
     hot = sum(part.end - part.start for part in _hot_parts(each))
     return durable + hot * sizes[place_of(each.topic, each.partition)]
 
 
 def cut_off(each: PartitionRange, sizes: Mapping[Place, float], room: float) -> int:
-    """The offset at which its first `room` bytes end, about."""
+    """The approximate offset at which its first `room` bytes end."""
     spans = [*_durable_spans(each, None)]
     place = place_of(each.topic, each.partition)
     spans += [_Span(part, sizes[place] * (part.end - part.start)) for part in _hot_parts(each)]
@@ -238,7 +243,7 @@ def _durable_size(catalog: PartitionCatalog | None) -> float:
 
 
 def _cut_segments(tasks: list[Task]) -> list[StorePart]:
-    """Those of which several parts are read, one of each."""
+    """Segments of which several parts are read, with one part of each."""
     found: dict[str, list[StorePart]] = {}
     for task in tasks:
         for part in task.parts:
@@ -248,7 +253,7 @@ def _cut_segments(tasks: list[Task]) -> list[StorePart]:
 
 
 def _indexes(store: Store | None, parts: list[StorePart]) -> Indexes:
-    """Of the segments that are cut, by key. Those that cannot be read now are left out: the tasks will tell."""
+    """Indexes of the segments that are cut, by key. Unreadable ones are left out: the tasks will report them."""
     if store is None or len(parts) > SPARK_FOOTERS_PLANNED_MAX:
         return {}
 
@@ -263,7 +268,7 @@ def _indexes(store: Store | None, parts: list[StorePart]) -> Indexes:
 
 
 def _packed(spans: list[_Span], share: float, indexes: Indexes) -> list[Task]:
-    """Neighbours together, and what is large cut, so that each task has about `share` bytes."""
+    """Put neighbours together, and cut large parts, so that each task has about `share` bytes."""
     tasks: list[list[Part]] = [[]]
     room = share
     for span in spans:
@@ -300,7 +305,7 @@ def _cut(span: _Span, room: float, share: float, indexes: Indexes) -> list[_Span
 
 
 def _offset_about(segment: SegmentDescriptor, index: Sequence[IndexEntry], position: float) -> int:
-    """Of what lies there."""
+    """The offset at a position in the segment."""
     if index:
         at = bisect_left(index, position, key=lambda entry: entry.position)
         return index[at].base_offset if at < len(index) else int(segment.next_offset)

@@ -1,8 +1,8 @@
 """A stream's offsets as Spark keeps them: ``{"topic": {"id": "...", "0": 23, "from": {"0": 5}}}``, offsets exclusive.
 
-`id` tells a topic from one made anew under its name. `from` says where the batch that ends here begins in partitions
-that the batch before does not name, so that a replay reads the same. Promises the same text for the same offsets, by
-which Spark compares them.
+`id` distinguishes a topic from a later one of that name. `from` has the beginning of the batch that ends here, for
+partitions that the batch before does not name. So a replay reads the same records. Promises equal text for equal
+offsets, since Spark compares the text.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ StreamOffsets: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 class TopicOffsets(NamedTuple):
-    """Of one topic."""
+    """The offsets of one topic."""
 
     id: str
-    """Empty in checkpoints of earlier versions: any."""
+    """Empty in checkpoints of earlier versions: any topic id."""
     next: Mapping[int, int]
-    """By partition, what is to be read next."""
+    """The next offset to read, by partition."""
     begun: Mapping[int, int]
-    """By partition, where the batch that ends here begins, if that is said here."""
+    """Where the batch that ends here begins, by partition, if that is given."""
 
     def is_of(self, topic_id: str) -> bool:
         return self.id == topic_id or "" in (self.id, topic_id)
@@ -60,8 +60,9 @@ def _by_text(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def merged(start: Positions, there: Positions, *, first: bool) -> Positions:
-    """The end of a batch from `start` that reads all that is `there`, whose `begun` are where partitions begin. Offsets
-    never go back, but in a topic made anew. `first`: no checkpoint says `start`."""
+    """The end of a batch from `start` that reads everything in `there`, whose `begun` are the starts of partitions.
+    Offsets never go back, except in a topic made again. `first`: `start` is not from a checkpoint.
+    """
     found = {}
     for name in {**start, **there}:
         old, new = start.get(name), there.get(name)
@@ -78,5 +79,5 @@ def merged(start: Positions, there: Positions, *, first: bool) -> Positions:
 
 
 def is_same(one: Positions, other: Positions) -> bool:
-    """Whether nothing lies between."""
+    """Whether nothing lies between the two."""
     return {name: topic[:2] for name, topic in one.items()} == {name: topic[:2] for name, topic in other.items()}

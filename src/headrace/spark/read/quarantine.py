@@ -1,8 +1,8 @@
-"""The table of corrupt ranges that a read with ``mode=PERMISSIVE`` went around: Parquet files at `quarantinePath`.
+"""The table of corrupt ranges that a read with ``mode=PERMISSIVE`` skipped: Parquet files at `quarantinePath`.
 
-One row a range: topic, partition, first_offset, last_offset (inclusive), object, reason. Promises that a row is there,
-durable, before any record behind its range is given out, and once, however often a task is repeated: a file is named by
-what it says.
+One row per range: topic, partition, first_offset, last_offset (inclusive), object, reason. Promises that a row is
+durable before any record behind its range is returned. It is there once, however often a task is repeated, since a file
+is named by its content.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SCHEMA: Final = pa.schema(
 
 
 class Quarantine:
-    """Any directory or store that Headrace can write to, by its URL."""
+    """The quarantine in any directory or store that Headrace can write to, by its URL."""
 
     def __init__(self, url: str) -> None:
         """Raises UsageError."""
         self._objects = open_objects(url)
 
     def put(self, topic: str, partition: int, first: int, last: int, key: str, reason: str) -> None:
-        """Raises StorageFailure."""
+        """Write one row. Raises StorageFailure."""
         row = {
             "topic": topic,
             "partition": partition,

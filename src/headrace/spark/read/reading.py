@@ -1,9 +1,13 @@
-"""Reads one task's parts: from the store, from brokers, and from wherever a range went since it was planned.
+"""Reads one task's parts: from the store, from brokers, and from wherever a range moved since it was planned.
 
-Promises every record of the parts once, in order within a partition, control batches left out. A range that retention
-took from a log is looked for in the store, an object that is gone in the catalog of now; what is nowhere is told as
-DataLoss, by name, or with ``failOnDataLoss=false`` warned of. Gaps that compaction left are no loss. Damage raises
-DamagedHistory, or is written to the quarantine and gone around.
+Promises:
+
+- Every record of the parts is read once, in order within a partition, without control batches.
+- A range that retention removed from a log is searched in the store. An object that is gone is searched by the present
+  catalog.
+- Records that are nowhere raise DataLoss, which names them. With ``failOnDataLoss=false`` there is a warning.
+- Gaps that compaction left are no loss.
+- Damage raises DamagedHistory, or is written to the quarantine and skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +43,9 @@ log = logging.getLogger(__name__)
 
 
 class UnreachableError(ClientError):
-    """Planned offsets that only brokers have, and no broker gives. All in args, so that it survives pickling."""
+    """Only brokers have these planned offsets, and no broker returns them. All values are in args, so that it survives
+    pickling.
+    """
 
     def __init__(self, topic: str, partition: int, start: int, end: int, reason: str) -> None:
         super().__init__(topic, partition, start, end, reason)
@@ -64,9 +70,9 @@ class TaskReader:
         self._brokers = brokers if brokers is not None or options.bootstrap is None else Brokers(options.bootstrap)
         self._quarantine = None if options.quarantine is None else Quarantine(options.quarantine)
         self._at = 0
-        """The next offset that is wanted of the part that is read."""
+        """The next wanted offset of the part that is being read."""
         self._start = 0
-        """Where repeats are dropped: what is gone below is no loss."""
+        """With dropped repeats: a loss below this offset does not count."""
         self._key = ""
         """The object, or broker, that was read last."""
 
@@ -93,7 +99,9 @@ class TaskReader:
         yield from self._rest(place, rows)
 
     def _once(self, place: Place, parts: list[Part], once: Once, key: KeptKey) -> Iterator[Any]:
-        """What is wanted, without repeats; before, what this worker has not seen of the stream is looked through."""
+        """The wanted rows without repeats. Earlier records are searched, as far as this worker has not seen them in the
+        stream.
+        """
         self._start, memory = once.start, KEPT.take(key, once.start)
         left = [part._replace(start=max(part.start, memory.end)) for part in parts if part.end > memory.end]
         yield from without_repeats(self._place(place, left, decoded(self._columns)), memory, once, self._columns)
@@ -138,7 +146,7 @@ class TaskReader:
         self._at = max(self._at, part.end)
 
     def _cut(self, store: Store, part: StorePart) -> tuple[SegmentSlice | None, SegmentFooter | None]:
-        """What is to be read of the segment: all, or the batches that its index finds; None: nothing."""
+        """The slice of the segment to read: all of it, or the batches that its index finds. None: nothing."""
         segment, place = part.segment, part.place
         begun = max(part.start, self._at)
         small = segment.batch_bytes <= 2 * INDEX_INTERVAL_BYTES
@@ -150,8 +158,8 @@ class TaskReader:
     def _around(
         self, store: Store, part: StorePart, cut: SegmentSlice | None, footer: SegmentFooter | None, rows: Rows
     ) -> Iterator[Any]:
-        """What is good of a damaged segment, from where it stopped; the rest goes to the quarantine."""
-        cut = cut or whole_slice(part)  # where its index cannot be read, all of it is looked through
+        """The good batches of a damaged segment, from where the read stopped. The rest goes to the quarantine."""
+        cut = cut or whole_slice(part)  # where its index is unreadable, all of it is searched
         marks: list[tuple[int, int]] = []
         try:
             footer = footer or store.footer(part.place.topic, part.place.partition, part.segment)
@@ -209,7 +217,9 @@ class TaskReader:
                 pending.cancel()
 
     def _nothing_comes(self, place: Place, answer: FetchedBatches, end: int) -> None:
-        """What the log ends below is lost; what it does not give whole, though it has it, is damage."""
+        """Handle missing batches. Offsets beyond the log's end are lost. If the log has them but never returns a whole
+        batch, that is damage.
+        """
         ends_at = answer.high_watermark
         if ends_at <= self._at:
             self._lose(place, end, f"the log on {answer.broker} ends at {ends_at}, and nothing more comes")
@@ -239,7 +249,7 @@ class TaskReader:
     # elsewhere
 
     def _elsewhere(self, part: Part, rows: Rows, cause: Exception) -> Iterator[Any]:
-        """The rest of a part that is not where it was planned to be."""
+        """Read the rest of a part that is not where it was planned to be."""
         place, end, tries = part.place, part.end, 0
         gone = part.segment.key if isinstance(part, StorePart) else ""
         while self._at < end:
@@ -248,7 +258,7 @@ class TaskReader:
             if catalog is not None and catalog.readable_start <= self._at < catalog.next_offset:
                 try:
                     for each in durable_parts(place, catalog, self._at, end):
-                        if each.segment.key == gone:  # the catalog still says so: that is no retention
+                        if each.segment.key == gone:  # still in the catalog: not removed by retention
                             self._missing(each, cause)
                         else:
                             yield from self._segment(each, rows)
@@ -270,7 +280,7 @@ class TaskReader:
     def _from_brokers(
         self, place: Place, end: int, catalog: PartitionCatalog | None, rows: Rows, cause: Exception
     ) -> Iterator[Any]:
-        """What the store does not have; what brokers do not have either is lost."""
+        """Read offsets that the store lacks. Those that brokers lack too are lost."""
         begin = self._broker_start(place, end, cause)
         if begin is not None and begin <= self._at:
             try:
@@ -284,7 +294,7 @@ class TaskReader:
         self._lose(place, min(start for start in starts if start > self._at), str(cause))
 
     def _broker_start(self, place: Place, end: int, cause: Exception) -> int | None:
-        """Where the log of the same topic begins; None where there is none, or there are no brokers to ask."""
+        """The beginning of the log of this very topic; None where there is none, or there are no brokers."""
         if self._brokers is None:
             return None
         try:
@@ -310,7 +320,7 @@ class TaskReader:
         return catalog if catalog.end_offset >= 0 else None
 
     def _lose(self, place: Place, end: int, reason: str) -> None:
-        """Raises DataLoss, or goes on behind it."""
+        """Raises DataLoss, or continues behind the lost range."""
         loss = DataLoss(place.topic, place.partition, self._at, end, reason)
         if self._options.fail_on_loss and end > self._start:
             raise loss
@@ -329,7 +339,7 @@ class TaskReader:
         end: int,
         rows: Rows,
     ) -> Iterator[Any]:
-        """Checked batches, of which the records from `start` up to `end` are wanted."""
+        """Add checked batches, of which the records from `start` up to `end` are wanted."""
         view, self._key = memoryview(data), key
         for at, header in batches:
             if header.base_offset >= end:
@@ -348,7 +358,7 @@ class TaskReader:
         if self._quarantine is None:
             yield from add(rows)
             return
-        own = rows.fresh()  # of a batch that turns out to be bad no row may have gone out
+        own = rows.fresh()  # no row of a batch that turns out bad may be returned
         found = [*add(own)]
         if own.rows:
             found.append(own.take())
@@ -356,7 +366,7 @@ class TaskReader:
 
 
 def whole_slice(part: StorePart) -> SegmentSlice:
-    """All of its segment."""
+    """All of the part's segment."""
     segment = part.segment
     return SegmentSlice(
         topic=part.place.topic,
@@ -374,8 +384,9 @@ def whole_slice(part: StorePart) -> SegmentSlice:
 
 
 def index_slice(part: StorePart, footer: SegmentFooter, start: int) -> SegmentSlice | None:
-    """The stretches between index entries that may hold offsets that are wanted, from `start` on, and times that are
-    late enough; None where there are none. They are neighbours."""
+    """The stretches between index entries that may hold wanted offsets, from `start` on, with late enough times. They
+    are neighbours. None where there are none.
+    """
     index = footer.index
     ends = [(after.base_offset, after.position, after.max_timestamp_ms) for after in index[1:]] + [
         (int(footer.end_offset) + 1, footer.batch_bytes, footer.last_timestamp_ms)

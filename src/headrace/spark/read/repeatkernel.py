@@ -1,7 +1,7 @@
-"""The hot loop of `headrace.spark.read.repeats`, compiled by numba: rows looked for in a table of those before them.
+"""The hot loop of `headrace.spark.read.repeats`, compiled by numba: it finds rows in a table of earlier ones.
 
-Promises to stay within its arrays. Rows are told apart by SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012) over
-key, value and all headers, under a secret key: neither rows that are nearly alike collide, nor those made to.
+Stays within its arrays. Rows are compared by SipHash-2-4 of 128 bits (Aumasson and Bernstein, 2012) over key, value and
+all headers, under a secret key. So neither similar rows nor crafted ones collide.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from headrace.spark.read.kernel import compiled
 
 EMPTY: Final = -1
-"""In `places`, where the table has nothing."""
+"""Marks empty slots in `places`."""
 USED: Final = 0
-"""Index into `state`: how many are in the table."""
+"""Index into `state`: the number of used slots."""
 
 V0: Final = 0x736F6D6570736575
 V1: Final = 0x646F72616E646F6D
@@ -39,7 +39,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @compiled
 def begun(secret: Any) -> Any:
-    """The state of a hash of nothing, under `secret`: two uint64."""
+    """The state of an empty hash, under `secret`: two uint64."""
     first, second = secret[0], secret[1]
     v1 = second ^ np.uint64(V1) ^ np.uint64(0xEE)
     return first ^ np.uint64(V0), v1, first ^ np.uint64(V2), second ^ np.uint64(V3)
@@ -47,7 +47,7 @@ def begun(secret: Any) -> Any:
 
 @compiled
 def mixed(state: Any, word: Any) -> Any:
-    """With eight bytes more."""
+    """The state with eight more bytes."""
     v0, v1, v2, v3 = state
     v3 ^= word
     v0, v1, v2, v3 = _round(v0, v1, v2, v3)
@@ -57,7 +57,7 @@ def mixed(state: Any, word: Any) -> Any:
 
 @compiled
 def ended(state: Any, words: int) -> Any:
-    """The hash of so many words."""
+    """The hash of that many words."""
     v0, v1, v2, v3 = mixed(state, np.uint64(words) << np.uint64(59))
     v2 ^= np.uint64(0xEE)
     for _ in range(4):
@@ -71,7 +71,7 @@ def ended(state: Any, words: int) -> Any:
 
 @compiled
 def _with_bytes(data: Any, at: int, length: int, state: Any) -> Any:
-    """With a length (-1: null) and what it counts, in whole words."""
+    """The state with a length (-1: null) and that many bytes, in whole words."""
     state = mixed(state, np.uint64(length + 1))
     place = np.uintp(at)
     left = length
@@ -91,7 +91,7 @@ def _with_bytes(data: Any, at: int, length: int, state: Any) -> Any:
 
 @compiled
 def _words(length: int) -> int:
-    """That `_with_bytes` takes."""
+    """The number of words that `_with_bytes` adds."""
     return 1 + (max(length, 0) + 7) // 8
 
 
@@ -131,10 +131,11 @@ def find(
     state: Any,
     repeated: Any,
 ) -> int:
-    """Mark rows from `begin` on in `repeated`, and remember them, until the table is half full; the next row.
+    """Mark repeats in `repeated` from row `begin` on, and remember the rows, until the table is half full. Returns the
+    next row.
 
-    Remembered and looked for are rows with a header called `name`; what lies below `horizon` is not found. `first`,
-    `second` and `places` are the table, of as many rows as a power of two.
+    Only rows with a header called `name` are remembered and searched. Rows below `horizon` are not found. `first`,
+    `second` and `places` are the table, whose size is a power of two.
     """
     mask = np.uint64(len(places) - 1)
     for row in range(begin, len(offsets)):
@@ -177,7 +178,7 @@ def find(
 def move(
     first: Any, second: Any, places: Any, oldest: int, new_first: Any, new_second: Any, new_places: Any, state: Any
 ) -> None:
-    """What lies at `oldest` or later, into an empty table that is larger than it."""
+    """Move entries at `oldest` or later into an empty, larger table."""
     mask = np.uint64(len(new_places) - 1)
     state[USED] = 0
     for old in range(len(places)):

@@ -1,10 +1,12 @@
-"""``dropRepeats``: leaves out records that a task of Spark wrote again.
+"""``dropRepeats``: leaves out records that a Spark task wrote again.
 
-The law: a record that says which query, batch and task wrote it, as which of its rows, is left out where an equal one,
-in key, value and all headers, is among the ``repeatWindow`` offsets before it in its partition, as far as the log goes
-back when the read is planned. So no record is left out that is not there; what is left out does not depend on how a
-read is cut; and a stream that replays a batch gives the same rows, unless retention has moved the log's start. Memory
-is bounded by the window. Records without these headers are never left out.
+The law concerns records whose headers name the query, batch and task that wrote them, and the row's number. Such a
+record is left out if an equal one is among the ``repeatWindow`` offsets before it in its partition. Equal means in key,
+value and all headers. The search goes as far back as the log does when the read is planned.
+
+So no record is left out unless an equal one exists, and the cut of a read into tasks makes no difference. A stream that
+replays a batch gives the same rows, unless retention has moved the log's start. Memory is bounded by the window.
+Records without these headers are never left out.
 """
 
 from __future__ import annotations
@@ -26,29 +28,30 @@ FIRST_ROOM: Final = 1 << 12
 
 
 class Memory(Protocol):
-    """What is known of one partition, up to some offset."""
+    """The records of one partition that are remembered, up to some offset."""
 
     end: int
-    """The offset after what it has seen; what comes must lie there or later."""
+    """The offset after the last record seen. Later batches must lie there or above."""
 
     @property
     def size(self) -> int:
-        """How many records it remembers, about."""
+        """The approximate number of records that it remembers."""
         ...
 
     def repeated(self, batch: Any, horizon: int = 0) -> Any:
-        """Of a pyarrow.RecordBatch with the columns LOOKED_AT, which of its rows are repeats: numpy bool. Of none that
-        lies below `horizon`."""
+        """Marks the repeats among the rows of a pyarrow.RecordBatch with the columns LOOKED_AT, as numpy bool. Records
+        below `horizon` are not repeated.
+        """
         ...
 
 
 def decoded(columns: Columns) -> Columns:
-    """What has to be read for these."""
+    """The columns that have to be read for these."""
     return Columns((*columns.names, *(name for name in LOOKED_AT if name not in columns)))
 
 
 def memory_for(window: int) -> Memory:
-    """The fastest that this machine has."""
+    """The fastest memory that this machine has."""
     try:
         return NativeMemory(window)
     except ImportError:
@@ -56,16 +59,16 @@ def memory_for(window: int) -> Memory:
 
 
 class Once(NamedTuple):
-    """What is wanted of one partition."""
+    """The wanted offsets of one partition."""
 
     start: int
-    """The first offset; earlier ones are remembered alone."""
+    """The first wanted offset. Earlier records are only remembered."""
     horizon: int
-    """Where the window, or the log, begins: no record repeats one that lies below."""
+    """Beginning of the window, or of the log: no record repeats one below it."""
 
 
 def without_repeats(batches: Iterable[Any], memory: Memory, once: Once, columns: Columns) -> Iterator[Any]:
-    """The rows that are wanted and no repeats, in these columns."""
+    """The wanted rows without repeats, in these columns."""
     for batch in batches:
         offsets = np.asarray(batch.column("offset"))
         kept = ~memory.repeated(batch, once.horizon) & (offsets >= once.start)
@@ -135,7 +138,7 @@ class NativeMemory:
             self._make_room(int(offsets[at]) - self._window)
 
     def _make_room(self, oldest: int) -> None:
-        """Without what is too old; larger where more than three eighths stay."""
+        """Drop entries that are too old, and enlarge the table where more than three eighths remain."""
         old = self._table
         live = int(np.count_nonzero(old[2] >= max(oldest, 0)))
         self._table = self._empty(len(old[2]) * (2 if 8 * live > 3 * len(old[2]) else 1))
@@ -169,10 +172,10 @@ class PlainMemory:
 
 
 class KeptKey(NamedTuple):
-    """Whose memory it is."""
+    """The key of a kept memory."""
 
     stream: str
-    """Empty for a batch read, of which nothing is kept."""
+    """Empty for a batch read, whose memory is not kept."""
     topic_id: TopicId
     partition: int
     window: int
@@ -181,7 +184,8 @@ class KeptKey(NamedTuple):
 class Kept:
     """Memories that a worker keeps from one micro-batch of a stream to the next, so that it looks back less far.
 
-    Of that stream alone: another read may want records of which this one has seen a copy that is compacted since.
+    A memory serves only its own stream. Another read may want records of which this one has seen a copy that compaction
+    has since removed.
     """
 
     def __init__(self, records_max: int = SPARK_REPEATS_KEPT_MAX) -> None:
@@ -189,7 +193,7 @@ class Kept:
         self._memories: OrderedDict[KeptKey, Memory] = OrderedDict()
 
     def take(self, key: KeptKey, start: int) -> Memory:
-        """One that ends at `start` or before, or a new one."""
+        """A memory that ends at `start` or before, or a new one."""
         known = self._memories.pop(key, None)
         return known if known is not None and known.end <= start else memory_for(key.window)
 

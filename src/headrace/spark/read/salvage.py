@@ -1,8 +1,11 @@
-"""Around damage: which batches are good, and which offsets are in what is not, for ``mode=PERMISSIVE``.
+"""Reads around damage: finds the good batches, and the offsets of the bad ones, for ``mode=PERMISSIVE``.
 
-Promises that a batch is good only where it passes every check that it would pass elsewhere, in its place; that each
-offset of the bytes is in a good batch or in a range that is told as bad; and that a bad range is as small as the bytes
-let it be known: one batch, where its frame still leads to the next one, else up to where an index knows the next.
+Promises:
+
+- A batch is good only if it stands in its place and passes every check that it would pass elsewhere.
+- Each offset of the bytes is in a good batch or in a range reported as bad.
+- A bad range is as small as the bytes allow. It is one batch, if its frame still leads to the next one. Otherwise it
+  reaches to the next batch in an index.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ class Good(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """Offsets, both inclusive, of which nothing can be said."""
+    """Offsets, both inclusive, of which nothing is known."""
 
     first: int
     last: int
@@ -40,8 +43,10 @@ class Bad(NamedTuple):
 
 
 def walk(data: Buffer, expected: int, end: int, *, gaps: bool, thinned: bool = False) -> Iterator[Good | Bad]:
-    """Of batches from offset `expected` up to `end` (exclusive). With `gaps`, offsets may be missing, and the last
-    batch may end below `end`; where they are only `thinned`, batches follow on one another, and may lack records."""
+    """Yields the good batches and bad ranges from offset `expected` up to `end` (exclusive). With `gaps`, offsets may
+    be missing, and the last batch may end below `end`. With only `thinned`, batches are contiguous but may lack
+    records.
+    """
     good: list[tuple[int, BatchHeader]] = []
     at = 0
     while at < len(data):
@@ -69,14 +74,16 @@ def walk(data: Buffer, expected: int, end: int, *, gaps: bool, thinned: bool = F
 
 
 def _in_place(header: BatchHeader, expected: int, end: int, *, gaps: bool, is_first: bool) -> bool:
-    """Its base offset is in no checksum. With gaps, the first batch may begin below what was asked for."""
+    """Whether the batch is in its place: no checksum covers its base offset. With gaps, the first batch may begin below
+    the requested offset.
+    """
     if not gaps:
         return header.base_offset == expected
     return expected < header.next_offset <= end and (is_first or header.base_offset >= expected)
 
 
 def _framed(data: Buffer, at: int, expected: int, end: int, *, gaps: bool) -> BatchHeader | None:
-    """The header of a bad batch, where what it says of its length and offsets fits what is around it."""
+    """The header of a bad batch, where its length and offsets fit the bytes around it."""
     if len(data) - at < HEADER_BYTES:
         return None
     header = parse_header(data, at)
@@ -94,8 +101,9 @@ def _framed(data: Buffer, at: int, expected: int, end: int, *, gaps: bool) -> Ba
 
 
 def salvaged(store: Store, part: SegmentSlice, marks: Sequence[tuple[int, int]]) -> Iterator[Good | Bad]:
-    """Of a slice; `marks` are base offsets and positions of batches within it, as an index knows them. Raises
-    SegmentGone, DamagedHistory where its bytes cannot be read at all."""
+    """Yields the good batches and bad ranges of a slice. `marks` are base offsets and positions of batches in an index.
+    Raises SegmentGone, DamagedHistory where the bytes cannot be read at all.
+    """
     inner = [(base, position) for base, position in marks if part.position < position < part.end_position]
     ends = [(part.base_offset, part.position), *inner, (part.end_offset, part.end_position)]
     for (base, position), (following, end_position) in pairwise(ends):

@@ -1,7 +1,7 @@
 """``spark.readStream.format("headrace")``: Spark's stream reader over `headrace.spark.read.follow`.
 
-Promises what that one does; the limits of options hold for each micro-batch but where Spark asks for all there is
-(Trigger.Once). Before Spark 4.2, which has no admission control for Python, limits are not heeded.
+Promises what `follow` promises. The options' limits hold for each micro-batch, except where Spark asks for everything
+(Trigger.Once). Before Spark 4.2, which added admission control for Python, limits are ignored.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ else:
 
 
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans in a process of the driver, which keeps it; reads in the workers."""
+    """Plans in a process that the driver keeps; reads in the workers."""
 
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        self._opened: Follower | None = None  # not before it is asked: this object is pickled for the workers
+        self._opened: Follower | None = None  # opened on demand: this object is pickled for the workers
 
     @property
     def _follower(self) -> Follower:
@@ -76,7 +76,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = None
 
     def _limits(self, limit: ReadLimit | None) -> Limits:
-        """Spark hands back the one limit that `getDefaultReadLimit` gave, or says that all is to be read."""
+        """Spark hands back the one limit that `getDefaultReadLimit` gave, or requests everything."""
         if type(limit).__name__ in ("ReadMaxRows", "ReadMaxBytes"):
             return Limits(self._options.trigger_records_max, self._options.trigger_bytes_max)
         return Limits()

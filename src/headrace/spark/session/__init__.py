@@ -1,4 +1,4 @@
-"""Starts Spark as Headrace wants it: this Python in the workers, UTC, a Java that is there, nothing to register."""
+"""Starts Spark as Headrace needs it: this Python in the workers, UTC, a working Java, nothing to register."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ DEFAULT_JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 SHARED_CLASSES: Final = (
     "-XX:SharedArchiveFile={} -Xshare:auto -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr"
 )
-"""Of this file; where it does not fit nothing is said of it. What Java has to say goes where errors go: a pipeline's
-results are on standard output. Options of the user's (`JAVA_OPTIONS`) come behind these, and so decide."""
+"""Java options for this archive file. Where the file does not fit, Java reports nothing. Java's messages go to standard
+error, since a pipeline's results are on standard output. The user's options (`JAVA_OPTIONS`) follow these, and so take
+precedence.
+"""
 LOCAL_SETTINGS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",  # a laptop's or container's own name often resolves to nowhere
+    "spark.driver.host": "127.0.0.1",  # a host's own name may not resolve
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",  # over TCP, Java and a worker wait for one another in each task
+    "spark.python.unix.domain.socket.enabled": "true",  # over TCP, Java and workers delay one another
     "spark.python.daemon.module": "headrace.spark.session.daemon",  # idle workers end without a traceback
 }
 
@@ -75,19 +77,22 @@ def spark_session(
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Tasks that it runs at a time, where it tells."""
+    """The number of tasks that the session runs at a time, where it is known."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # Spark Connect has none; each version raises something else
+    except Exception:  # Spark Connect has none; versions raise various errors
         return PIPELINE_CORES
 
 
 def make_way(spark: SparkSession, nice: int, *, spare_processors: int = 0) -> None:
-    """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)): brokers on this
-    machine, and who waits for them, go first; with 19 at once (SCHED_IDLE, sched(7)), for by nice alone who runs may
-    go on until its slice is over, some milliseconds. Only root can raise it again. `spare_processors`: so many it does
-    not use at all, and one it always does (sched_setaffinity(2)): who waits there for a broker waits for nobody else.
-    On Linux alone; elsewhere nothing."""
+    """Lower the priority of a local session, its Java and its workers, to `nice` (0 to 19, nice(1)).
+
+    Brokers on this machine, and their clients, then go first. With 19 they go first at once (SCHED_IDLE, sched(7)):
+    with nice alone, a running thread may continue until its slice is over, some milliseconds. Only root can raise the
+    priority again. `spare_processors` is the number of processors that the session does not use (sched_setaffinity(2)),
+    but it always keeps one. A broker on those never waits for the session. Works on Linux alone; elsewhere nothing
+    happens.
+    """
     pid = java_pid(spark)
     lower(pid, nice)
     if spare_processors:
@@ -95,14 +100,14 @@ def make_way(spark: SparkSession, nice: int, *, spare_processors: int = 0) -> No
 
 
 def java_pid(spark: SparkSession) -> int:
-    """Of a local session's Java process."""
+    """Process id of a local session's Java."""
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
 
 def lower(pid: int, nice: int) -> None:
-    """Of all threads of a process and of those that it has started; what these start later inherits it."""
+    """Lower all threads of a process and of its descendants. Processes started later inherit it."""
     for thread in _threads(pid):
-        with suppress(ProcessLookupError, PermissionError):  # it has ended; it is another user's
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's
             if os.getpriority(os.PRIO_PROCESS, thread) < nice:
                 os.setpriority(os.PRIO_PROCESS, thread, nice)
             if nice == PIPELINE_NICE_MAX and os.sched_getscheduler(thread) != os.SCHED_IDLE:
@@ -110,8 +115,9 @@ def lower(pid: int, nice: int) -> None:
 
 
 def keep_off(pid: int, processors: int) -> None:
-    """The same threads use no more than the last of the processors that this process may use, without the first so
-    many, and at least one."""
+    """Restrict those threads to the processors of this process, without the first `processors` of them. At least one
+    remains.
+    """
     if not hasattr(os, "sched_setaffinity"):
         return
     usable = sorted(os.sched_getaffinity(0))
@@ -121,7 +127,7 @@ def keep_off(pid: int, processors: int) -> None:
 
 
 def _threads(pid: int) -> Iterator[int]:
-    """Of a process and of all below it, also those that come while others are given."""
+    """Threads of a process and its descendants, including those that start meanwhile."""
     done: set[int] = set()
     while left := {thread for process in _family(pid) for thread in _numbers(f"{process}/task")} - done:
         yield from left
@@ -129,12 +135,12 @@ def _threads(pid: int) -> Iterator[int]:
 
 
 def _family(pid: int) -> list[int]:
-    """The process, and all below it."""
+    """The process, and all its descendants."""
     children: dict[int, list[int]] = {}
     for process in _numbers(""):
         with suppress(OSError):  # it has ended
             about = (PROCESSES / f"{process}/stat").read_bytes()
-            parent = int(about[about.rindex(b")") + 1 :].split()[1])  # behind its name, which may be anything
+            parent = int(about[about.rindex(b")") + 1 :].split()[1])  # behind its name, which may contain anything
             children.setdefault(parent, []).append(process)
     found = [pid]
     for each in found:
@@ -143,7 +149,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _numbers(directory: str) -> list[int]:
-    """Names in a directory of the kernel's that are numbers."""
+    """Names in a directory of /proc that are numbers."""
     with suppress(OSError):
         return [int(name) for name in os.listdir(PROCESSES / directory) if name.isdecimal()]
     return []

@@ -1,9 +1,10 @@
-"""An archive of the classes that Spark loads, so that its Java starts in half the time: ``python -m
-headrace.spark.session.classes``, once after an installation; a minute.
+"""An archive of the classes that Spark loads, so that its Java starts in half the time.
 
-Starting Spark is reading, verifying and laying out some 12,000 classes out of its jars. Java can keep them laid out in
-a file, which the next one maps (JEP 310, JEP 350), if it is the same Java with the same jars at the same place: so a
-home that lasts goes with it. Where anything differs Java loads them as ever.
+Make it with ``python -m headrace.spark.session.classes``, once after an installation; it takes a minute.
+
+When Spark starts, Java reads, verifies and lays out some 12,000 classes from its jars. Java can keep them laid out in a
+file, which its next process maps (JEP 310, JEP 350). That needs the same Java, with the same jars in the same place, so
+the archive has a permanent home beside it. Where anything differs, Java loads the classes as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ARCHIVES_AT_END: Final = "-XX:ArchiveClassesAtExit="
 WAIT_S: Final = 600
-"""For Java to write what it has loaded."""
+"""Seconds for Java to write the classes that it has loaded."""
 
 
 def main() -> int:
@@ -37,8 +38,9 @@ def main() -> int:
 
 
 def make() -> Path:
-    """The archive, made anew. Raises UsageError where PySpark has no home in its package or Java writes none, OSError
-    where this Python's environment cannot be written to."""
+    """Make the archive again. Raises UsageError where PySpark has no home in its package or Java writes none, OSError
+    where this Python's environment cannot be written to.
+    """
     try:
         import pyspark
     except ImportError as error:
@@ -61,7 +63,7 @@ def make() -> Path:
 
 
 def load_classes(archive: Path) -> None:
-    """A session that does a little of everything, so that Java loads its classes and writes them to `archive`."""
+    """Run a session that does a little of everything, so that Java loads its classes and writes them to `archive`."""
     from pyspark import SparkContext
 
     from headrace.spark.session import JAVA_OPTIONS, SHORT_JOB, spark_session
@@ -82,7 +84,7 @@ def load_classes(archive: Path) -> None:
         query.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
     java: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
-    java.stdin.close()  # which ends it
+    java.stdin.close()  # this ends it
     if (code := java.wait(WAIT_S)) != 0:
         sys.exit(f"Java ended with {code} as it wrote them.")
 

@@ -1,8 +1,8 @@
-"""PySpark's daemon, whose workers end without a word when Java lets them go (`spark.python.daemon.module`).
+"""PySpark's daemon, changed so that its workers end silently when Java releases them (`spark.python.daemon.module`).
 
-Spark closes its connection to a worker that was idle for a minute. PySpark's worker takes that end for a failure, has
-nobody to tell it to, and fails on that: over a Unix socket (`session.LOCAL_SETTINGS`) at once, with two tracebacks on
-the user's terminal beside a query that was well. What fails while Java listens is told to Java, as before.
+Spark closes its connection to a worker that was idle for a minute. PySpark's worker takes that end for a failure,
+cannot report it, and fails. Over a Unix socket (`session.LOCAL_SETTINGS`) this happens at once, with two tracebacks on
+the user's terminal beside a successful query. A failure while Java listens is reported to Java, as before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from pyspark import daemon
 
 LET_GO: Final = 1
-"""A worker's exit code that has the daemon end its process."""
+"""A worker's exit code that makes the daemon end its process."""
 
 _worker = daemon.worker
 
@@ -22,7 +22,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
     """One round of a worker process, as PySpark does it."""
     try:
         return _worker(sock, authenticated)
-    except BrokenPipeError:  # Java is gone: there is nobody to tell
+    except BrokenPipeError:  # Java is gone: nothing can be reported
         return LET_GO
 
 

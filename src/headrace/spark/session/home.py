@@ -1,12 +1,12 @@
-"""A Spark home whose workers load PySpark from where pip has put it, and not from an archive.
+"""A Spark home whose workers load PySpark from its installed package, not from an archive.
 
-Spark puts `python/lib/pyspark.zip` of its home before all else on the path of each Python process that it starts: for
-plans, sources, and tasks. Python keeps nothing of what it compiles out of an archive, so every one of them compiles
-PySpark anew, some seconds each. Where the archive is missing, the package is found as everything else is.
+Spark puts `python/lib/pyspark.zip` of its home first on the path of each Python process that it starts: for plans,
+sources, and tasks. Python does not cache what it compiles from an archive. So every process compiles PySpark again, for
+some seconds. Without the archive, Python finds the installed package.
 
-The home is a directory of links: one that lasts, with Spark's classes in it, where `headrace.spark.session.classes` has
-made it; else gone when this process ends. Only for local sessions, whose workers run by the same Python; a cluster has
-a home of its own.
+The home is a directory of links. It is permanent, with Spark's classes in it, where `headrace.spark.session.classes`
+has made one. Otherwise it is removed when this process ends. It serves only local sessions, whose workers run on this
+Python; a cluster has a home of its own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Final
 
 LINKED: Final = ("bin", "jars")
-"""What Spark needs of its home to start."""
+"""Parts of its home that Spark needs to start."""
 ARCHIVE: Final = "classes.jsa"
-"""In a home: what Spark loads to start, as Java keeps it."""
+"""The archive of Spark's classes, in a home."""
 
 
 def home_without_archives(package: Path) -> Path | None:
-    """A home for the PySpark that is installed at `package`; None where that has no home of its own in it."""
+    """A home for the PySpark installed at `package`; None where the package contains no home of its own."""
     lasting = lasting_home()
     if (lasting / ARCHIVE).exists() and all(
         (lasting / name).resolve() == (package / name).resolve() for name in LINKED
@@ -37,12 +37,12 @@ def home_without_archives(package: Path) -> Path | None:
 
 
 def lasting_home() -> Path:
-    """Where the home is that lasts, if there is one: in this Python's environment."""
+    """The place of the permanent home, if there is one: in this Python's environment."""
     return Path(sys.prefix) / "share" / "headrace" / "spark"
 
 
 def link_home(package: Path, home: Path) -> bool:
-    """Make it, of links; whether `package` has what it needs."""
+    """Make a home of links. Returns False where `package` lacks the needed parts."""
     if not all((package / name).is_dir() for name in LINKED):
         return False
     home.mkdir(parents=True, exist_ok=True)

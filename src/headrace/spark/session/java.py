@@ -53,7 +53,7 @@ def _candidates(environment: Mapping[str, str]) -> list[Path]:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a `java`; None where it does not run or does not say."""
+    """The major version of a `java`; None where it does not run or does not report one."""
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=False

@@ -1,8 +1,12 @@
-"""From rows to packed records: by the compiled kernel, on the very arrays of Arrow.
+"""Packs rows into records, with the compiled kernel, directly on Arrow's arrays.
 
-`Packer` says what both this and its slow twin (`headrace.spark.write.plainpacking`) do. Promises that the rows of one
-partition keep their order; that a row with a key goes where the Java client would send it; that rows without one take
-turns among the partitions by bytes, the same ones when the same rows come again.
+`Packer` is the interface of this and its slow twin (`headrace.spark.write.plainpacking`).
+
+Promises:
+
+- The rows of one partition keep their order.
+- A row with a key goes where the Java client would send it.
+- Rows without a key take turns among the partitions by bytes. Repeated rows go to the partitions of the first time.
 """
 
 from __future__ import annotations
@@ -16,22 +20,22 @@ from headrace.wire.batches import HEADER_BYTES
 from headrace.wire.varint import encode_varint
 
 RECORD_OVERHEAD_BYTES: Final = 46
-"""Most that a record takes besides key, value and headers: lengths, deltas and counts."""
+"""Maximum bytes of a record besides key, value and headers: lengths, deltas and counts."""
 HEADER_OVERHEAD_BYTES: Final = 10
 STAMP_HEADERS: Final = 3
 QUERY: Final = "headrace.query"
 BATCH: Final = "headrace.batch"
 TASK: Final = "headrace.task"
 DIGITS: Final = 12
-"""Of a row's number in its task, at the end of that."""
+"""Digits of a row's number in its task, at the end of that header."""
 STICKY_ROW_BYTES: Final = 24
-"""What a row without a key counts besides its value, where partitions take turns by bytes."""
+"""Bytes that a row without a key counts besides its value, where partitions take turns by bytes."""
 TURN_BYTES: Final = 512 * 1024
-"""Of a turn. Whatever options and topics say of batches, for rows must go where they went when they come again."""
+"""Bytes of a turn. It is independent of options and topic configs: repeated rows must go where they went before."""
 
 
 class Stamp(NamedTuple):
-    """Who wrote a record, in three headers; the last one ends in the row's number in the task."""
+    """The identity of a record's writer, in three headers. The last one ends in the row's number in the task."""
 
     query: str
     batch: str
@@ -42,7 +46,7 @@ class Stamp(NamedTuple):
         return (QUERY, self.query.encode()), (BATCH, self.batch.encode()), (TASK, value.encode())
 
     def packed(self) -> bytes:
-        """All that comes before the row's number."""
+        """The packed headers up to the row's number."""
         whole = b"".join(
             encode_varint(len(part)) + part for name, value in self.headers(0) for part in (name.encode(), value)
         )
@@ -54,9 +58,9 @@ class Layout(NamedTuple):
 
     partitions: int
     begin: int
-    """The partition that rows without a key go to first."""
+    """The first partition for rows without a key."""
     limit: int
-    """Bytes of a batch, header and packed records; one larger record goes alone."""
+    """Maximum bytes of a batch, header and packed records. A larger record forms a batch alone."""
     stamp: Stamp | None
     turn: int = TURN_BYTES
 
@@ -73,15 +77,15 @@ class Packed(NamedTuple):
 
 
 class Packer(Protocol):
-    """Of one topic, in one task."""
+    """Packs the rows of one topic, in one task."""
 
     def pack(self, chunk: Chunk) -> list[Packed]:
-        """By partition, and in order. Raises RowError for a partition that the topic does not have."""
+        """The batches by partition, and in order. Raises RowError for a partition that the topic does not have."""
         ...
 
 
 def packer_for(layout: Layout) -> Packer:
-    """The fastest that this machine has."""
+    """The fastest packer that this machine has."""
     try:
         return NativePacker(layout)
     except ImportError:
@@ -153,14 +157,14 @@ class NativePacker:
         ]
 
     def _room_for(self, rows: int, keys: ArrowStrings, values: ArrowStrings, headers: ArrowHeaders) -> int:
-        """Enough, each record in a batch of its own."""
+        """Enough bytes, even with each record in a batch of its own."""
         stamp = len(self._stamp) + DIGITS if len(self._stamp) else 0
         own = keys.width + values.width + headers.names.width + headers.values.width
         return own + rows * (HEADER_BYTES + RECORD_OVERHEAD_BYTES + stamp) + headers.count * HEADER_OVERHEAD_BYTES
 
 
 class ArrowStrings:
-    """The buffers of a binary or string column, as the kernel takes them. None: all null."""
+    """The buffers of a binary or string column, in the form of the kernel. None: all null."""
 
     __slots__ = ("bytes", "ends", "valid")
 
@@ -182,7 +186,7 @@ class ArrowStrings:
 
 
 class ArrowHeaders:
-    """Those of all rows; None: no row has any."""
+    """The headers of all rows; None: no row has any."""
 
     __slots__ = ("count", "ends", "names", "values")
 
@@ -204,7 +208,7 @@ def _of_bytes(data: Any) -> Any:
 
 
 def fixed(array: Any) -> Any:
-    """Read-only, as what lies over Arrow's buffers is: one compiled variant for all."""
+    """Read-only, like arrays over Arrow's buffers, so that one compiled variant serves all."""
     array.flags.writeable = False
     return array
 

@@ -1,12 +1,12 @@
 """The hot loops of a write: partitions of rows, and rows into packed records, compiled by numba.
 
-Promises to stay within every array it is given, provided that these are sound Arrow, as Spark's JVM makes it, and that
-`out` has the room that `headrace.spark.write.packing` reckons: numba checks no bounds, and offsets that fall, or point
-past their bytes, are not looked for. Never allocates and never raises. The slow twin is
-`headrace.spark.write.plainpacking`; the tests hold the two equal byte for byte.
+Stays within every array that it is given, provided that these are sound Arrow, as Spark's JVM makes it. `out` must have
+the size that `headrace.spark.write.packing` computes. Numba checks no bounds, and offsets that fall or point past their
+bytes are not detected. Never allocates and never raises. The slow twin is `headrace.spark.write.plainpacking`; the
+tests hold the two equal byte for byte.
 
-A record is (KIP-98): length, attributes, timestamp delta, offset delta, key, value, header count, headers; integers
-are zigzag varints, length -1 is null. The partition of a key is that of the Java client (murmur2).
+A record is (KIP-98): length, attributes, timestamp delta, offset delta, key, value, header count, headers; integers are
+zigzag varints, length -1 is null. The partition of a key is that of the Java client (murmur2).
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def assign(
     turn: Any,
     out: Any,
 ) -> None:
-    """The partition of each row among `count`: the one chosen (not below 0), the key's, or the one whose turn it is.
+    """The partition of each row among `count`: the chosen one (if not below 0), the key's, or the one whose turn it is.
 
-    `turn`: int64, [the partition to begin with, bytes of a turn, bytes of rows without a key so far].
+    `turn`: int64, [the first partition, bytes of a turn, bytes of rows without a key so far].
     """
     for row in range(len(out)):
         if chosen[row] >= 0:
@@ -82,13 +82,13 @@ def assign(
             out[row] = np.int64(hashed & np.uint64(0x7FFFFFFF)) % count
         else:
             out[row] = (turn[0] + turn[2] // turn[1]) % count
-            length = value_ends[row + 1] - value_ends[row] if value_valid[row] else 0  # bytes may lie under a null
+            length = value_ends[row + 1] - value_ends[row] if value_valid[row] else 0  # a null may have bytes
             turn[2] += length + STICKY_ROW_BYTES
 
 
 @compiled
 def group(partitions: Any, starts: Any, order: Any) -> None:
-    """Rows by partition, in their order: `starts`, one more than there are partitions, begins as zeros."""
+    """Orders rows by partition, stably. `starts` has one entry more than there are partitions, and begins as zeros."""
     for row in range(len(partitions)):
         starts[partitions[row] + 1] += 1
     for partition in range(1, len(starts)):
@@ -116,7 +116,7 @@ def _size(value: int) -> int:
 
 @compiled
 def _put(out: Any, at: int, value: int) -> int:
-    """Write a zigzag varint; the position after it."""
+    """Write a zigzag varint. Returns the position after it."""
     signed = np.int64(value)
     number = np.uint64((signed << np.int64(1)) ^ (signed >> np.int64(63)))
     while number >= np.uint64(0x80):
@@ -129,7 +129,7 @@ def _put(out: Any, at: int, value: int) -> int:
 
 @compiled
 def _copy(source: Any, start: int, length: int, target: Any, at: int) -> int:
-    """The position after it. Indexes are unsigned, as in `headrace.spark.read.kernel`."""
+    """Copy bytes. Returns the position after them. Indexes are unsigned, as in `headrace.spark.read.kernel`."""
     first, into = np.uintp(start), np.uintp(at)
     for byte in range(np.uintp(length)):
         target[into + byte] = source[first + byte]
@@ -138,7 +138,7 @@ def _copy(source: Any, start: int, length: int, target: Any, at: int) -> int:
 
 @compiled
 def _put_bytes(source: Any, start: int, length: int, out: Any, at: int) -> int:
-    """A length, and what it counts; -1 stands for null."""
+    """Write a length and that many bytes; -1 stands for null."""
     at = _put(out, at, length)
     return _copy(source, start, length, out, at) if length > 0 else at
 
@@ -175,7 +175,7 @@ def _put_headers(
 
 @compiled
 def _put_stamp(stamp: Any, position: int, out: Any, at: int) -> int:
-    """The stamp, and the row's number in DIGITS decimal digits."""
+    """Write the stamp, and the row's number in DIGITS decimal digits."""
     at = _copy(stamp, 0, len(stamp), out, at)
     for digit in range(DIGITS - 1, -1, -1):
         out[np.uintp(at + digit)] = np.uint8(48 + position % 10)
@@ -207,10 +207,10 @@ def pack(
     out: Any,
     table: Any,
 ) -> int:
-    """Pack the rows in `order`, in which those of one partition are neighbours; the number of batches.
+    """Pack the rows in `order`, in which those of one partition are neighbours. Returns the number of batches.
 
-    Each batch has HEADER_BYTES of room before its records, and is closed before header and records are more than
-    `limit` bytes; a larger record goes alone. `table` has a row for each batch, and as many as there are rows.
+    Each batch has HEADER_BYTES of room before its records. It is closed before header and records exceed `limit` bytes;
+    a larger record forms a batch alone. `table` has one row for each batch, and room for as many as there are rows.
     """
     batch, at, begin, count = -1, 0, 0, 0
     base = np.int64(0)

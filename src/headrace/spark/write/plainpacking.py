@@ -1,6 +1,6 @@
 """The slow twin of `headrace.spark.write.packing`: the same bytes from the same rows in plain Python.
 
-The tests' oracle, and what is used where numba cannot be imported. Promises the same batches, cut at the same rows.
+It is the tests' oracle, and used where numba cannot be imported. Promises the same batches, cut at the same rows.
 """
 
 from __future__ import annotations

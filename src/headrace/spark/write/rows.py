@@ -1,7 +1,7 @@
-"""Rows that are to be written, out of Arrow: gathered into chunks, checked, and brought to one form.
+"""Rows to write, out of Arrow: gathered into chunks, checked, and brought to one form.
 
-Promises chunks of up to SPARK_CHUNK_BYTES_MAX and SPARK_CHUNK_ROWS_MAX, in the order of the rows, each of one topic;
-and that a row that cannot be a record raises RowError, which names the row. Copies only what lies in several batches.
+Promises chunks of up to SPARK_CHUNK_BYTES_MAX and SPARK_CHUNK_ROWS_MAX, in the order of the rows, each of one topic. A
+row that cannot be a record raises RowError, which names the row. Copies only data that lies in several batches.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ARROW_TYPES: Final[dict[str, Any]] = {
     "headers": HEADERS_TYPE,
 }
 POSITION: Final = "_position"
-"""A column of int64 that gives rows other numbers than those in their task; no user's, for writes refuse it."""
+"""An int64 column with other row numbers than those in the task. It is never a user's, since writes refuse it."""
 
 
 class RowError(UsageError):
-    """A row that no record can be made of."""
+    """A row that cannot become a record."""
 
     def __init__(self, row: int, reason: str) -> None:
         """`row`: its number in the task, from 0 on."""
@@ -41,11 +41,11 @@ class RowError(UsageError):
 
 
 class Chunk(NamedTuple):
-    """Rows of one topic, at least one. Columns that are not there are None."""
+    """Rows of one topic, at least one. Missing columns are None."""
 
     topic: str
     positions: Any
-    """numpy int64: the rows' numbers in the task, or what column POSITION says."""
+    """numpy int64: the rows' numbers in the task, or the values of column POSITION."""
     key: Any
     """pyarrow.BinaryArray, as `value`."""
     value: Any
@@ -62,8 +62,9 @@ class Chunk(NamedTuple):
 
 
 def chunks(batches: Iterable[Any], topic: str | None, *, stamped: int = 0) -> Iterator[Chunk]:
-    """Of pyarrow.RecordBatch. `topic` None: each row's own. `stamped`: headers that each record gets beside its own.
-    Raises RowError."""
+    """Chunks of pyarrow.RecordBatch. `topic` None: each row's own. `stamped`: number of headers that each record gets
+    besides its own. Raises RowError.
+    """
     gathered: list[Any] = []
     size, count, position = 0, 0, 0
     for batch in batches:
@@ -84,7 +85,7 @@ def _fits(size: int, count: int) -> bool:
 
 
 def _cut(batch: Any) -> Iterator[Any]:
-    """Halves of a batch that is larger than a chunk, and of these; a row is not cut."""
+    """Cut a batch that is larger than a chunk in halves, again and again. A row is not cut."""
     if batch.num_rows == 0:
         return
     if batch.num_rows == 1 or _fits(batch.nbytes, batch.num_rows):
@@ -137,7 +138,7 @@ def _chunk(topic: str, positions: Any, columns: dict[str, Any], stamped: int) ->
 
 
 def _times(microseconds: Any, positions: Any) -> Any:
-    """In milliseconds; now, where a row says none."""
+    """Timestamps in milliseconds; the present time where a row has none."""
     now = time.time_ns() // 1_000_000
     if microseconds is None:
         return np.full(len(positions), now, np.int64)
@@ -147,7 +148,9 @@ def _times(microseconds: Any, positions: Any) -> Any:
 
 
 def _checked_headers(headers: Any, positions: Any, stamped: int) -> Any:
-    """Without what lies under nulls, and every header with a name; no more than readers take."""
+    """The headers without data under nulls. Every header must have a name, and there are no more than readers accept.
+    Raises RowError.
+    """
     counts = np.asarray(pc.list_value_length(headers).fill_null(0))
     own = f", {stamped} of them for who wrote it (includeIdentity)" if stamped else ""
     reason = f"it has too many headers, of which a record has {RECORD_HEADERS_MAX} at most{own}."
@@ -161,7 +164,7 @@ def _checked_headers(headers: Any, positions: Any, stamped: int) -> Any:
 
 
 def _check_text(text: Any, positions: Any, reason: str) -> None:
-    """Spark's strings may hold any bytes, and a record's may not. Raises RowError."""
+    """Spark's strings may hold any bytes, but a record's must be UTF-8. Raises RowError."""
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:

@@ -1,8 +1,7 @@
 """The options and columns of a write: parsed, checked against each other, and named where they are wrong.
 
-Names are those of Spark's own Kafka sink where it has them. Promises that an option or a column that is not known, is
-of another type, or contradicts another is refused when the write is planned, with one sentence that says what to do.
-Asks no broker.
+Names are those of Spark's own Kafka sink where it has them. An unknown, mistyped or contradictory option or column is
+refused when the write is planned, with one sentence of advice. Makes no request to a broker.
 """
 
 from __future__ import annotations
@@ -39,30 +38,32 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""What is written, and of which of Spark's types."""
+"""The columns of a record, with their Spark types."""
 LEFT_OUT: Final = ("offset", "timestampType")
-"""What a reader's rows have besides; a record gets its own."""
+"""Additional columns of a reader's rows. A written record gets its own values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Of ``df.write`` or ``df.writeStream``."""
+    """Options of ``df.write`` or ``df.writeStream``."""
 
     bootstrap: str
     topic: str | None
     """None: each row's own."""
     compression: Compression
     batch_bytes: int
-    """Of a batch before it is compressed, but for one larger record; less where the topic allows less."""
+    """Maximum bytes of a batch before compression, except for one larger record. It is less where the topic allows
+    less.
+    """
     delivery_timeout_ms: int
     include_identity: bool
-    """Whether each record says by headers which query, batch and task wrote it, as which of its rows."""
+    """Whether headers of each record name the query, batch and task that wrote it, and the row's number."""
     query_id: str | None
-    """That of a batch write; None: a new one."""
+    """Query id of a batch write; None: a new one."""
 
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Option names are taken in any case. Raises UsageError."""
+    """Parse options; their names are case-insensitive. Raises UsageError."""
     given = {name.lower(): value for name, value in options.items()}
     if "path" in given:
         raise UsageError("A topic has no path: leave it out of save() or start(), and give option topic.")
@@ -119,7 +120,7 @@ def _query_id(given: Mapping[str, str], streaming: bool) -> str | None:
 
 
 def check_columns(columns: Sequence[tuple[str, str]], options: WriteOptions) -> None:
-    """Names, and types as Spark writes them (`simpleString`). Raises UsageError."""
+    """Check names and types, the latter in Spark's notation (`simpleString`). Raises UsageError."""
     there = dict(columns)
     if len(there) < len(columns):
         twice = next(name for name, _ in columns if [each for each, _ in columns].count(name) > 1)

@@ -1,8 +1,8 @@
 """``df.write.format("headrace")`` and ``df.writeStream``: Spark's writers over `headrace.spark.write.writing`.
 
-Promises at least once: a task that Spark runs again writes its rows again. With ``includeIdentity=true`` each record
-says which query, batch and task wrote it, as which of its rows, the same in every run of the task, so that a reader
-can drop repeats.
+Promises at-least-once writes: a task that Spark runs again writes its rows again. With ``includeIdentity=true`` the
+headers of each record name the query, batch and task that wrote it, and the row's number. They are equal in every run
+of the task, so that a reader can drop repeats.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ log = logging.getLogger(__name__)
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
-"""What Spark tells the tasks of a stream; the former is in the checkpoint, and the same after a restart."""
+"""Properties that Spark gives the tasks of a stream. The query id is kept in the checkpoint, so it is the same after a
+restart.
+"""
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """The amounts that one task wrote."""
 
     records: int
     bytes: int
@@ -40,7 +42,7 @@ class Written(WriterCommitMessage):
 
 
 def plan_write(options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool) -> WriteOptions:
-    """Raises UsageError."""
+    """Check a write's options and columns. Raises UsageError."""
     parsed = parse_write_options(options, streaming=streaming)
     if overwrite:
         what = "outputMode('append') or 'update'" if streaming else "mode('append')"
@@ -50,10 +52,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, overwrite: bool, 
 
 
 class HeadraceWriter(DataSourceArrowWriter):
-    """One batch write: planned in the driver, where the topic is looked for, and written in the workers."""
+    """One batch write: planned in the driver, which looks up the topic, and written in the workers."""
 
     def __init__(self, options: WriteOptions) -> None:
-        """Raises UnknownTopicError where option topic names none, ClientError."""
+        """Raises UnknownTopicError where option topic names no topic, ClientError."""
         self._options = options
         self._query = options.query_id or str(uuid4())
         self._targets: dict[str, Target] = {}
@@ -72,7 +74,7 @@ class HeadraceWriter(DataSourceArrowWriter):
 
 
 class HeadraceStreamWriter(DataSourceStreamArrowWriter):
-    """The micro-batches of a stream; the tasks look for the topic."""
+    """The micro-batches of a stream. The tasks look up the topic."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -95,7 +97,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
 def write_task(
     options: WriteOptions, targets: Mapping[str, Target], query: str, batch: int, iterator: Iterable[Any]
 ) -> Written:
-    """In a worker: one run of a task."""
+    """Called in a worker: one run of a task."""
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     stamp = Stamp(query, str(batch), str(task)) if options.include_identity else None

@@ -1,8 +1,8 @@
 """Writes one task's rows: gathered, packed, sealed and delivered, and acknowledged by all in-sync replicas.
 
 Promises that `write` returns once every row is acknowledged, or raises with one sentence that names topic and
-partition; that at most SPARK_CHUNKS_AHEAD_MAX packed chunks wait for brokers. A task that fails may have written some
-of its rows: Spark runs it again, and these are there twice (at least once). Makes no topic that is not there.
+partition. At most SPARK_CHUNKS_AHEAD_MAX packed chunks wait for brokers. A failed task may have written some of its
+rows. Spark runs it again, and these are then stored twice (at least once). Never makes a topic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace.wire.batches import seal_records
 from headrace.wire.errors import ErrorCode
 
 REQUEST_ROOM: Final = 64 * 1024
-"""Of a request beside its batches."""
+"""Bytes of a request beside its batches."""
 
 RAISE_SIZE: Final = "raise the topic's max.message.bytes, or write smaller records"
 ADVICE: Final[Mapping[ErrorCode, str]] = {
@@ -47,7 +47,7 @@ OTHER_ADVICE: Final = "once that is mended run the job again"
 
 
 class WriteFailed(ClientError):  # noqa: N818 - what came of a task
-    """Rows that a partition does not take."""
+    """Rows that a partition does not accept."""
 
     def __init__(self, error: UndeliveredError) -> None:
         cause: BaseException | None = error.reason
@@ -61,7 +61,7 @@ class WriteFailed(ClientError):  # noqa: N818 - what came of a task
 
 
 class Target(NamedTuple):
-    """A topic that is written to."""
+    """A topic to write to."""
 
     topic: str
     id: TopicId
@@ -70,16 +70,18 @@ class Target(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What a task wrote."""
+    """The amounts that a task wrote."""
 
     records: int
     bytes: int
-    """Of batches, as they were sent."""
+    """Bytes of batches, as they were sent."""
     batches: int
 
 
 def find_target(brokers: Brokers, topic: str) -> Target:
-    """As it is now. Raises UnknownTopicError where there is none, UsageError for a brokers' own one, ClientError."""
+    """The topic as it is now. Raises UnknownTopicError where there is none, UsageError for a topic of the brokers' own,
+    ClientError.
+    """
     view = brokers.topic(topic)
     if view.internal:
         raise UsageError(f"Topic '{topic}' is the brokers' own: write to another.")
@@ -92,7 +94,7 @@ class TaskWriter:
     def __init__(
         self, options: WriteOptions, known: Mapping[str, Target], stamp: Stamp | None, *, begin: int = 0
     ) -> None:
-        """`known`: what the driver has found. `begin`: the partition that rows without a key go to first."""
+        """`known`: targets that the driver has found. `begin`: the first partition for rows without a key."""
         self._options = options
         self._targets = dict(known)
         self._stamp = stamp
@@ -101,8 +103,9 @@ class TaskWriter:
         self._records = self._bytes = self._batches = 0
 
     def write(self, batches: Iterable[Any], check: Callable[[], object] | None = None) -> Tally:
-        """pyarrow.RecordBatch. `check` is called before each chunk is given to brokers, and stops it where it raises.
-        Raises WriteFailed, RowError, UsageError, ClientError."""
+        """Write pyarrow.RecordBatch. `check` is called before each chunk is given to brokers, and stops the write where
+        it raises. Raises WriteFailed, RowError, UsageError, ClientError.
+        """
         producer: Producer | None = None
         pending: deque[Future[None]] = deque()
         try:
@@ -174,7 +177,7 @@ class Producer:
 
     _kept: Producer | None = None
     _is_let_go = False
-    """Whether the end of this process closes it."""
+    """Whether the end of this process closes the kept one."""
 
     def __init__(self, options: WriteOptions) -> None:
         """Raises ClientError."""
@@ -189,7 +192,7 @@ class Producer:
 
     @classmethod
     def of(cls, options: WriteOptions) -> Producer:
-        """The one that is kept, if it is the right one and not too old, or a new one. Raises ClientError."""
+        """The kept producer, if it fits and is not too old, or a new one. Raises ClientError."""
         kept, cls._kept = cls._kept, None
         if kept is not None:
             idle_s = time.monotonic() - kept._since
@@ -202,7 +205,7 @@ class Producer:
         return self.brokers.deliver(self.delivery, batches)
 
     def keep(self) -> None:
-        """For the next task of this worker. All that was delivered is acknowledged."""
+        """Keep this producer for the next task of this worker. All its deliveries are acknowledged."""
         self._since = time.monotonic()
         Producer._kept = self
         if not Producer._is_let_go:
@@ -210,13 +213,13 @@ class Producer:
             atexit.register(Producer.forget)
 
     def close(self) -> None:
-        """At once: what is not acknowledged may be stored or not."""
+        """Close at once. Unacknowledged batches may be stored or not."""
         self.brokers.stop(self.delivery)
         self.brokers.close()
 
     @classmethod
     def forget(cls) -> None:
-        """Close the one that is kept."""
+        """Close the kept producer."""
         kept, cls._kept = cls._kept, None
         if kept is not None:
             kept.close()
