@@ -1,7 +1,7 @@
 """The brokers of a cluster, for code that blocks: the client of `headrace.net.client` on an event loop of its own.
 
-Promises that every call ends, and that fetches continue while the caller decodes: at most FETCHES_AHEAD_MAX answers of
-one partition are held. Nothing is opened before the first call.
+Promises that every call ends, and that fetches continue while the caller decodes. `headrace.spark.read.reading` fetches
+one answer of a partition ahead. Nothing is opened before the first call.
 """
 
 from __future__ import annotations

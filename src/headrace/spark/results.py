@@ -1,8 +1,8 @@
 """Returns the result of a Spark job to its driver: whole, or an exception.
 
 ``DataFrame.collect`` of a session other than Spark Connect's takes the end of Java's connection for the end of the
-rows. (See ``FramedSerializer.load_stream`` in PySpark 4.1 and 4.2.) If Java is killed while it hands them over, a part
-of them, or none, arrives, and no error. A driver that commits such a result would lose the rest. ``toArrow`` has a
+rows. So ``FramedSerializer.load_stream`` does in PySpark 4.1 and 4.2. If Java is killed while it hands them over, a
+part of them, or none, arrives, and no error. A driver that commits such a result would lose the rest. ``toArrow`` has a
 written end, and asks Java how it went.
 """
 

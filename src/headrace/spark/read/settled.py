@@ -29,7 +29,7 @@ ADVICE: Final = {-1: KEPT_BYTES, -3: MAPPED_FROM_BYTES}
 def settle() -> None:
     """Called once for a process."""
     with suppress(ImportError):
-        import headrace.spark.read.native  # so that numba is imported
+        import headrace.spark.read.native  # noqa: F401 - so that numba is imported
     keep_pages()
     leave_out()
 
