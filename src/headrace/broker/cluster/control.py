@@ -1,9 +1,15 @@
-"""One road to the controller: `submit` what is to be changed, wherever the controller is.
+"""The way to the controller: `submit` sends a request to it, wherever it is.
 
-Here it is decided at once; elsewhere it is carried there in an Envelope over one pipelined connection. Promises: what
-`submit` returns rests on what is committed, and this broker has replayed it by then, so that whoever asked finds it
-here; every wait ends (CONTROLLER_WAIT_MS_MAX); while nobody is the controller, it is waited for, and then refused with
-an error that a client retries; what may not be done twice is never sent twice. Source: KIP-590.
+Here it is decided at once; elsewhere it is carried there in an Envelope over one pipelined connection.
+
+Promises:
+- The result of `submit` rests on committed entries, and this broker has replayed them by then: the caller finds them
+  here.
+- Every wait ends (CONTROLLER_WAIT_MS_MAX).
+- While there is no controller, `submit` waits, and then returns an error on which a client tries again.
+- A request that must not be done twice is never sent twice.
+
+Source: KIP-590.
 """
 
 from __future__ import annotations
@@ -53,14 +59,14 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 CARRIED_OUT: Final = (CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs)
-"""Asks of clients, who may come at once for what they asked for: logs are opened and closed before the answer."""
+"""Requests of clients that use the result at once: logs are opened and closed before the answer."""
 NOT_DONE: Final = (NotController, ChangeRefused)
-"""Nothing was done, and it may be asked again."""
+"""Nothing was done, and the request may be repeated."""
 
 
 class Control:
-    """One per broker. `address_of` says where a broker is reached, where that is known; `others` whom to ask while no
-    leader is known; `settled` waits until what was replayed is carried out here."""
+    """One per broker. `address_of` gives a broker's address, where that is known. `others` gives brokers to ask while
+    no leader is known. `settled` waits until the replayed changes are carried out here."""
 
     def __init__(
         self,
@@ -79,17 +85,17 @@ class Control:
         self._settled = settled
         self._links = Links()
         self._changed = asyncio.Event()
-        """Who leads the quorum has changed since it was last cleared."""
+        """Set when the quorum's leader has changed since it was last cleared."""
         self._replayed: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap: who waits for the entry at an index to be replayed here."""
+        """A heap of the callers that wait until the entry at an index is replayed here."""
         self._number = count()
         metadata.subscribe(self._on_delta)
         metadata.on_leader(self._changed.set)
         metadata.on_controller(lambda _: self._changed.set())
 
     async def submit(self, ask: Ask[R], *, wait_ms: int = CONTROLLER_WAIT_MS_MAX) -> R | Refusal:
-        """The answer, once committed and carried out here; NOT_CONTROLLER, on which a client asks again, where there
-        is no controller for so long; REQUEST_TIMED_OUT where it is not known what became of it."""
+        """Return the answer, once it is committed and carried out here. NOT_CONTROLLER, on which a client asks again,
+        where there is no controller for that long. REQUEST_TIMED_OUT where the outcome is unknown."""
         unsure = False
         if self._metadata.is_controller:
             try:
@@ -109,7 +115,7 @@ class Control:
         return await self._submit_elsewhere(ask, wait_ms, unsure=unsure)
 
     async def _submit_elsewhere(self, ask: Ask[R], wait_ms: int, *, unsure: bool) -> R | Refusal:
-        """`unsure`: an earlier try may have done it."""
+        """Ask the controller on another broker. `unsure`: an earlier try may have been carried out."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         backoff_ms = CONTROLLER_BACKOFF_MS
@@ -144,7 +150,7 @@ class Control:
                 continue
             hint = None  # two brokers that take each other for the controller are not asked in turns
             left = deadline - loop.time() - backoff_ms / 1000
-            if left <= 0:  # what is sent at the very end has no time to be answered, and may be done
+            if left <= 0:  # a request at the very end has no time to be answered, and may be carried out
                 return _unknown(reason) if unsure else no_controller(f"{reason.rstrip('.')}: ask again.")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
@@ -153,7 +159,7 @@ class Control:
     async def _try(
         self, ask: Ask[R], data: bytes, hint: Address | None, deadline: float
     ) -> tuple[Answer[R] | None, Address | None]:
-        """One try: an answer, or nothing and perhaps whom to ask then. Raises HeadraceError."""
+        """Try once; return an answer, or None and perhaps the address to ask then. Raises HeadraceError."""
         if self._metadata.is_controller:
             try:
                 result = await self._controller.answer(ask)
@@ -172,7 +178,7 @@ class Control:
         return decode_answer(ask, response.response_data or b""), None
 
     def _whom_to_ask(self) -> Address | None:
-        """The leader where one is known; else another broker each time, for it may know."""
+        """Return the leader's address where it is known; else that of another broker each time, which may know."""
         leader = self._metadata.leader
         if leader is not None:
             return None if leader == self._metadata.me else self._address_of(leader.node)
@@ -180,10 +186,11 @@ class Control:
         self._turn += 1
         return others[self._turn % len(others)] if others else None
 
-    # until it is replayed here
+    # waiting until it is replayed here
 
     async def _wait_until_replayed(self, index: int, deadline: float) -> bool:
-        """Whether it was, before the time is over: what was decided stands, whether or not this broker has heard."""
+        """Wait, and return whether the entry was replayed before the time was over. A decision stands, whether or not
+        this broker has heard of it."""
         if self._metadata.image.index >= index:
             return True
         loop = asyncio.get_running_loop()
@@ -204,17 +211,17 @@ class Control:
 
 
 class _NotSent(HeadraceError):  # noqa: N818 - a state
-    """It did not reach the other broker."""
+    """The request did not reach the other broker."""
 
 
 class Links:
-    """A connection to each broker that was asked lately, made when it is asked. Asks are pipelined."""
+    """A connection to each broker that was asked lately, opened on demand. Requests are pipelined."""
 
     def __init__(self) -> None:
         self._links: dict[Address, asyncio.Task[Connection]] = {}
 
     async def ask(self, address: Address, data: bytes, deadline: float) -> EnvelopeResponse:
-        """Raises _NotSent, and ClientError where it is not known whether it was received."""
+        """Send a request. Raises _NotSent, and ClientError where it is not known whether it was received."""
         try:
             connection = await asyncio.shield(self._connecting(address, deadline))
         except ClientError as error:
@@ -229,7 +236,7 @@ class Links:
         if known is None or (known.done() and not _is_open(known)):
             opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
             known = asyncio.ensure_future(opening)
-            known.add_done_callback(_is_open)  # looked at, though nobody may wait for it any more
+            known.add_done_callback(_is_open)  # its error is read, though nobody may wait for it any more
             while len(self._links) >= CONTROLLER_LINKS_MAX:
                 self._drop(next(iter(self._links)))
         self._links[address] = known
@@ -258,13 +265,13 @@ def _is_open(link: asyncio.Task[Connection]) -> bool:
 
 
 def check_accepted(refusal: Refusal | None) -> None:
-    """Raises HeadraceError, with the sentence that the controller gave."""
+    """Raises HeadraceError, with the controller's message, where there is a refusal."""
     if refusal is not None:
         raise HeadraceError(refusal.message)
 
 
 def no_controller(reason: str) -> Refusal:
-    """An error that a client retries."""
+    """Return an error on which a client tries again."""
     return Refusal(ErrorCode.NOT_CONTROLLER, reason)
 
 

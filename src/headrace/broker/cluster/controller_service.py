@@ -1,9 +1,12 @@
-"""What the active controller does besides deciding: answers what brokers ask, keeps their sessions, grows the quorum.
+"""The work of the active controller besides deciding: it answers requests of brokers, keeps their sessions, and grows
+the quorum.
 
-Promises: every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead; what is
-told, heartbeats and refusals too, rests on what is committed and was the newest when it was seen; a broker is fenced
-for silence, or at once where its process is plainly dead, never for this node's own pauses. Sources: KIP-631, KIP-853;
-DESIGN "Birth, identity, membership".
+Promises:
+- Every change goes through `MetadataDriver.submit`; nothing is decided while this node does not lead.
+- Every answer, to heartbeats and in refusals too, rests on the newest committed state.
+- A broker is fenced for silence, or at once where its process is plainly dead, never for this node's own pauses.
+
+Sources: KIP-631, KIP-853; DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
@@ -59,9 +62,9 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6
 REPLACED_AFTER_S_MAX: Final = 2 * RAFT_ELECTION_TICKS * RAFT_TICK_MS / 1000
-"""Silence of a controller that counts for the one that replaces it. What went before may have been this node's own."""
+"""The silence of a controller that counts after it is replaced. Earlier silence may have been this node's own."""
 FINAL: Final = (MembershipRefusal.LAST_VOTER, MembershipRefusal.NO_LIVE_QUORUM)
-"""What no second try changes: somebody has to."""
+"""Refusals that no second try changes: an operator has to act."""
 
 
 class ControllerService:
@@ -87,28 +90,29 @@ class ControllerService:
         self._session_s = broker_value(metadata.image, configs, "broker.session.timeout.ms").number() / 1000
         self._voters = broker_value(metadata.image, configs, "controller.voters").number()
         self._sessions: Sessions | None = None
-        """Of this leadership; None: there is none."""
+        """The sessions of this leadership; None: there is none."""
         self._settling = BrokerTransitions(metadata)
-        """Of the last leadership."""
+        """The brokers' transitions in the last leadership."""
         self._joining = asyncio.Lock()
         """One change of the quorum at a time."""
         self._voting = asyncio.Lock()
-        """One reason for it at a time: what an operator asks for is noted and done before learners are looked at."""
+        """One cause of such changes at a time: an operator's request is noted and done before learners are looked
+        at."""
         self._ticks: asyncio.Task[None] | None = None
         self._hasty: dict[BrokerId, asyncio.Task[None]] = {}
-        """Fencings of the dead that are under way: a death may be told more than once, and counts once."""
+        """Fencings of dead brokers under way: a death may be reported more than once, and counts once."""
         self._seen_dead: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
-        """Incarnations whose process was seen dead before this node was the controller, and when: what is longer ago
-        than a session was told by others too, where it was true."""
+        """Incarnations whose process was seen dead before this node was the controller, with the time. Where it was
+        true, other nodes have reported one that is older than a session."""
         self._heard: dict[BrokerId, Sequence[State]] = {}
         self._full: set[BrokerId] = set()
-        """Brokers that told, with their last heartbeat to this node, that their disk is full."""
+        """Brokers that reported a full disk with their last heartbeat to this node."""
         metadata.on_controller(self._on_controller)
         if metadata.is_controller:
             self._on_controller(True)
 
     def stop(self) -> None:
-        """The node stops."""
+        """Stop the work: the node stops."""
         self._on_controller(False)
 
     # the leadership
@@ -132,7 +136,7 @@ class ControllerService:
                     self.on_peer_dead(broker)
 
     def _go_on_with(self, sessions: Sessions, peer: Peer, silent_s: float, now: float) -> None:
-        """The session of the controller before this one goes on: it was heard here, not long before it was replaced."""
+        """Continue the session of the previous controller: this node heard it not long before it was replaced."""
         known = self._metadata.image.brokers.get(peer.node)
         if known is not None and known.directory_id == peer.directory:
             silent_s = min(silent_s, REPLACED_AFTER_S_MAX, self._session_s * REPLACED_SESSION_PART_MAX)
@@ -152,9 +156,9 @@ class ControllerService:
             await asyncio.sleep(sessions.wait_s(self._clock.monotonic(), self._session_s / TICKS_PER_SESSION))
 
     def on_peer_dead(self, broker: BrokerId) -> None:
-        """Its process is plainly dead, as seen from here. Of the controller this is often seen first; where another
-        died with it, who follows it as the controller may never have been connected to that as a voter, but may have
-        copied from it."""
+        """Note that a broker's process is plainly dead, as seen from here. This is often the controller's. Where
+        another broker died with it, this node may know best. The next controller may have had no connection to that
+        broker as a voter, but may have copied from it."""
         known = self._metadata.image.brokers.get(broker)
         if self._sessions is None:
             if known is not None:
@@ -182,7 +186,7 @@ class ControllerService:
             log.warning("broker fenced", broker_id=broker, reason=reason)
 
     async def _readmit(self) -> None:
-        """Every live broker has the log: also one that came back in the middle of its own removal."""
+        """Give every live broker the log, even one that came back in the middle of its own removal."""
         members = {member.peer for member in self._metadata.quorum().members}
         for broker in self._metadata.image.live_brokers():
             peer = Peer(broker.id, broker.directory_id)
@@ -191,7 +195,8 @@ class ControllerService:
                 return
 
     async def grow(self) -> None:
-        """Promote a learner where there are fewer voters than there shall be. Waits for no operator's change."""
+        """Promote a learner where there are fewer voters than there shall be. Does not wait for an operator's
+        change."""
         if self._voting.locked():
             return
         async with self._voting:
@@ -202,11 +207,11 @@ class ControllerService:
                 if await self._change(Promote(Peer(learner.broker_id, learner.directory_id))) is None:
                     return
 
-    # what is asked
+    # requests
 
     async def answer(self, ask: Ask[Any]) -> Any:
-        """The result or a Refusal, once it rests on what is committed. Raises NotController, and HeadraceError where
-        nothing can be committed or it is not known whether it was."""
+        """Return the result or a Refusal, once it rests on committed entries. Raises NotController, and HeadraceError
+        where nothing can be committed or the outcome is unknown."""
         sessions = self._sessions
         if sessions is None:
             leader = self._metadata.leader
@@ -236,14 +241,14 @@ class ControllerService:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
 
     def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
-        """Whether another one in sync has told of no full disk: else leadership would go round."""
+        """Whether another in-sync replica has reported no full disk: otherwise leadership would go round in circles."""
         known = self._metadata.image.partition(TopicPartition(*key))
         others = () if known is None else known.isr
         return any(each != ask.broker_id and each not in self._full for each in others)
 
     async def _confirmed(self, seen: T) -> T:
-        """What was seen just now, once it may be told: this node may have been deposed and not know it, and what it
-        has decided may never be committed. Raises NotController."""
+        """Return what was seen just now, once it may be told. This node may have been deposed without knowing it, and
+        its decisions may never be committed. Raises NotController."""
         await self._metadata.confirmed()
         return seen
 
@@ -258,7 +263,7 @@ class ControllerService:
         wanted["in_session"] = sessions.has(ask.broker_id, self._clock.monotonic())
 
         def at_once(image: MetadataImage) -> bool:
-            """A broker that is alone need not ask to be unfenced, for it decides itself."""
+            """Whether the broker is alone: then it need not ask to be unfenced, for it decides itself."""
             alone = ask.broker_id == self._node and set(image.brokers) <= {self._node}
             return alone and self._settling.may_come_at_once(ask.broker_id)
 
@@ -267,7 +272,7 @@ class ControllerService:
             return register_broker(image, **wanted, unfenced=at_once(image))
 
         if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
-            return await self._confirmed(refusal)  # and nothing is changed for it
+            return await self._confirmed(refusal)  # nothing is changed for it
         peer = Peer(ask.broker_id, ask.directory_id)
         is_member = any(member.peer == peer for member in self._metadata.quorum().members)
         if not is_member and (problem := await self._change(AddLearner(peer))) is not None:
@@ -299,7 +304,7 @@ class ControllerService:
         return await self._standing(ask)
 
     def _note_states(self, ask: Heartbeat) -> None:
-        """What is wrong with it, and its clock, as far as that can be seen from here."""
+        """Note the broker's problems, and the difference of its clock, as far as that can be seen from here."""
         broker, known = ask.broker_id, self._heard.get(ask.broker_id, ())
         states = [state for state in ask.states if state.kind != "clock"]
         differs_ms = ask.clock_ms - self._clock.now_ms() if ask.clock_ms else 0
@@ -318,14 +323,14 @@ class ControllerService:
 
     @property
     def heard(self) -> Mapping[BrokerId, Sequence[State]]:
-        """What registered brokers told to be wrong with them, with their last heartbeats; empty where this node is not
-        the controller."""
+        """The problems that registered brokers reported with their last heartbeats; empty where this node is not the
+        controller."""
         known = self._metadata.image.brokers
         return {} if self._sessions is None else {key: said for key, said in self._heard.items() if key in known}
 
     async def _standing(self, ask: Heartbeat) -> bool | Refusal:
-        """Whether the broker is unfenced, by all that was decided by now. Its lease rests on this: nobody else decided
-        until its heartbeat was sent, and whoever decides from now on knows that it was heard."""
+        """Return whether the broker is unfenced, by all decisions so far. Its lease rests on this. Nobody else decided
+        until its heartbeat was sent, and every later controller knows that it was heard."""
         await self._metadata.confirmed()
         known = self._metadata.image.brokers.get(ask.broker_id)
         if known is None or known.epoch != ask.broker_epoch:
@@ -360,8 +365,8 @@ class ControllerService:
         return await self._confirmed(Refusal(ErrorCode.VOTER_NOT_FOUND, message))
 
     async def _change_vote(self, peer: Peer, *, voter: bool) -> Refusal | None:
-        """As an operator asked. A demotion is noted first, else the broker would be promoted at once; where the change
-        is refused, or its controller dies with it, the note goes again (`grow`)."""
+        """Change a vote, as an operator asked. A demotion is noted first, or the broker would be promoted at once.
+        Where the change is refused, or its controller dies with it, `grow` removes the note."""
         async with self._voting:
             if not voter:
                 await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=True))
@@ -374,7 +379,7 @@ class ControllerService:
         return _view(self._metadata.quorum())
 
     async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
-        """Change the quorum; why it was not, as words. Raises where it is not known whether it was."""
+        """Change the quorum; return why it was not changed, or None. Raises where the outcome is unknown."""
         async with self._joining:
             try:
                 await self._metadata.change(change)
@@ -387,7 +392,7 @@ class ControllerService:
 
 
 def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) -> Refusal:
-    """A directory of another cluster."""
+    """Return the refusal of a directory of another cluster."""
     return Refusal(
         ErrorCode.INCONSISTENT_CLUSTER_ID,
         f"The data directory of broker {broker_id} belongs to cluster {theirs}, but this is {ours}: start it with "
@@ -396,7 +401,7 @@ def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) ->
 
 
 def _not_done(reason: str) -> Refusal:
-    """Nothing was done, and the same may be asked again: as where nobody is the controller."""
+    """Return the refusal where nothing was done and the request may be repeated, as where nobody is the controller."""
     return Refusal(ErrorCode.NOT_CONTROLLER, reason)
 
 

@@ -1,11 +1,15 @@
-"""The driver of the spine: carries a decision to the quorum's log, and the committed image to everyone who reads it.
+"""The driver of the metadata: carries decisions to the quorum's log, and the committed image to its readers.
 
-Promises: `image` is committed state and is swapped by one assignment; a decision is made by the active controller
-alone and sees every decision before it, also those still on their way; `submit` returns only once what it returns
-rests on committed state, and after every subscriber here has seen it; the deltas that a subscriber is given add up to
-`image`. On a failed disk nothing more is written, everyone waiting is told, and `on_fatal` is called once, to stop the
-process. Never decides and never changes state but by a commit; never waits for the disk on the event loop.
-Source of its duties: docs/decisions/0016.
+Promises:
+- `image` is committed state and is swapped by one assignment.
+- Only the active controller decides, and it sees every decision before, even those not yet committed.
+- `submit` returns only once its result rests on committed state, and every subscriber here has seen it.
+- The deltas of a subscriber add up to `image`.
+- After a disk failure, nothing more is written, every waiting caller gets an error, and `on_fatal` is called once, to
+  stop the process.
+
+It never decides, never changes state but by a commit, and never waits for the disk on the event loop. Source of its
+duties: docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -69,10 +73,15 @@ class MetadataDriver:
         settings: Settings = SETTINGS,
         tick_ms: int = limits.RAFT_TICK_MS,
     ) -> None:
-        """`directory`: the commit log's own. `voters`: those that the cluster was born with, the same at every start
-        (an empty membership: this node joins, and waits to be told); None: this node alone. `transport`: None: there
-        is nobody else. `clock`: for `quorum`'s times. `on_fatal`: called on the loop, once, when nothing can be
-        committed any more; the process is to stop."""
+        """Make the driver; `start` begins.
+
+        - `directory`: the commit log's own.
+        - `voters`: the voters of the cluster's birth, the same at every start; None: this node alone. With an empty
+          membership, this node joins, and waits until a leader contacts it.
+        - `transport`: None: there is no other node.
+        - `clock`: for `quorum`'s times.
+        - `on_fatal`: called on the loop, once, when nothing can be committed any more; the process is to stop.
+        """
         self._disk = disk
         self._directory = directory
         self._me = me
@@ -99,7 +108,7 @@ class MetadataDriver:
         self._pending: Pending | None = None
         self._turn = asyncio.Lock()
         self._encoding: asyncio.Future[None] | None = None
-        """Of what is decided and not yet pending; done when it is, or is decided anew."""
+        """The encoding of a decision that is not yet pending. Done when it is pending, or is decided again."""
         self._room = asyncio.Semaphore(METADATA_PROPOSALS_MAX)
         self._flushing: asyncio.Handle | None = None
         self._on_controller: list[OnController] = []
@@ -111,7 +120,7 @@ class MetadataDriver:
         self._failure: Exception | None = None
         self._started = self._stopping = False
 
-    # what anyone may ask
+    # state that anyone may read
 
     @property
     def image(self) -> MetadataImage:
@@ -120,7 +129,7 @@ class MetadataDriver:
 
     @property
     def failure(self) -> Exception | None:
-        """Why nothing can be committed any more; None while all is well."""
+        """Why nothing can be committed any more; None while it can."""
         return self._failure
 
     @property
@@ -129,11 +138,11 @@ class MetadataDriver:
 
     @property
     def leader(self) -> Peer | None:
-        """Of the quorum, as far as this node knows."""
+        """The quorum's leader, as far as this node knows."""
         return self._member.core.leader
 
     def leader_before(self) -> tuple[Peer, float] | None:
-        """The last leader that was another node, and the seconds since it was last heard here."""
+        """Return the last leader that was another node, and the seconds since it was last heard here."""
         if self._led_by is None:
             return None
         peer, heard_at = self._led_by
@@ -145,17 +154,17 @@ class MetadataDriver:
 
     @property
     def membership(self) -> Membership:
-        """The newest in the log, committed or not."""
+        """The newest membership in the log, committed or not."""
         return self._member.core.membership
 
     @property
     def is_controller(self) -> bool:
-        """Whether it decides: it leads, and knows all that was decided before."""
+        """Whether this node decides: it leads, and has replayed every earlier decision."""
         return self._pending is not None
 
     @property
     def lineage(self) -> Lineage | None:
-        """Of this node's log; None where that is empty, and it waits to be given one."""
+        """The lineage of this node's log; None where that is empty, and waits for its first entries."""
         is_blank = not self._member.core.log.last_index and not self.membership.voters
         return None if is_blank else self.image.lineage
 
@@ -163,17 +172,17 @@ class MetadataDriver:
         return self._watch.describe(self._member.core)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Have every later delta given to `subscriber`, on the loop, right after the image was swapped and before
-        `submit` returns. A subscriber that raises is a bug, and fatal."""
+        """Give every later delta to `subscriber`, on the loop, right after the image was swapped and before `submit`
+        returns. A subscriber that raises is a bug, and fatal."""
         self._applier.subscribe(subscriber)
 
     def on_controller(self, callback: OnController) -> None:
-        """Have it called, on the loop, with True when this node becomes the active controller, and with False when it
-        ceases to be. It is not to call back into the driver; a task may."""
+        """Call `callback` on the loop, with True when this node becomes the active controller, and with False when it
+        ceases to be. It must not call back into the driver; a task may."""
         self._on_controller.append(callback)
 
     def on_leader(self, callback: Callable[[], None]) -> None:
-        """Have it called, on the loop, when another leader, or none, is known here. As `on_controller`."""
+        """Call `callback` on the loop when this node knows another leader, or none. As `on_controller`."""
         self._on_leader.append(callback)
 
     async def reached(self, index: int) -> None:
@@ -183,7 +192,7 @@ class MetadataDriver:
             await self._progress.wait()
 
     async def read_barrier(self) -> None:
-        """Wait until the image holds all that was committed anywhere before this call. Raises NotController."""
+        """Wait until the image holds everything that was committed anywhere before this call. Raises NotController."""
         self._check_active()
         index = await self._reading.confirmed()
         await self.reached(index)
@@ -191,8 +200,8 @@ class MetadataDriver:
     # life
 
     async def start(self) -> None:
-        """Recover the commit log, replay what is known to be committed, and give subscribers all of it as one delta
-        from the empty image; the only voter elects itself. Raises CorruptData and StorageFailure."""
+        """Recover the commit log, and replay the entries known to be committed. Subscribers get all of them as one
+        delta from the empty image; the only voter elects itself. Raises CorruptData and StorageFailure."""
         await self._member.start(self._disk, self._directory, self._born)
         if self._failure is not None:
             raise self._failure
@@ -237,10 +246,13 @@ class MetadataDriver:
     async def submit(self, decide: Callable[[MetadataImage], Decision[T]]) -> T:
         """Decide on the newest state, commit the events, and return the decision's result.
 
-        Returns once the state that was decided on, and the events, are committed and published. Raises NotController
-        where this node does not decide (nothing was done), OutcomeUnknown where it ceased to meanwhile, ChangeRefused
-        where too much is under way, ChangeTooLarge where it can never be made, StorageFailure where the disk failed
-        (whether the events are on it is then unknown), MetadataStopped after `stop`.
+        Returns once the state that was decided on, and the events, are committed and published. Raises:
+        - NotController where this node does not decide (nothing was done).
+        - OutcomeUnknown where it ceased to decide meanwhile.
+        - ChangeRefused where too much is under way.
+        - ChangeTooLarge where the change can never be made.
+        - StorageFailure where the disk failed (whether the events are on it is then unknown).
+        - MetadataStopped after `stop`.
         """
         async with self._room:
             async with self._turn:
@@ -255,8 +267,8 @@ class MetadataDriver:
     async def _decided(
         self, pending: Pending, decide: Callable[[MetadataImage], Decision[T]]
     ) -> tuple[Decision[T], asyncio.Future[None] | None]:
-        """Decide; and what to wait for, where that has events. Once more where what it rests on was refused while they
-        were encoded."""
+        """Decide; return the decision, and the future to wait for where it has events. Decides again where an earlier
+        decision was refused while the events were encoded."""
         while True:
             image = pending.image
             decision = decide(image)
@@ -270,7 +282,7 @@ class MetadataDriver:
         if len(data) > limits.METADATA_ENTRY_BYTES_MAX:
             raise ChangeTooLarge(len(data))
         done = pending.decide(decision.events, data)
-        if self._flushing is None:  # others of this turn of the loop go with it
+        if self._flushing is None:  # other decisions of this turn of the loop go with it
             self._flushing = asyncio.get_running_loop().call_soon(self._flush)
         return decision, done
 
@@ -278,12 +290,12 @@ class MetadataDriver:
         self._encoding = encoding = asyncio.get_running_loop().create_future()
         try:
             return await _encode(events)
-        finally:  # whoever waits goes on after whoever has called this
+        finally:  # callers that wait for this go on after the caller itself
             self._encoding = None
             encoding.set_result(None)
 
     def _flush(self) -> None:
-        """Propose what was decided."""
+        """Propose the decided events."""
         if self._flushing is not None:
             self._flushing.cancel()
             self._flushing = None
@@ -297,9 +309,9 @@ class MetadataDriver:
         self._after_step()
 
     async def confirmed(self) -> None:
-        """Return once all that was seen or decided here before this call, pending or committed, may be told: it is
-        committed and replayed, and this was the controller after it was seen. Raises as `submit` does where nothing was
-        done."""
+        """Return once everything that was seen or decided here before this call may be told, pending or committed. It
+        is then committed and replayed, and this was the controller after it was seen. Raises as `submit` does where
+        nothing was done."""
         if self._encoding is not None:
             await asyncio.shield(self._encoding)
         await self._confirm(self._check_active())
@@ -308,7 +320,7 @@ class MetadataDriver:
         try:
             if pending.last_done is not None:
                 await asyncio.shield(pending.last_done)
-        except OutcomeUnknown:  # of what others wait for; who only looked has done nothing
+        except OutcomeUnknown:  # the outcome that others wait for; a caller that only looked has done nothing
             raise self._not_controller() from None
         if not self._member.is_alone:
             await self.read_barrier()
@@ -328,7 +340,7 @@ class MetadataDriver:
         await asyncio.shield(done)
 
     async def transfer(self, target: Peer) -> bool:
-        """Hand the leadership over; whether that was done. Raises NotController, ChangeRefused."""
+        """Hand the leadership over; return whether that was done. Raises NotController, ChangeRefused."""
         async with self._turn:
             self._check_active()
             self._flush()
@@ -370,12 +382,12 @@ class MetadataDriver:
     # the quorum
 
     def leader_died(self, peer: Peer, term: int) -> None:
-        """The process of that term's leader is plainly dead: it is not waited for."""
+        """Note that the process of that term's leader is plainly dead, so that nobody waits for it."""
         self._member.leader_died(peer, term)
 
     def give_up(self, error: Exception) -> None:
-        """What this node has of the metadata counts no more: nothing is decided here from now on, and `on_fatal` is
-        called."""
+        """Give this node's metadata up: it does not count any more. Nothing is decided here from now on, and `on_fatal`
+        is called."""
         self._fail(error)
 
     def _on_message(self, message: Message) -> None:
@@ -384,7 +396,7 @@ class MetadataDriver:
         self._watch.on_message(self._member.core, message)
 
     def _after_step(self) -> None:
-        """Whether this node decides now, and whether it still does."""
+        """Take or lose control, where a step changed whether this node decides."""
         core, pending = self._member.core, self._pending
         if core.leader != self._known_leader:
             self._known_leader = core.leader
@@ -398,7 +410,7 @@ class MetadataDriver:
             self._take_control()
 
     def _on_progress(self) -> None:
-        """Something was applied."""
+        """Note that entries were applied."""
         self._tell_progress()
         self._member.on_applied()
 
@@ -407,7 +419,7 @@ class MetadataDriver:
         self._progress = asyncio.Event()
 
     def _fail(self, error: Exception) -> None:
-        """Nothing more is committed. Everyone waiting is told, and whoever runs the process."""
+        """Commit nothing more, and give every waiting caller, and `on_fatal`, the error."""
         if self._failure is not None:
             return
         self._failure = error
@@ -429,8 +441,8 @@ def _stopped() -> MetadataStopped:
 
 
 async def _encode(events: Sequence[MetadataEvent]) -> bytes:
-    """Many small events in several turns of the loop, for a thread beside it would hold the interpreter longer than
-    each of these; what is large by itself in a worker thread."""
+    """Return the events as bytes. Many small ones are encoded in several turns of the loop: a thread would hold the
+    interpreter longer than each turn. A large event is encoded in a worker thread."""
     if max(map(_weight, events)) > _INLINE_WEIGHT:
         return await asyncio.get_running_loop().run_in_executor(None, encode_events, events)
     lines, weight = list[bytes](), 0

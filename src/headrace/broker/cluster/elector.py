@@ -1,11 +1,16 @@
-"""What the active controller does about leaders by itself, beside fencing: it has partitions led by their first replica
-again, and, where a topic allows it, by a replica that is not in sync rather than by nobody; it finishes what
-reassignments no change of an ISR has finished, and aims moves at others whose target is gone.
+"""The active controller's own work on leaders, besides fencing.
 
-Promises: nothing is decided while this node is not the controller; leaders are moved back a few at a time, and only
-to brokers that have stayed for as long as lies between two looks: clients have heard by then who led meanwhile. Every
-broker says so in its log, at ERROR, where it leads a partition without being known to have all of it, and the
-controller where nobody leads one any more. Sources: KIP-106, Kafka's auto.leader.rebalance.enable.
+It moves leadership back to first replicas. Where a topic allows it and nobody leads, it elects a replica outside the
+ISR. It finishes reassignments that no change of an ISR has finished, and gives moves with a dead target another one.
+
+Promises:
+- Nothing is decided while this node is not the controller.
+- Leaders are moved back a few at a time, and only to brokers that have stayed for the time between two looks. By then
+  clients have heard who led meanwhile.
+- Every broker logs, at ERROR, that it leads a partition without being known to have all of it. The controller logs
+  where nobody leads one any more.
+
+Sources: KIP-106, Kafka's auto.leader.rebalance.enable.
 """
 
 from __future__ import annotations
@@ -54,18 +59,19 @@ class Elector:
         self._on_bug = on_bug
         self._work: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        """Brokers or configs have changed since it was last cleared: somebody may lead who could not before."""
+        """Set when brokers or configs have changed since it was last cleared: a broker may lead that could not
+        before."""
         self._unfenced_at: dict[BrokerId, float] = {}
-        """In the loop's time, of those that came while this node ran."""
+        """When each broker was unfenced while this node ran, in the loop's time."""
         self.offline_partitions = sum(map(_offline, metadata.image.topics.values()))
-        """That nobody leads, in the whole cluster."""
+        """The number of partitions without a leader, in the whole cluster."""
         metadata.subscribe(self._on_delta)
         metadata.on_controller(self._on_controller)
         if metadata.is_controller:
             self._on_controller(True)
 
     def stop(self) -> None:
-        """The node stops."""
+        """Stop the work: the node stops."""
         self._on_controller(False)
 
     def _on_controller(self, active: bool) -> None:
@@ -98,7 +104,7 @@ class Elector:
                     await asyncio.wait_for(self._changed.wait(), max(wait_s, WAIT_S_MIN))
 
     async def _elect_uncleanly(self) -> bool:
-        """Whether there may be more to do."""
+        """Elect leaders outside the ISR. Returns whether there may be more to do."""
         if not unclean_topics(self._metadata.image, broker_configs=self._configs, node=self._node):
             return False
         decide = partial(
@@ -110,7 +116,7 @@ class Elector:
         return await self._metadata.submit(decide) == ELECTIONS_PER_ENTRY_MAX
 
     async def _tend_moves(self) -> bool:
-        """Those whose target is gone. Whether there may be more to do."""
+        """Let moves continue whose target is gone. Returns whether there may be more to do."""
         if not self._metadata.image.moves:
             return False
         tended = await self._metadata.submit(partial(tend_moves, moves_max=LEADERS_MOVED_PER_ROUND_MAX))
@@ -119,17 +125,18 @@ class Elector:
         return tended == LEADERS_MOVED_PER_ROUND_MAX
 
     async def _finish_reassignments(self) -> bool:
-        """Those that could be finished when no leader proposed an ISR. Whether there may be more to do."""
+        """Finish reassignments that could be finished when no leader proposed an ISR. Returns whether there may be more
+        to do."""
         decide = partial(finish_reassignments, partitions_max=LEADERS_MOVED_PER_ROUND_MAX)
         return await self._metadata.submit(decide) == LEADERS_MOVED_PER_ROUND_MAX
 
     def _recent(self) -> dict[BrokerId, float]:
-        """Who came within the last interval, and when."""
+        """Return the brokers that were unfenced within the last interval, with the time."""
         now_s, interval_s = asyncio.get_running_loop().time(), self._number("leader.imbalance.check.interval.seconds")
         return {broker: at for broker, at in self._unfenced_at.items() if at + interval_s - now_s > 0}
 
     async def _balance(self, recent: Container[BrokerId]) -> bool:
-        """Whether there may be more to do."""
+        """Move leadership back to first replicas. Returns whether there may be more to do."""
         if not self._boolean("auto.leader.rebalance.enable"):
             return False
         decide = partial(balance_leaders, recent=recent, elections_max=LEADERS_MOVED_PER_ROUND_MAX)
@@ -144,7 +151,7 @@ class Elector:
     def _boolean(self, key: str) -> bool:
         return broker_value(self._metadata.image, self._configs, key, node=self._node).boolean()
 
-    # hearing of it
+    # changes of the image
 
     def _on_delta(self, delta: ImageDelta) -> None:
         before, after = delta.before, delta.after
@@ -173,12 +180,12 @@ class Elector:
 
 
 def _offline(topic: TopicImage | None) -> int:
-    """How many of its partitions nobody leads."""
+    """Return how many of its partitions nobody leads."""
     return 0 if topic is None else sum(partition.leader == NO_LEADER for partition in topic.partitions)
 
 
 def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage]]:
-    """Partitions of which the leader is another."""
+    """Iterate over the partitions whose leader changed."""
     for before, after in delta.changed_topics():
         if before is not None and after is not None:
             for was, now in zip(before.partitions, after.partitions, strict=False):
@@ -187,7 +194,7 @@ def _elections(delta: ImageDelta) -> Iterator[tuple[TopicImage, PartitionImage]]
 
 
 def _unfenced(delta: ImageDelta) -> Iterator[BrokerImage]:
-    """Brokers that serve from now on, or anew."""
+    """Iterate over brokers that serve from now on, for the first time or again."""
     for broker in delta.after.brokers.values():
         known = delta.before.brokers.get(broker.id)
         if not broker.fenced and (known is None or known.fenced or known.epoch != broker.epoch):
@@ -200,7 +207,7 @@ def _reconfigured(pair: tuple[TopicImage | None, TopicImage | None]) -> bool:
 
 
 def _tell(event: str, partitions: Mapping[str, list[PartitionIndex]]) -> None:
-    """A line for each topic."""
+    """Log a line for each topic."""
     for topic in sorted(partitions)[:TOPICS_TOLD_MAX]:
         found = partitions[topic]
         log.error(event, topic=topic, partitions=found[:PARTITIONS_TOLD_MAX], count=len(found))

@@ -1,9 +1,10 @@
-"""Has partitions that lack replicas get them, while this node is the active controller: as brokers come, as somebody
-leads again, and as those before them are in sync.
+"""Gives replicas to partitions that lack them, while this node is the active controller.
 
-Promises: so many at a time (REPLICAS_GROWN_AT_ONCE_MAX), so that a broker that has just come is not asked to copy all
-of a cluster at once, and none of these waits for who is down; what is to be done is looked for in slices of a turn of
-the loop, and only when something has changed that it follows from. What is decided is `controller.growth`'s.
+It does so as brokers come, as leaders come back, and as replicas that were added before get in sync.
+
+Promises: at most REPLICAS_GROWN_AT_ONCE_MAX at a time, so that a new broker need not copy a whole cluster at once.
+Brokers that are down do not count among these. The search runs in slices of a turn of the loop, and only after a change
+that may have made work. `controller.growth` decides.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Grower:
         self._woken = asyncio.Event()
         """Something under way may be over, or there may be more to find."""
         self._look = True
-        """What lacks replicas may be more than what waits."""
+        """True: more partitions than the waiting ones may lack replicas."""
         self._waiting: deque[TopicPartition] = deque()
-        """Found, and not begun."""
+        """Partitions that were found, and not begun."""
         self._under_way: set[TopicPartition] = set()
         metadata.subscribe(self._on_delta)
         metadata.on_controller(self._on_controller)
@@ -48,7 +49,7 @@ class Grower:
             self._on_controller(True)
 
     def stop(self) -> None:
-        """The node stops."""
+        """Stop the work: the node stops."""
         self._on_controller(False)
 
     def _on_controller(self, active: bool) -> None:
@@ -73,7 +74,8 @@ class Grower:
             await self._woken.wait()
 
     async def _find(self) -> None:
-        """What lacks replicas, or is given them, as the image is now, or becomes meanwhile."""
+        """Find the partitions that lack replicas, or are being given some, in the image as it is now, or as it becomes
+        meanwhile."""
         image = self._metadata.image
         live = _live(image)
         self._waiting.clear()
@@ -87,11 +89,11 @@ class Grower:
                 await asyncio.sleep(0)
 
     async def _begin(self) -> None:
-        """As many as there is room for."""
+        """Begin as many as there is room for."""
         while True:
             over = self._under_way - self._growing(self._under_way)
             self._under_way -= over
-            self._waiting.extend(sorted(filter(self._lacks, over)))  # who came meanwhile may be added now
+            self._waiting.extend(sorted(filter(self._lacks, over)))  # a broker that came meanwhile may be added now
             room = REPLICAS_GROWN_AT_ONCE_MAX - len(self._under_way)
             if room <= 0 or not self._waiting:
                 return
@@ -111,7 +113,7 @@ class Grower:
         live = _live(image)
         return {key for key in among if (known := image.partition(key)) is not None and is_growing(known, live)}
 
-    # hearing of it
+    # changes of the image
 
     def _on_delta(self, delta: ImageDelta) -> None:
         if self._work is None:
@@ -128,8 +130,8 @@ def _live(image: MetadataImage) -> set[BrokerId]:
 
 
 def _may_lack(pair: tuple[TopicImage | None, TopicImage | None]) -> bool:
-    """Whether a partition may be given replicas that could not before: it is new, has lost some, is to have more, is
-    led again, or is not handed over any more."""
+    """Whether a partition may get replicas that could not before. It is new, has lost some, is to have more, has a
+    leader again, or is not handed over any more."""
     before, after = pair
     if after is None:
         return False

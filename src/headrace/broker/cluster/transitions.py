@@ -1,10 +1,15 @@
-"""Brokers that come and go, where they hold very many partitions: these follow in slices, each an entry of its own.
+"""Fences and unfences brokers with very many partitions: these follow in slices, each an entry of its own.
 
-Promises: what a broker asks for by coming or going is one entry where it holds up to SETTLED_PER_ENTRY_MAX partitions;
-where it holds more, SETTLED_PER_SLICE_MAX are settled in that entry and in each that follows, those that it leads
-before the others; none holds the event loop for long, and each partition changes once, leader and ISR together. Brokers
-register only once the fencing of the last incarnation is settled, so that nothing is served under an old leader epoch.
-What a controller left undone the next one finishes. Never decides: `controller.brokers` does.
+Promises:
+- A broker's coming or going is one entry where it holds up to SETTLED_PER_ENTRY_MAX partitions.
+- Where it holds more, SETTLED_PER_SLICE_MAX are settled in that entry and in each that follows. Partitions that it
+  leads come before the others.
+- No entry holds the event loop for long, and each partition changes once, leader and ISR together.
+- A broker registers only once the fencing of its last incarnation is settled, so that nothing is served under an old
+  leader epoch.
+- The next controller finishes what a controller left undone.
+
+It never decides: `controller.brokers` does.
 """
 
 from __future__ import annotations
@@ -43,17 +48,18 @@ Wanted = Callable[[MetadataImage, BrokerId], PartitionTest]
 
 
 class BrokerTransitions:
-    """One leadership's. All raise as `MetadataDriver.submit` does; what was not done then is done by `go_on`."""
+    """The transitions of one leadership. All methods raise as `MetadataDriver.submit` does; `go_on` does what was left
+    undone then."""
 
     def __init__(self, metadata: MetadataDriver) -> None:
         self._metadata = metadata
         self._left = {broker for broker in metadata.image.brokers if self.is_large(broker)}
-        """Brokers of which something may be left to do: at first, of all that are large."""
+        """Brokers with possible work left: at first, all large ones."""
         self._turn = asyncio.Lock()
         """One broker at a time."""
 
     def is_large(self, broker: BrokerId) -> bool:
-        """Whether it holds more than goes into one entry."""
+        """Whether it holds more partitions than go into one entry."""
         return self._metadata.image.copies.get(broker, 0) > SETTLED_PER_ENTRY_MAX
 
     def may_come_at_once(self, broker: BrokerId) -> bool:
@@ -61,8 +67,8 @@ class BrokerTransitions:
         return self._metadata.image.copies.get(broker, 0) <= SETTLED_ALONE_MAX
 
     async def fence(self, known: BrokerImage, *, still: Callable[[], bool] = lambda: True) -> Refusal | None:
-        """Once it is fenced and leads nothing that others could; refused where it is not `still` to be, which is asked
-        when that is decided."""
+        """Return once the broker is fenced and leads nothing that others could lead. Refused where it is not to be
+        fenced any more: `still` is asked when that is decided."""
 
         def decide(image: MetadataImage, **which: Any) -> Decision[Refusal | None]:
             if not still():
@@ -72,7 +78,7 @@ class BrokerTransitions:
         return await self._set(decide, known, fenced=True)
 
     async def unfence(self, known: BrokerImage) -> Refusal | None:
-        """Once it is unfenced and leads what nobody else could."""
+        """Return once the broker is unfenced and leads what no other could."""
         return await self._set(unfence_broker, known, fenced=False)
 
     async def _set(
@@ -87,7 +93,7 @@ class BrokerTransitions:
         return refusal if refusal is not None else await self.settle(known.id)
 
     async def release(self, broker: BrokerId) -> Refusal | None:
-        """Before a large broker that was stopped is removed, so that its removal changes little."""
+        """Change the partitions of a large, stopped broker before it is removed, so that its removal changes little."""
         known = self._metadata.image.brokers.get(broker)
         if known is None or not self.is_large(broker):
             return None
@@ -95,7 +101,7 @@ class BrokerTransitions:
         return await self._in_slices(partial(release_copies, broker_id=broker, broker_epoch=known.epoch), holds, broker)
 
     async def make_way(self, ask: RegisterBroker) -> None:
-        """Before a large broker registers anew, so that its registration changes little."""
+        """Settle a large broker before it registers again, so that its registration changes little."""
         known = self._metadata.image.brokers.get(ask.broker_id)
         if known is None or known.incarnation == ask.incarnation or not self.is_large(known.id):
             return
@@ -105,12 +111,12 @@ class BrokerTransitions:
             await self._in_slices(partial(lose_disk, broker_id=known.id, broker_epoch=known.epoch), only_copy, known.id)
 
     async def go_on(self) -> None:
-        """With what is left."""
+        """Go on with the brokers that are left."""
         for broker in sorted(self._left):
             await self.settle(broker)
 
     async def settle(self, broker: BrokerId) -> Refusal | None:
-        """Once all that it holds is as it has to be where it is fenced, or where it lives."""
+        """Return once every partition of the broker is as it must be for a fenced, or a live, broker."""
         known = self._metadata.image.brokers.get(broker)
         refusal = None
         if known is not None and self.is_large(broker):
@@ -122,8 +128,8 @@ class BrokerTransitions:
     async def _in_slices(
         self, decide: Callable[..., Decision[Refusal | None]], wanted: Wanted, broker: BrokerId
     ) -> Refusal | None:
-        """Nothing joins what was found: who is fenced joins no ISR, and what has a leader loses it by another's going,
-        which is settled for itself."""
+        """Change the found partitions in slices. None joins them meanwhile: a fenced broker joins no ISR. A partition
+        with a leader loses it when another broker goes, and that is settled by itself."""
         async with self._turn:
             found = await self._found(wanted, broker)
             slices = [found[at : at + SETTLED_PER_SLICE_MAX] for at in range(0, len(found), SETTLED_PER_SLICE_MAX)]
@@ -136,7 +142,8 @@ class BrokerTransitions:
     async def _together(
         self, decide: Callable[..., Decision[Refusal | None]], slices: Iterable[list[TopicPartition]]
     ) -> Refusal | None:
-        """Each decides on what those before it did; none waits for these to be committed."""
+        """Submit the slices together. Each is decided on the state after those before it; none waits for these to be
+        committed."""
         work = [asyncio.ensure_future(self._metadata.submit(partial(decide, among=among))) for among in slices]
         try:
             return next((refusal for refusal in await asyncio.gather(*work) if refusal is not None), None)
@@ -146,8 +153,8 @@ class BrokerTransitions:
             await asyncio.wait(work)
 
     async def _found(self, wanted: Wanted, broker: BrokerId) -> list[TopicPartition]:
-        """What is to be done as it is now, where the broker leads first: looked for in turns of the loop, for a thread
-        beside it would hold the interpreter longer than each of these."""
+        """Return the partitions to change, as of now, those that the broker leads first. The search runs in turns of
+        the loop: a thread would hold the interpreter longer than each turn."""
         image = self._metadata.image
         is_wanted, everywhere = wanted(image, broker), _everywhere(image)
         led, others = list[TopicPartition](), list[TopicPartition]()

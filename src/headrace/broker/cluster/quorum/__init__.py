@@ -1,1 +1,1 @@
-"""The parts of the metadata driver: what goes to the disk, what is applied, what is pending, who is there."""
+"""The parts of the metadata driver: the log's writer, the applier, pending decisions, and the members."""

@@ -1,8 +1,8 @@
-"""Committed entries become the image: in order, each once, a little in each turn of the event loop.
+"""Applies committed entries to the image: in order, each once, a little in each turn of the event loop.
 
-Promises: `image` is swapped by one assignment, and the deltas that a subscriber is given add up to it; an entry that
-would hold the loop for long is decoded in a worker thread, and those behind it wait. A subscriber that raises, or an
-entry that is no metadata, is a bug or damage: told once, and nothing more is applied.
+Promises: `image` is swapped by one assignment, and the deltas of a subscriber add up to it. An entry that would hold
+the loop for long is decoded in a worker thread, and later ones wait. A subscriber that raises, or an entry that is no
+metadata, is a bug or damage: it is reported once, and nothing more is applied.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Subscriber: TypeAlias = Callable[[ImageDelta], None]
 
 
 class Applier:
-    """Used on the event loop. `own`: the proposal that an entry is, where it was made here and its maker still waits;
-    `on_progress`: called after entries were applied; `on_failure`: called once."""
+    """Used on the event loop. `own` returns the proposal of an entry, where it was made here and its maker still waits.
+    `on_progress` is called after entries were applied, `on_failure` once."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Applier:
     ) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
         self.events_applied = 0
-        """Since the process began, an entry without any counted as one."""
+        """Events applied since the process began; an entry without any counts as one."""
         self._own = own
         self._on_progress = on_progress
         self._on_failure = on_failure
@@ -53,29 +53,29 @@ class Applier:
         self._subscribers.append(subscriber)
 
     def hold(self) -> None:
-        """Gather, until `begin`."""
+        """Gather entries, until `begin`."""
         self._held = True
 
     def take_held(self) -> tuple[Entry, ...]:
-        """What was gathered, no more to be applied here."""
+        """Return the gathered entries, which are not applied here any more."""
         held = tuple(self._waiting)
         self._waiting.clear()
         return held
 
     def begin(self, image: MetadataImage, events: int) -> None:
-        """Start from this image, one delta from the empty one."""
+        """Start from this image, with one delta from the empty one."""
         self._held = False
         self.events_applied = events
         self._publish(ImageDelta(self.image, image))
 
     def apply(self, entries: Iterable[Entry]) -> None:
-        """These are committed."""
+        """Apply these committed entries."""
         self._waiting.extend(entries)
         if self._waiting and self._turn is None:
             self._go_on()
 
     def restore(self, image: MetadataImage) -> None:
-        """A leader's snapshot: one delta. What waits and is older is passed over in its turn."""
+        """Install a leader's snapshot as one delta. Older entries that wait are skipped in their turn."""
         if not self._failed:
             try:
                 self._publish(ImageDelta(self.image, image))
@@ -145,7 +145,7 @@ class Applier:
         self._publish(ImageDelta.of(self.image, events, index=entry.index))
 
     def _apply_own(self, entry: Entry, proposal: Proposal) -> None:
-        """What it leads to is known from when it was decided."""
+        """Apply an entry of this node, whose delta is known from its decision."""
         assert entry.index == self.image.index + 1, "entries are applied in order"
         delta = proposal.delta
         assert delta.after.index == entry.index, "entries are committed in the order of the decisions"

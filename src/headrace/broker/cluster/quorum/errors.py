@@ -1,5 +1,5 @@
-"""Why a change of the cluster's state was not made here, or is not known to have been made. All but a failed disk can
-be tried again."""
+"""Errors of changes of the cluster's state that were not made here, or are not known to have been made. All but a
+failed disk can be tried again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class NotController(HeadraceError):  # noqa: N818
         who = f"broker {leader} is" if leader is not None else "there is none at this moment"
         super().__init__(f"This broker is not the controller ({who}): ask the controller, or again in a moment.")
         self.leader = leader
-        """As far as this node knows."""
+        """The leader, as far as this node knows."""
 
 
 class OutcomeUnknown(HeadraceError):  # noqa: N818
-    """The change was on its way when this node stopped being the controller: it may have been made, or be made yet.
+    """This node stopped being the controller before the change was committed: it may have been made, or be made yet.
     Retriable, where twice is no harm."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class OutcomeUnknown(HeadraceError):  # noqa: N818
 
 
 class ChangeTooLarge(HeadraceError):  # noqa: N818
-    """Nothing was done, and the same again will not be."""
+    """Nothing was done, and repeating the same change will not help."""
 
     def __init__(self, size: int) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class ChangeTooLarge(HeadraceError):  # noqa: N818
 
 
 class ChangeRefused(HeadraceError):  # noqa: N818
-    """The quorum's leader did not take it: nothing was done."""
+    """The quorum's leader refused the change: nothing was done."""
 
     def __init__(self, refusal: MembershipRefusal) -> None:
         super().__init__(f"The quorum refuses the change: {refusal.value}.")

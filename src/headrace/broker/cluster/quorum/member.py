@@ -1,9 +1,12 @@
 """This node's part in the quorum: the consensus core, its disk, its network and its clock, joined.
 
-Promises: the core is stepped in one place, and what comes of a step is carried out in order and without waiting: writes
-go to a worker thread, committed entries to the applier, messages to the transport. A snapshot of its own is taken
-beside everything else. The first failure ends it, told once. Never decides what is proposed.
-Source of its duties: docs/decisions/0016.
+Promises:
+- The core is stepped in one place, and the effects of a step are carried out in order and without waiting.
+- Writes go to a worker thread, committed entries to the applier, messages to the transport.
+- A snapshot of its own is taken beside everything else.
+- The first failure ends it, and is reported once.
+
+It never decides what is proposed. Source of its duties: docs/decisions/0016.
 """
 
 from __future__ import annotations
@@ -60,8 +63,8 @@ log = structlog.get_logger(__name__)
 
 
 class QuorumMember:
-    """Used on the event loop. `after_step` is called after each step of the core and after entries were applied;
-    `on_message` before the core is given one; `on_failure` once."""
+    """Used on the event loop. `after_step` is called after each step of the core and after entries were applied.
+    `on_message` is called before the core gets a message, `on_failure` once."""
 
     def __init__(
         self,
@@ -99,11 +102,11 @@ class QuorumMember:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else has a vote."""
+        """Whether this node has the only vote."""
         return self.core.membership.voters == {self.me}
 
     async def start(self, disk: Disk, directory: Path, born: Membership) -> None:
-        """Recover, and apply what is known to be committed; the only voter elects itself. Raises CorruptData and
+        """Recover, and apply the entries known to be committed; the only voter elects itself. Raises CorruptData and
         StorageFailure."""
         loop = asyncio.get_running_loop()
         self._log, recovery = await loop.run_in_executor(None, lambda: open_commit_log(disk, directory, born=born))
@@ -142,7 +145,7 @@ class QuorumMember:
             self._succession.begin(self.core, None)
 
     async def stop(self) -> None:
-        """Step nothing more, let the disk come to an end, close the log. After a failure too."""
+        """Step nothing more, wait for the disk, close the log. After a failure too."""
         self.halt()
         await self._writer.drained()
         if self._snapshot is not None:
@@ -167,7 +170,7 @@ class QuorumMember:
         return ready
 
     def advance(self, event: Event) -> Ready:
-        """Give the core an event and carry out what comes of it; `step`, but for the consequences of a new role."""
+        """Give the core an event and carry out its effects; as `step`, but without the consequences of a new role."""
         ready = self.core.step(event)
         for message in ready.messages:
             self._transport.send(message)
@@ -195,15 +198,15 @@ class QuorumMember:
         self._after_step()
 
     def receive(self, message: Message) -> None:
-        """From another member."""
+        """Step a message from another member."""
         if not self._runs or self._is_impossible(message):
             return
         self._on_message(message)
         self.step(message)
 
     def _is_impossible(self, message: Message) -> bool:
-        """What nobody of this program says: an acknowledgement of what this leader never sent, a second leader in its
-        term, a number that no log comes to."""
+        """Whether no member with this program sends such a message. It acknowledges what this leader never sent, comes
+        from a second leader in its term, or has a number that no log reaches."""
         core = self.core
         match message:
             case AppendAnswer() if message.match_index > core.log.last_index:
@@ -219,7 +222,7 @@ class QuorumMember:
         return self._runs and self.step(ReadIndex(context)).refusal is None
 
     def leader_died(self, peer: Peer, term: int) -> None:
-        """The process of that term's leader is plainly dead: it is not waited for."""
+        """Note that the process of that term's leader is plainly dead, so that nobody waits for it."""
         if not self._runs or self.core.leads:
             return
         self.step(LeaderDied(peer, term))
@@ -232,7 +235,7 @@ class QuorumMember:
             self.leader_died(leader, self.core.term)
 
     def _tick(self) -> None:
-        """Time passes where there are others, and until the only one leads: whom it followed may be removed."""
+        """Let time pass where there are others, and until the only member leads: its earlier leader may be removed."""
         self._ticks = None
         if self._runs and (self._members - {self.me} or (self.is_alone and not self.core.leads)):
             self._ticks = asyncio.get_running_loop().call_later(self._tick_seconds, self._on_tick)
@@ -250,7 +253,7 @@ class QuorumMember:
         self._step_while_running(Persisted(write))
 
     def _read_snapshot(self, wanted: ReadSnapshot) -> None:
-        """Bytes of a snapshot for another member, read in a worker thread."""
+        """Read bytes of a snapshot for another member, in a worker thread."""
 
         def tell(work: asyncio.Future[tuple[bytes, bool] | None]) -> None:
             if work.cancelled():
@@ -267,7 +270,7 @@ class QuorumMember:
         work.add_done_callback(tell)
 
     def on_applied(self) -> None:
-        """Something was applied: a role may rest on it, and a snapshot may be due."""
+        """Act on applied entries: a role may rest on them, and a snapshot may be due."""
         if self._runs:
             self._after_step()
             self._snapshot_where_due()
@@ -303,13 +306,13 @@ class QuorumMember:
 
 
 def learn_lineage(transport: Transport, delta: ImageDelta) -> None:
-    """A leader's snapshot may be of a later recovery than this member knew."""
+    """Tell the transport of a later recovery in a leader's snapshot."""
     if delta.before.recovery != delta.after.recovery:
         transport.follow(delta.after.lineage)
 
 
 def learn_addresses(transport: Transport, delta: ImageDelta) -> None:
-    """Where brokers listen, as they registered it."""
+    """Tell the transport the addresses that brokers registered."""
     before, after = delta.before.brokers, delta.after.brokers
     if before is after:
         return
@@ -320,8 +323,8 @@ def learn_addresses(transport: Transport, delta: ImageDelta) -> None:
 
 
 def _registered(entries: Iterable[Entry]) -> list[tuple[BrokerId, Endpoint]]:
-    """Where brokers said that they listen, committed or not: after a restart of all, members that are not of the
-    cluster's birth would find each other only by what is known to be committed, and that takes a quorum."""
+    """Return the addresses that brokers registered, committed or not. After a restart of all, members that are not of
+    the cluster's birth find each other by these. To know which entries are committed takes a quorum."""
     events = (event for entry in entries for event in events_of(entry))
     return [
         (event.broker_id, event.endpoints[0])
@@ -331,7 +334,7 @@ def _registered(entries: Iterable[Entry]) -> list[tuple[BrokerId, Endpoint]]:
 
 
 def _replayed(snapshot: Snapshot | None, entries: tuple[Entry, ...]) -> tuple[MetadataImage, int]:
-    """The image after these entries, and how many events they held; an entry without any counts as one."""
+    """Return the image after these entries, and how many events they held; an entry without any counts as one."""
     image, count = image_of_snapshot(snapshot), 0
     for entry in entries:
         events = events_of(entry)

@@ -1,7 +1,7 @@
-"""What the controller has decided and not yet seen committed: its view of the state, and who waits for it.
+"""The controller's decisions that are not yet committed: its view of the state, and the callers that wait.
 
-Invariants: belongs to one leadership; `image` is the committed image and all proposals after it, in the order of the
-log, and its index is that of the log's last entry, those included that are about to be proposed.
+Invariants: it belongs to one leadership. `image` is the committed image and all proposals after it, in the order of the
+log. Its index is that of the log's last entry, those included that are about to be proposed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.metadata.image import MetadataImage
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One entry on its way: what it will change, and who is told once it has."""
+    """One entry that is not yet committed: its changes, and the future that is done once it is."""
 
     delta: ImageDelta
     events: int
@@ -42,15 +42,15 @@ class Pending:
         self.term = term
         self._proposals: deque[Proposal] = deque()
         self._unproposed: list[bytes] = []
-        """The data of the last of `_proposals`: those that the core has not been given yet."""
+        """The data of the last of `_proposals`: those that the core has not got yet."""
 
     def decide(self, events: tuple[MetadataEvent, ...], data: bytes) -> asyncio.Future[None]:
-        """These events come next."""
+        """Add these events as the next entry."""
         self._unproposed.append(data)
         return self._add(events)
 
     def note_membership(self) -> asyncio.Future[None]:
-        """The log has one more entry, which changes nothing here. What was decided before is in the log."""
+        """Add an entry of the log that changes nothing here. Every earlier decision is in the log."""
         assert not self._unproposed, "in the order of the log"
         return self._add(())
 
@@ -63,7 +63,7 @@ class Pending:
 
     @property
     def last_done(self) -> asyncio.Future[None] | None:
-        """What to wait for before something that rests on `image` may be told."""
+        """The future to wait for before a result that rests on `image` may be told."""
         return self._proposals[-1].done if self._proposals else None
 
     def take_unproposed(self) -> tuple[bytes, ...]:
@@ -71,21 +71,21 @@ class Pending:
         return data
 
     def take(self, index: int) -> Proposal | None:
-        """The proposal that this entry is, which is committed."""
+        """Return the proposal of this committed entry."""
         if self._proposals and self._proposals[0].index == index:
             return self._proposals.popleft()
         return None
 
     def drop_last(self, count: int, error: Callable[[], Exception]) -> None:
-        """The last ones were refused, and whoever waits is told."""
+        """Drop the last proposals, which were refused, and give their callers the error."""
         for _ in range(count):
             proposal = self._proposals.pop()
             self.image = proposal.delta.before
             proposal.fail(error())
 
     def drop_all(self, error: Callable[[], Exception], unproposed: Callable[[], Exception] | None = None) -> None:
-        """The leadership is over, or the disk has failed. `unproposed`: what those are told that the core was not
-        given; None: the same."""
+        """Drop all proposals: the leadership is over, or the disk has failed. `unproposed`: the error for proposals
+        that the core has not got; None: the same error."""
         if unproposed is not None:
             self.drop_last(len(self.take_unproposed()), unproposed)
         while self._proposals:

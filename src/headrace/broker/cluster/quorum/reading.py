@@ -9,7 +9,7 @@ from headrace.raft.events import ReadAnswer
 
 
 class Reading:
-    """`ask` puts a question, under a number, to the core; False: it was refused."""
+    """`ask` puts a numbered question to the core; it returns False where that is refused."""
 
     def __init__(self, ask: Callable[[int], bool], refused: Callable[[], Exception]) -> None:
         self._ask = ask
@@ -19,7 +19,7 @@ class Reading:
         self._number = 0
 
     async def confirmed(self) -> int:
-        """The index up to which the log must be applied for a read that sees all that was committed before now."""
+        """Return the index up to which the log must be applied for a read that sees everything committed before now."""
         if self._next is None:
             loop = asyncio.get_running_loop()
             self._next = loop.create_future()
@@ -45,7 +45,7 @@ class Reading:
             question.set_result(answer.index)
 
     def drop(self, error: Callable[[], Exception]) -> None:
-        """Nobody will answer any more."""
+        """Give every waiting caller the error: nobody will answer any more."""
         for question in self._asked.values():
             self._fail(question, error())
         self._asked.clear()

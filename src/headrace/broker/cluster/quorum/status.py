@@ -1,4 +1,5 @@
-"""Who is in the quorum and how far each is, as its leader sees it: for DescribeQuorum (KIP-595, KIP-836, KIP-853)."""
+"""The members of the quorum and how far each has the log, as its leader sees it: for DescribeQuorum (KIP-595, KIP-836,
+KIP-853)."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from headrace.raft.messages import AppendAnswer, HeartbeatAnswer, Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberStatus:
-    """One member. Where this node does not lead it knows only itself: the rest is -1."""
+    """One member. A node that does not lead knows only itself: the rest is -1."""
 
     peer: Peer
     is_voter: bool
     log_end: int
-    """Index of the last entry that is durable there."""
+    """The index of the last entry that is durable there."""
     last_fetch_ms: int
     """When it was last heard from. The leader itself: now."""
     last_caught_up_ms: int
-    """When it last held all that the leader held."""
+    """When it last held everything that the leader held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,7 @@ class QuorumStatus:
     epoch: int
     """Raft's term."""
     high_watermark: int
-    """Index of the last committed entry that this node knows of."""
+    """The index of the last committed entry that this node knows of."""
     members: tuple[MemberStatus, ...]
 
 
@@ -40,7 +41,7 @@ class QuorumStatus:
 class _Heard:
     at_ms: int
     log_end: int
-    """The leader's, at that time."""
+    """The leader's log end at that time."""
     caught_up_ms: int = -1
 
 
@@ -52,7 +53,7 @@ class Watch:
         self._heard: dict[Peer, _Heard] = {}
 
     def on_message(self, core: Raft, message: Message) -> None:
-        """Before the core is given it."""
+        """Note a message before the core gets it."""
         if not isinstance(message, AppendAnswer | HeartbeatAnswer) or self._now_ms is None:
             return
         role = core.role
@@ -66,7 +67,7 @@ class Watch:
             if len(self._heard) >= PEERS_MAX:
                 self._heard.clear()
             heard = self._heard[message.source] = _Heard(now, end)
-        elif match >= heard.log_end:  # it has all that there was when it last spoke
+        elif match >= heard.log_end:  # it has everything that there was when it last spoke
             heard.caught_up_ms = max(heard.caught_up_ms, heard.at_ms)
         if match >= end:
             heard.caught_up_ms = now

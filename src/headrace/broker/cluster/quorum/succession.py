@@ -1,6 +1,8 @@
-"""Who stands for election, and when, where no leader is to be waited for: after a start, and once the leader's process
-is plainly dead. One voter after the other, so that no two do at a time; whoever is elected, or a later term, ends it.
-The core's own, random, timeouts stand behind it."""
+"""Lets voters stand for election one after the other, where no leader is to be waited for.
+
+That is so after a start, and once the leader's process is plainly dead. The voters take turns, so that no two stand at
+a time. An elected leader, or a later term, ends it. The core's own random timeouts stand behind it.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ class Succession:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, core: Raft, dead: Peer | None) -> None:
-        """`dead`: whom this term had for a leader."""
+        """Begin the turns. `dead`: the leader of this term that died."""
         self.stop()
         heirs = sorted(core.membership.voters - {dead})
         if core.me in heirs:
             self._stand(core, dead, core.term, heirs.index(core.me), len(heirs))
 
     def _stand(self, core: Raft, dead: Peer | None, term: int, steps: int, heirs: int) -> None:
-        """After so many steps, and then again each time that all others had their turn."""
+        """Stand after `steps` steps, and then again each time that all others had their turn."""
         if steps >= SUCCESSION_ATTEMPTS_MAX * heirs:
             return
 

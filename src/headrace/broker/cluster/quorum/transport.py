@@ -1,4 +1,4 @@
-"""What the driver needs of the network between the members. `headrace.net.peer.peers.Peers` is the real one."""
+"""The network between the members, as the driver needs it. `headrace.net.peer.peers.Peers` is the real one."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ class Transport(Protocol):
     """All on the event loop. No call waits, and none calls back into the driver before it returns."""
 
     def attach(self, receive: Callable[[Message], None]) -> None:
-        """Have every message given to `receive`."""
+        """Give every message to `receive`."""
 
     def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
-        """Have it called when a member's process is plainly dead."""
+        """Call `callback` when a member's process is plainly dead."""
 
     def send(self, message: Message) -> None:
-        """It may be lost, and may come late."""
+        """Send a message, which may be lost, and may come late."""
 
     def learn(self, node: BrokerId, host: str, port: int) -> None:
-        """A member listens there."""
+        """Note a member's address."""
 
     def forget(self, nodes: set[BrokerId]) -> None:
-        """These are members no more."""
+        """Forget these nodes, which are members no more."""
 
     def follow(self, lineage: Lineage) -> None:
-        """This member's log is of that lineage: nothing of another one is given to it. Before that call it has none."""
+        """Note the lineage of this member's log. Messages of another lineage are not passed on. Before this call it has
+        none."""
 
 
 class NoTransport:
-    """For the only member."""
+    """The transport of the only member."""
 
     def attach(self, receive: Callable[[Message], None]) -> None:
-        """Nobody speaks."""
+        """Does nothing: nobody sends."""
 
     def on_peer_dead(self, callback: Callable[[BrokerId], None]) -> None:
-        """Nobody dies."""
+        """Does nothing: nobody dies."""
 
     def send(self, message: Message) -> None:
-        """Nobody listens."""
+        """Does nothing: nobody listens."""
 
     def learn(self, node: BrokerId, host: str, port: int) -> None:
-        """Nobody is there."""
+        """Does nothing: nobody is there."""
 
     def forget(self, nodes: set[BrokerId]) -> None:
-        """Nobody was there."""
+        """Does nothing: nobody was there."""
 
     def follow(self, lineage: Lineage) -> None:
-        """Nobody asks."""
+        """Does nothing: nobody asks."""

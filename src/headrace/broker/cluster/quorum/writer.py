@@ -1,7 +1,8 @@
-"""What the consensus core wants on the disk, carried there in order, one write at a time.
+"""Carries the consensus core's writes to the disk, in order, one at a time.
 
-Promises: a write is told as done only once it and all before it are synced; what waits while the disk is at work goes
-in one write, synced once; after a failure nothing more is written, and that is told once. The event loop never waits.
+Promises: a write counts as done only once it and all before it are synced. Writes that wait while the disk is at work
+go in one write, synced once. After a failure nothing more is written, and that is reported once. The event loop never
+waits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace.storage.raftlog.metadata_log import image_of_snapshot
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something to be done to the log in its turn, blocking; and what is called on the loop after it."""
+    """Work on the log in its turn, blocking; `after` is called on the loop after it."""
 
     run: Callable[[], None]
     after: Callable[[], None] | None = None
@@ -33,8 +34,8 @@ OnWritten: TypeAlias = Callable[[int, MetadataImage | None], None]
 
 
 class LogWriter:
-    """Used on the event loop. `on_written` is called with the number of the last write that is durable, and with the
-    image of a snapshot that took the place of everything by it; `on_failure` once, with what went wrong."""
+    """Used on the event loop. `on_written` is called with the number of the last durable write, and with the image of a
+    snapshot that replaced everything by it. `on_failure` is called once, with the error."""
 
     def __init__(self, log: CommitLog, on_written: OnWritten, on_failure: Callable[[Exception], None]) -> None:
         self._log = log
@@ -48,12 +49,12 @@ class LogWriter:
         self._image: MetadataImage | None = None
 
     def put(self, ready: Ready) -> None:
-        """Something to persist."""
+        """Persist the writes of a step."""
         assert ready.write is not None
         self._enqueue(ready)
 
     def do(self, run: Callable[[], None], after: Callable[[], None] | None = None) -> None:
-        """Something to be done to the log, in its turn. Blocking; may raise what the log raises."""
+        """Run work on the log, in its turn. Blocking; may raise the log's errors."""
         self._enqueue(Action(run, after))
 
     async def drained(self) -> None:
@@ -83,7 +84,7 @@ class LogWriter:
         work.add_done_callback(lambda work: self._on_worked(work, batch[-1]))
 
     def _begin(self, state: HardState | None, entries: Sequence[Entry], last: Ready | Action) -> None:
-        """Little is written at once, and synced without a thread of ours."""
+        """Write a little at once; it is synced without a thread of ours."""
         try:
             self._log.begin_append(state, entries, lambda failure: self._done(failure, last))
         except StorageFailure as failure:
@@ -94,7 +95,7 @@ class LogWriter:
             self._done(work.exception(), last)
 
     def _take_batch(self) -> list[Ready | Action]:
-        """One action, one piece of a snapshot, or as many plain writes as there are."""
+        """Return one action, one piece of a snapshot, or as many plain writes as there are."""
         batch = [self._waiting.popleft()]
         while self._waiting and _is_plain(batch[-1]) and _is_plain(self._waiting[0]):
             batch.append(self._waiting.popleft())
@@ -129,7 +130,7 @@ class LogWriter:
             self._log.append(*_merged([each for each in batch if isinstance(each, Ready)]))
 
     def _receive(self, ready: Ready, chunk: ChunkToWrite) -> None:
-        """The hard state goes first: a snapshot of a term that is not known would be damage."""
+        """Write a piece of a snapshot. The hard state goes first: a snapshot of an unknown term would be damage."""
         if ready.hard_state is not None:
             self._log.append(ready.hard_state, ())
         self._log.receive_chunk(chunk.offset, chunk.data)
@@ -144,7 +145,7 @@ def _is_plain(work: Ready | Action) -> bool:
 
 
 def _merged(batch: Sequence[Ready]) -> tuple[HardState | None, Sequence[Entry]]:
-    """What the log holds after all of them, as one write."""
+    """Return the contents of the log after all of them, as one write."""
     if len(batch) == 1:
         return batch[0].hard_state, batch[0].entries
     state: HardState | None = None
