@@ -5,11 +5,13 @@
     materialise(lambda: spark, spec.load("orders.toml"))
     table(spark, "/lake/orders").createOrReplaceTempView("orders")
 
-`spec` reads the file, `ranges` says what is next, `shaping` and `writing` make files of it in the workers, `progress`
-is the table's log, `materialising` the run, `compacting` and `evolving` what a table goes through, `tables` reads it.
-`auditing` proves durable history, `surveying` counts topics. `replaying` writes topics into another one: `replay_log`
-is its checkpoint, `forwarding` and `recalling` what its workers do, `pacing` its rate. `merging` has brokers compact
-history.
+`spec` reads the file. In `tables`, `ranges` finds the next offsets, `shaping` and `writing` make files of them in the
+workers, and `progress` is the table's log. `materialising` is the run, `compacting` and `evolving` change a table, and
+`reading` reads it.
+
+In `audit`, `auditing` proves durable history. In `statistics`, `surveying` counts topics. In `replays`, `replaying`
+writes topics into another one: `log` is its checkpoint, `forwarding` and `recalling` are its workers' code, and
+`pacing` its rate. `merging` has brokers compact history.
 """
 
 from headrace.spark.pipelines.merging import compact

@@ -1,7 +1,7 @@
-"""``python -m headrace.spark.pipelines FILE.toml``: runs one pipeline; what `headrace pipeline run` starts.
+"""``python -m headrace.spark.pipelines FILE.toml`` runs one pipeline. `headrace pipeline run` starts it.
 
-Exit code 0 where it did its work, 1 where it failed or an audit found something wrong, 2 for a wrong file, 130 when it
-was interrupted.
+Exit codes: 0 for success, 1 for a failure or an audit that found something wrong, 2 for a wrong file, 130 for an
+interruption.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Durable history compacted: small segments put together, and of compacted topics the last record of each key kept.
+"""Compacts durable history: small segments are merged, and compacted topics keep the last record of each key.
 
-The brokers that lead do it, one segment at a time, for they alone may change a catalog (`SegmentsReplaced`). Readers go
-on undisturbed: what is replaced goes later. Spark reads the same offsets from the store before and after, and says
-whether they are the same: all records, or the last one of each key. What is interrupted is asked for again: who is done
-already has nothing to do.
+The leading brokers do it, one segment at a time, since only they may change a catalog (`SegmentsReplaced`). Readers are
+not disturbed: replaced segments are removed later. Spark reads the same offsets from the store before and after, and
+reports whether they agree: all records, or the last one of each key. After an interruption the work is requested again;
+brokers that are done have nothing left to do.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ LAST_SQL: Final = "xxhash64(key, max_by(struct(offset, timestamp, value, headers
 SUM_SQL: Final = "sum(cast(hash as decimal(38, 0)))"
 
 Digest = dict[tuple[int, str], str]
-"""By partition: of all its records (`all`), and of the last ones of its keys (`last`)."""
+"""Digests by partition: of all its records (`all`), and of the last records of its keys (`last`)."""
 
 
 @dataclass(slots=True)
 class CompactedTopic:
-    """What became of one."""
+    """The result for one topic."""
 
     name: str
     before: int = 0
-    """Segments that were put together, or would be."""
+    """Number of segments that were merged, or would be."""
     after: int = 0
-    """In their place."""
+    """Number of segments in their place."""
     bytes: int = 0
     unread: int = 0
-    """Others, of which only who reads them sees what would stay; where nothing is done."""
+    """In a dry run: number of other segments, which would have to be read to know what would stay."""
     problems: list[str] = field(default_factory=list)
     differs: list[int] = field(default_factory=list)
-    """Partitions that are read otherwise than before."""
+    """Partitions that read differently than before."""
     compared: bool = False
 
     @property
@@ -73,7 +73,7 @@ class CompactedTopic:
 
 
 class _Part(NamedTuple):
-    """One partition, and what of it is read before and after."""
+    """One partition, with the offsets that are read before and after."""
 
     where: PartitionRange
     bytes: int
@@ -82,7 +82,9 @@ class _Part(NamedTuple):
 def compact(
     session: Callable[[], SparkSession], spec: Compact, *, dry_run: bool = False, meter: Meter | None = None
 ) -> list[CompactedTopic]:
-    """By topic. Raises UsageError, ClientError, DamagedHistory, DataLoss, and what Spark raises."""
+    """Compact the topics, and return the results. Raises UsageError, ClientError, DamagedHistory, DataLoss, and Spark's
+    own exceptions.
+    """
     meter = meter or Meter()
     sources = Sources(replace(spec.source, bootstrap=None))
     try:
@@ -121,7 +123,7 @@ def _bytes(each: PartitionRange) -> int:
 async def _compacted(
     bootstrap: str, name: str, parts: Sequence[_Part], dry_run: bool, meter: Meter
 ) -> tuple[CompactedTopic, bool]:
-    """And whether the topic is compacted."""
+    """The topic's result, and whether the topic is compacted."""
     from headrace.net.client.admin import Admin
 
     topic = CompactedTopic(name)
@@ -137,15 +139,16 @@ async def _compacted(
             topic.before += answer["before"]
             topic.after += answer["after"]
             topic.bytes += answer["bytes"]
-            topic.unread += answer.get("unread", 0)  # brokers of before do not say
+            topic.unread += answer.get("unread", 0)  # older brokers do not report it
             topic.problems.extend(answer["problems"])
             meter.done(0, part.bytes, segments=answer["before"])
     return topic, is_compacted
 
 
 async def _asked(cluster: Cluster, part: PartitionRange, *, execute: bool) -> Mapping[str, Any]:
-    """Its leader's answer. What came since the plan replaces nothing of it, so that what is compared stays the same.
-    Raises ClientError, UsageError."""
+    """The answer of the partition's leader. Records newer than the plan replace nothing, so that the compared records
+    stay the same. Raises ClientError, UsageError.
+    """
     view = (await cluster.metadata((part.topic.name,))).topics[part.topic.name]
     leaders = {int(each.index): int(each.leader) for each in view.partitions}
     for broker in await Members(cluster).brokers():
@@ -161,7 +164,7 @@ async def _asked(cluster: Cluster, part: PartitionRange, *, execute: bool) -> Ma
 
 
 def _digest(spark: SparkSession, spec: Compact, parts: Sequence[_Part], meter: Meter, stage: str) -> Digest:
-    """Of the offsets that the parts name, as the store has them now."""
+    """Digests of the parts' offsets, as the store has them now."""
     size = sum(part.bytes for part in parts)
     meter.stage(stage, size)
     frame = _read(spark, spec, [part.where for part in parts])

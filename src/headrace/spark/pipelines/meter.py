@@ -1,5 +1,6 @@
-"""What a pipeline tells while it runs: a bar on a terminal (stage, records, bytes, time left), else a line a commit, or
-JSON, one object a line."""
+"""A pipeline's progress reports. On a terminal they are a bar (stage, records, bytes, time left). Otherwise they are
+one line per commit, or JSON objects, one per line.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +20,28 @@ LOOK_S: Final = 0.25
 
 
 class Meter:
-    """Says nothing: for functions, where nobody looks on."""
+    """Reports nothing: for calls without an audience."""
 
     def stage(self, name: str, total_bytes: float) -> None:
-        """What follows reads so many bytes, about."""
+        """Begin a stage that reads about this many bytes."""
 
     @contextmanager
     def working(self, spark: SparkSession, size: float) -> Iterator[None]:
-        """While Spark works on a part of them."""
+        """Surrounds Spark's work on a part of the bytes."""
         yield
 
     def done(self, records: int, size: float, **facts: Any) -> None:
         """A part is done, and committed."""
 
     def say(self, event: str, text: str, **facts: Any) -> None:
-        """Anything else."""
+        """Report any other event."""
 
     def close(self) -> None:
-        """No more comes."""
+        """End the reports."""
 
 
 class Lines(Meter):
-    """On standard error a line for people; with `as_json`, objects on standard output."""
+    """Lines for people on standard error; with `as_json`, objects on standard output."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -75,7 +76,7 @@ class Lines(Meter):
 
 
 class Bar(Meter):
-    """On a terminal."""
+    """A bar on a terminal."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
@@ -112,7 +113,7 @@ class Bar(Meter):
             watcher.join()
 
     def _watch(self, spark: SparkSession, size: float, ended: Event) -> None:
-        with suppress(Exception):  # Spark Connect has no tracker, a Java that is gone no answers: the work tells
+        with suppress(Exception):  # Spark Connect has no tracker, and a dead Java no answers
             tracker = spark.sparkContext.statusTracker()
             while not ended.wait(LOOK_S):
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -142,12 +143,12 @@ class Bar(Meter):
 
 
 def meter(*, as_json: bool) -> Meter:
-    """The one for whoever looks on."""
+    """The meter that suits this process's standard error."""
     return Bar() if sys.stderr.isatty() and not as_json else Lines(as_json=as_json)
 
 
 def size_text(size: float) -> str:
-    """As people read it."""
+    """A size in bytes as readable text."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

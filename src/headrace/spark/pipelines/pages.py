@@ -1,4 +1,4 @@
-"""HTML pages that need nothing beside them: a text, tables, and pictures in the page itself."""
+"""HTML pages without other files: text, tables, and pictures inside the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLE: Final = (
 
 
 class Picture(NamedTuple):
-    """A PNG."""
+    """A PNG image."""
 
     title: str
     data: str
@@ -25,7 +25,7 @@ class Picture(NamedTuple):
 
 
 def picture(title: str, draw: Callable[[Any], object]) -> Picture:
-    """`draw` is given matplotlib's axes."""
+    """The picture that `draw` makes on matplotlib's axes."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -48,7 +48,7 @@ def table_of(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def whole_page(title: str, body: str, pictures: Sequence[Picture]) -> str:
-    """`body` is HTML already, all else is text."""
+    """`body` is HTML already; the other arguments are text."""
     name = html.escape(title)
     shown = "".join(
         f'<p><img alt="{html.escape(each.title)}" src="data:image/png;base64,{each.data}"></p>' for each in pictures
@@ -59,7 +59,7 @@ def whole_page(title: str, body: str, pictures: Sequence[Picture]) -> str:
 
 
 def time_text(time_ms: int) -> str:
-    """In UTC."""
+    """A readable time in UTC."""
     try:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):

@@ -1,6 +1,6 @@
-"""What a pipeline is to do: a TOML file, checked, and named where it is wrong. Imports neither Spark nor Arrow.
+"""The specification of a pipeline: a TOML file, checked, and named where it is wrong. Imports neither Spark nor Arrow.
 
-Promises that a key that is not known, is missing or is malformed is told in one sentence with its section.
+Promises that an unknown, missing or malformed key is reported in one sentence with its section.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SOURCE: Final = (
     "maxBytesPerPartition",
     *STREAM_OPTIONS,
 )
-"""Options of ``spark.readStream.format("headrace")`` that a pipeline takes."""
+"""Options of ``spark.readStream.format("headrace")`` that a pipeline accepts."""
 SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     MATERIALISE: {
         "source": SOURCE,
@@ -88,7 +88,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "spark": ("master", "nice", "spare_processors", "settings"),
     },
 }
-"""Of each kind its sections, and the keys of these; none: any."""
+"""The sections of each kind, with their keys. An empty tuple: any key."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
@@ -99,39 +99,39 @@ class Decode:
     key: str = "binary"
     value: str = "binary"
     schema: str | None = None
-    """Of JSON values, as Spark's DDL."""
+    """Schema of JSON values, as Spark DDL."""
     function: str | None = None
-    """``module:name`` of one that takes a DataFrame and gives one."""
+    """``module:name`` of a function from DataFrame to DataFrame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOf:
-    """The session."""
+    """The Spark session."""
 
     master: str = "local[*]"
     nice: int = PIPELINE_NICE
-    """Of a local one, so that brokers on the same machine go first: nice(1)."""
+    """Priority (nice(1)) of a local session, so that brokers on this machine go first."""
     spare_processors: int = 0
-    """That a local one leaves to them alone."""
+    """Processors that a local session leaves to the brokers alone."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materialise:
-    """Topics into a table."""
+    """Writes topics into a table."""
 
     name: str
     source: ReadOptions
     path: str
-    """Of the table: a directory, or a store's URL."""
+    """Place of the table: a directory, or a store's URL."""
     format: str = "parquet"
     catalog: Mapping[str, str] = field(default_factory=dict)
-    """Of Iceberg, as pyiceberg's properties, and ``name``."""
+    """Iceberg's catalog, as pyiceberg's properties, and ``name``."""
     identifier: str = ""
-    """Of the table in it: ``namespace.name``."""
+    """The table's name in the catalog: ``namespace.name``."""
     decode: Decode = Decode()
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Further ones, by SQL expressions."""
+    """Additional columns, by SQL expressions."""
     partition_by: tuple[str, ...] = ()
     file_bytes: int = PIPELINE_FILE_BYTES
     compression: str = "zstd"
@@ -143,7 +143,7 @@ class Materialise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """All history proven."""
+    """Proves all history."""
 
     name: str
     source: ReadOptions
@@ -154,20 +154,20 @@ class Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Topics counted."""
+    """Counts topics."""
 
     name: str
     source: ReadOptions
     html: str | None = None
     json: str | None = None
     top: int = 20
-    """Keys that are named of each topic."""
+    """Number of keys that are named for each topic."""
     spark: SparkOf = SparkOf()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Topics into another one."""
+    """Replays topics into another one."""
 
     name: str
     source: ReadOptions
@@ -175,7 +175,7 @@ class Replay:
     checkpoint: str
     """Where its progress is kept: a directory, or a store's URL."""
     keeps_partitions: bool = False
-    """Whether a record goes to the partition of the number that it came from, not to its key's."""
+    """Whether a record goes to the partition with its source partition's number, not to its key's partition."""
     function: str | None = None
     records_per_second: float | None = None
     bytes_per_second: float | None = None
@@ -186,13 +186,13 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact:
-    """Small durable segments put together."""
+    """Merges small durable segments."""
 
     name: str
     source: ReadOptions
-    """With `store` and `bootstrap`."""
+    """Has `store` and `bootstrap`."""
     compare: bool = True
-    """Whether Spark reads what is compacted, before and after."""
+    """Whether Spark reads the compacted offsets, before and after."""
     spark: SparkOf = SparkOf()
 
 
@@ -200,7 +200,7 @@ Spec: TypeAlias = Materialise | Audit | Statistics | Replay | Compact
 
 
 def load(path: str) -> Spec:
-    """Raises UsageError."""
+    """Load a file. Raises UsageError."""
     try:
         return parse(tomllib.loads(Path(path).read_text()))
     except OSError as error:
@@ -212,7 +212,7 @@ def load(path: str) -> Spec:
 
 
 def parse(data: Mapping[str, Any]) -> Spec:
-    """Raises UsageError."""
+    """Parse a file's content. Raises UsageError."""
     kind, name = data.get("pipeline"), data.get("name")
     if kind not in KINDS:
         raise UsageError(f"Key pipeline must be one of {', '.join(KINDS)}, not {kind!r:.50}.")
@@ -304,12 +304,12 @@ def _replay(name: str, found: Mapping[str, _Section], spark: SparkOf) -> Replay:
 
 
 def _portions(section: _Section, size: int) -> dict[str, str]:
-    """Of so many bytes, unless it says otherwise."""
+    """Portions of this many bytes, unless the section says otherwise."""
     return {} if "maxRecordsPerTrigger" in section.given else {"maxBytesPerTrigger": str(size)}
 
 
 def _source(section: _Section, defaults: Mapping[str, str], *, streaming: bool = True) -> ReadOptions:
-    """What it does not say where to begin begins at the beginning, partition by partition."""
+    """Parse the section. Partitions that it gives no beginning are read from their start."""
     return parse_options({**defaults, **section.words()}, streaming=streaming, begins="earliest")
 
 
@@ -359,7 +359,7 @@ class _Section:
         return value
 
     def words(self) -> dict[str, str]:
-        """As options have them."""
+        """The values in the form of options."""
         found = {}
         for key, value in self.given.items():
             if not isinstance(value, str | bool | int):
@@ -374,7 +374,7 @@ class _Section:
         return dict(self.given)
 
     def pairs(self, key: str) -> Mapping[str, str]:
-        """A table within it."""
+        """A table inside the section."""
         value = self.given.get(key, {})
         if not isinstance(value, Mapping):
             raise self.wrong(key, "a table of names and values, { a = 1 }")

@@ -1,7 +1,7 @@
-"""The audit: all durable history, read in parallel and proven, beside what its brokers say of it.
+"""The audit: all durable history, read in parallel and proven, and compared with its brokers' view.
 
-Promises that every object of every catalog is read whole; that each thing which does not hold is told with topic,
-partition, offset and object; and that an audit which could not look at something does not call it good.
+Promises that every object of every catalog is read whole. Each problem is reported with topic, partition, offset and
+object. An audit that could not check something does not call it good.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Findings = Mapping[tuple[str, int], Mapping[int, Finding]]
 
 @dataclass(slots=True, kw_only=True)
 class Audited:
-    """One partition."""
+    """The result for one partition."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class Audited:
 
 @dataclass(slots=True)
 class Report:
-    """Of an audit. Times in milliseconds since 1970."""
+    """The result of an audit. Times are in milliseconds since 1970."""
 
     name: str
     begun_ms: int
@@ -80,7 +80,9 @@ class Report:
 def audit(
     session: Callable[[], SparkSession], spec: Audit, *, dry_run: bool = False, meter: Meter | None = None
 ) -> Report:
-    """Raises UsageError, ClientError, StorageFailure, and what Spark raises; what is wrong with history is reported."""
+    """Run the audit; problems of history are in the report. Raises UsageError, ClientError, StorageFailure, and Spark's
+    own exceptions.
+    """
     if spec.source.store is None:
         raise UsageError("Key store of section [source] is missing: an audit reads durable history.")
     meter, report = meter or Meter(), Report(spec.name, _now_ms(), dry=dry_run)
@@ -106,7 +108,7 @@ Catalogs = Mapping[tuple[str, int], tuple[ReadTopic, PartitionCatalog]]
 
 
 def _catalogs(sources: Sources, report: Report) -> Iterator[tuple[tuple[str, int], tuple[ReadTopic, PartitionCatalog]]]:
-    """Those that hold; what does not is a problem of its partition."""
+    """The sound catalogs. An unsound one is a problem of its partition."""
     topics = sources.topics()
     called = [topic.name for topic in topics]
     names = {topic.id: topic.name if called.count(topic.name) == 1 else str(topic.id) for topic in topics}
@@ -119,7 +121,7 @@ def _catalogs(sources: Sources, report: Report) -> Iterator[tuple[tuple[str, int
             except CorruptData as error:
                 audited.problems.append(sentence(error))
                 continue
-            if catalog is None:  # which is judged, too: there may have been one
+            if catalog is None:  # judged too: there may have been one
                 catalog = PartitionCatalog.empty(topic.id, PartitionIndex(partition))
             else:
                 audited.start, audited.end = catalog.readable_start, int(catalog.next_offset)
@@ -148,7 +150,7 @@ def _found(
     report: Report,
     meter: Meter,
 ) -> Iterable[Mapping[int, Finding]]:
-    """Of each partition of the report, its findings."""
+    """The findings of each partition of the report."""
     found: dict[tuple[str, int], dict[int, Finding]] = {(each.topic, each.partition): {} for each in report.partitions}
     if work:
         spark, size = session(), sum(each.segment.object_bytes for part in work for each in part)
@@ -172,7 +174,7 @@ def examining(source: ReadOptions, work: Sequence[tuple[Examined, ...]]) -> Call
 
 
 def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
-    """All that only the driver sees."""
+    """Add the problems that only the driver can see."""
     absent: list[tuple[Audited, Absent]] = []
     for each in report.partitions:
         place = (each.topic, each.partition)
@@ -202,7 +204,7 @@ def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
 
 
 def _gone_since(sources: Sources, topic: ReadTopic, each: Audited, catalog: PartitionCatalog) -> PartitionCatalog:
-    """The catalog of now, where an object could not be read: retention may have taken it."""
+    """The present catalog, where an object could not be read: retention may have removed it."""
     if all(finding.whole for finding in each.findings.values()):
         return catalog
     try:
@@ -218,7 +220,7 @@ def _beside_brokers(
 
     try:
         return problems_beside(sources, topic, PartitionIndex(each.partition), catalog)
-    except HeadraceError as error:  # of this partition; what was found of the others stands
+    except HeadraceError as error:  # for this partition; the others' findings stand
         return [f"{each.topic}-{each.partition}: the brokers' view cannot be had: {str(error).rstrip('.')}."], None
 
 

@@ -1,6 +1,6 @@
-"""A partition's history beside what its brokers say: their catalog, and their log.
+"""Compares a partition's history with its brokers' catalog and log.
 
-Promises to tell only what does not hold of one moment: a catalog that changes while it is read is read again.
+Promises to report only contradictions at one moment: a catalog that changes while it is read is read again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from headrace.storage.tier.verifying import mirror_problems, seam_problems
 def problems_beside(
     sources: Sources, topic: ReadTopic, partition: PartitionIndex, mirrored: PartitionCatalog
 ) -> tuple[list[str], Absent | None]:
-    """Of the mirror that was audited, and whether there should have been one. Raises ClientError, CorruptData,
-    HeadraceError."""
+    """Problems of the audited mirror, and whether there should have been one. Raises ClientError, CorruptData,
+    HeadraceError.
+    """
     brokers = sources.brokers
     assert brokers is not None
     starts = brokers.offsets(topic.name, [partition], EARLIEST_LOCAL)
@@ -40,7 +41,7 @@ def problems_beside(
 
 
 async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:
-    """As the brokers know it, its chain proven."""
+    """The brokers' catalog, with its chain proven."""
     async with Cluster(bootstrap) as cluster:
         alive = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
         if not alive:
@@ -54,7 +55,7 @@ async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) 
 
 
 async def _whole(link: DurableLink, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog | None:
-    """Of one moment; None: what was asked for next was deleted meanwhile. Raises CorruptData."""
+    """The catalog at one moment; None where the next requested entry was deleted meanwhile. Raises CorruptData."""
     page = await link.catalog(topic.id, partition, -1)
     if "state" not in page:
         raise CorruptData(f"A broker knows no catalog of {topic.name}-{partition}")

@@ -1,7 +1,8 @@
-"""One durable segment, looked through: bytes, batches, epochs, times and producers' sequences. Runs in the workers.
+"""Examines one durable segment: bytes, batches, epochs, times and producers' sequences. Runs in the workers.
 
-Promises that every byte is proven (SHA-256, CRC32C of batches and of each batch, footer), and that what a
-neighbour alone can tell (whether epochs and sequences go on) is handed on to whoever sees both. Imports no Spark.
+Promises that every byte is proven (SHA-256, CRC32C of batches and of each batch, footer). Whether epochs and sequences
+continue is only visible beside the neighbouring segments. The finding holds the values needed for that comparison.
+Imports no Spark.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FINDING_SCHEMA: Final = pa.schema(
 
 
 class Sequences(NamedTuple):
-    """Of one producer in one segment: where it goes on from, and where it ends."""
+    """Sequence numbers of one producer in one segment: where they begin, and where they end."""
 
     first_epoch: int
     first: int
@@ -37,7 +38,7 @@ class Sequences(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """What is to be looked at: one segment."""
+    """One segment to examine."""
 
     topic: str
     partition: int
@@ -46,26 +47,26 @@ class Examined(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """What one segment was found to be."""
+    """The result for one segment."""
 
     problems: list[str] = field(default_factory=list)
-    """The first AUDIT_PROBLEMS_MAX of them."""
+    """The first AUDIT_PROBLEMS_MAX problems."""
     wrong: int = 0
-    """All."""
+    """Number of all problems."""
     whole: bool = True
-    """Whether its batches could be read, so that what follows is known."""
+    """Whether its batches could be read, so that the fields below are known."""
     records: int = 0
     batches: int = 0
     bytes: int = 0
     packed: dict[str, int] = field(default_factory=dict)
-    """Batches by codec."""
+    """Number of batches by codec."""
     first_ms: int = -1
     last_ms: int = -1
     first_epoch: int = -1
     last_epoch: int = -1
     producers: dict[int, Sequences] = field(default_factory=dict)
     thinned: bool = False
-    """Compaction has taken records of it: what their producers wrote is not there to be looked at."""
+    """Compaction has removed records: their producers' sequences cannot be checked."""
 
     def tell(self, problem: str) -> None:
         self.wrong += 1
@@ -84,7 +85,7 @@ class Finding:
 
 
 def examined(objects: Objects, found: Iterable[Examined]) -> Iterator[Any]:
-    """A RecordBatch of FINDING_SCHEMA for each. Raises StorageFailure where the store cannot be read at all."""
+    """A RecordBatch of FINDING_SCHEMA for each segment. Raises StorageFailure where the store cannot be read at all."""
     for topic, partition, segment in found:
         finding = examine(segment, objects)
         row = {
@@ -128,7 +129,7 @@ def _epochs(finding: Finding, segment: SegmentDescriptor, headers: Sequence[Batc
 def _times(finding: Finding, segment: SegmentDescriptor, headers: Sequence[BatchHeader]) -> None:
     finding.first_ms, finding.last_ms = headers[0].base_timestamp, max(header.max_timestamp for header in headers)
     for header in headers:
-        has_horizon = header.attributes & DELETE_HORIZON  # instead of its first record's time
+        has_horizon = header.attributes & DELETE_HORIZON  # it stands in place of the first record's time
         if not header.is_log_append_time and not has_horizon and header.max_timestamp < header.base_timestamp:
             finding.tell(
                 f"offset {header.base_offset}: the first record is of {header.base_timestamp} ms, and none of it "
@@ -155,7 +156,7 @@ def _sequences(finding: Finding, headers: Sequence[BatchHeader]) -> None:
 
 
 def break_between(before: Sequences, after: Sequences) -> str | None:
-    """How what a producer wrote does not go on; None where it does."""
+    """How a producer's sequences fail to continue; None where they continue."""
     if after.first_epoch < before.last_epoch:
         return f"writes in epoch {after.first_epoch} after epoch {before.last_epoch}"
     if after.first_epoch > before.last_epoch:
@@ -165,11 +166,11 @@ def break_between(before: Sequences, after: Sequences) -> str | None:
 
 
 def joined(findings: Mapping[int, Finding]) -> Iterator[tuple[int, str]]:
-    """What does not hold between the segments of one partition, by start offset: epochs and sequences."""
+    """Problems between the segments of one partition, by start offset: epochs and sequences."""
     epoch, producers = -1, dict[int, Sequences]()
     for start, finding in sorted(findings.items()):
         if not finding.whole:
-            producers = {}  # who wrote what in it is not known
+            producers = {}  # its producers' sequences are unknown
             continue
         if finding.first_epoch < epoch:
             yield start, f"offset {start}: epoch {finding.first_epoch} comes after epoch {epoch}"

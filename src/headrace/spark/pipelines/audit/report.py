@@ -1,4 +1,4 @@
-"""An audit's report: a table, JSON, and one HTML page with pictures in it that needs nothing else."""
+"""An audit's report: a table, JSON, and one HTML page that includes its pictures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.spark.pipelines.spec import Audit
 
 HEADINGS: Final = ("TOPIC", "PARTITION", "START", "END", "SEGMENTS", "RECORDS", "BYTES", "BROKERS", "PROBLEMS")
 DAYS_DRAWN_MAX: Final = 400
-"""Of a plot by days; beyond, months are drawn."""
+"""Maximum bars of a plot by days. Beyond it, months are drawn."""
 
 
 def tell(report: Report, spec: Audit, meter: Meter) -> None:
-    """To whoever looks on, and into the files that the pipeline names."""
+    """Report to the meter, and write the files that the pipeline names."""
     meter.close()
     for each in report.partitions:
         meter.say("partition", _line(each), **summary(each))
@@ -95,7 +95,7 @@ def _row(each: Audited) -> str:
 
 
 def drawn(report: Report) -> list[Picture]:
-    """Bytes of partitions, records by day, codecs."""
+    """Pictures: bytes of partitions, records by day, codecs."""
     return [
         picture("Bytes of each partition", lambda axes: _draw_bytes(report, axes)),
         picture("Records by the day of their segments' last record", lambda axes: _draw_days(report, axes)),

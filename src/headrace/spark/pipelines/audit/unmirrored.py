@@ -1,8 +1,12 @@
-"""Partitions of which the store had no catalog when an audit was planned: should there be one, and what came since?
+"""Partitions without a catalog in the store when an audit was planned. Should there be one, and did one appear since?
 
-Promises that what is there and not named is told; that so is a catalog that came since, for nothing of its history was
-looked at, unless all of it was exported since the audit began; and that a first segment whose mirror is still to be
-written is waited for. Each partition has all of that time, and all together have no more.
+Promises:
+
+- Objects that exist and are not in a catalog are reported.
+- A catalog that appeared since is reported, because none of its history was examined. The exception: all of it was
+  exported since the audit began.
+- A first segment whose mirror is still to be written is waited for. Each partition gets the whole waiting time, which
+  all of them share.
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ class Absent(NamedTuple):
     topic: ReadTopic
     partition: int
     why: str
-    """What says that it has."""
+    """The evidence of its history."""
     advice: str = ""
 
 
 def absent_by_store(sources: Sources, topic: ReadTopic, partition: int) -> Absent | None:
-    """Where the store alone is asked."""
+    """For an audit of the store alone."""
     found = next(_left(sources, topic, partition), None)
     if found is None:
         return None
@@ -39,14 +43,14 @@ def absent_by_store(sources: Sources, topic: ReadTopic, partition: int) -> Absen
 
 
 def absent_by_brokers(topic: ReadTopic, partition: int, catalog: PartitionCatalog) -> Absent | None:
-    """`catalog`: the brokers'."""
+    """`catalog`: the brokers' catalog."""
     if not catalog.entries:
         return None
     return Absent(topic, partition, f"the brokers know {len(catalog.entries)} segments of it")
 
 
 def absence_problems(sources: Sources, absent: Sequence[Absent], since_ms: int) -> list[str | None]:
-    """Of each, what is wrong with it. `since_ms`: when the audit began."""
+    """The problem of each partition, if any. `since_ms`: when the audit began."""
     found: list[PartitionCatalog | CorruptData | None] = [None] * len(absent)
     for look in range(AUDIT_MIRROR_TRIES_MAX + 1):
         if look:
@@ -60,7 +64,7 @@ def absence_problems(sources: Sources, absent: Sequence[Absent], since_ms: int) 
 
 
 def _catalog(sources: Sources, absent: Absent) -> PartitionCatalog | CorruptData | None:
-    """By now; damage may be that it is being written."""
+    """The present catalog. Damage may mean that it is being written."""
     assert sources.store is not None, "an audit has one"
     topic = absent.topic
     try:
@@ -99,6 +103,6 @@ def _began_since(sources: Sources, absent: Absent, catalog: PartitionCatalog, si
 
 
 def _left(sources: Sources, topic: ReadTopic, partition: int) -> Iterator[str]:
-    """What the store has of it."""
+    """Keys of the partition in the store."""
     if sources.store is not None and topic.mirrored is not None:
         yield from left_of(sources.store, topic.mirrored, PartitionIndex(partition))

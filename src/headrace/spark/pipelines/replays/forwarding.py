@@ -1,11 +1,16 @@
-"""In a worker: one task of a replay, which writes what was made of the records of one partition, in their order.
+"""One task of a replay, in a worker: it writes the rows made of one partition's records, in their order.
 
-A row's number is that of its record in the portion and, of several that were made of one record, which it is: so it is
-the same whenever it is written, though the source were compacted in between. Promises that a row is left out only where
-the target has one of its number, or where a later one of its key is there and the target is compacted, or where the
-target has deleted what was before a later one of this task; that rows of other records, or in another order, which a
-function's shuffle gives, stop the task before they are written; and that it stops before its next chunk when it is
-another's turn (`turns`).
+A row's number combines its record's place in the portion and its index among the rows made of that record. So the
+number is the same in every run, even if the source was compacted in between.
+
+Promises that a row is left out only in these cases:
+
+- The target has a row of its number.
+- The target is compacted and has a later row of its key.
+- The target has deleted the beginning of the partition, below a later row of this task.
+
+Rows of other records, or in another order (from a function's shuffle), stop the task before they are written. The task
+also stops before its next chunk when its turn is over (`turns`).
 """
 
 from __future__ import annotations
@@ -36,45 +41,46 @@ SENT_COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """One portion, as workers are told of it."""
+    """One portion, as described to workers."""
 
     options: WriteOptions
     target: Target
     is_compacted: bool
-    """The target."""
+    """Whether the target is compacted."""
     keeps_partitions: bool
     query: str
     turn: Turn
     portion: Portion
     known: Mapping[int, Recalled]
-    """By task, what an earlier run wrote of it."""
+    """Rows that an earlier run wrote, by task."""
 
 
 class Sent(NamedTuple):
-    """What one task did."""
+    """The result of one task."""
 
     records: int
     bytes: int
     repeated: int
-    """Rows that were there already."""
+    """Number of rows that were there already."""
 
 
 def forwarded(work: Forward, number: int | None, batches: Iterable[Any]) -> Iterator[Any]:
-    """Write the rows of one task, by default the one that Spark runs; a RecordBatch of SENT_SCHEMA. Raises UsageError,
-    ConcurrentReplay, TriedAgainError, WriteFailed, ClientError, StorageFailure."""
+    """Write the rows of one task, by default of the one that Spark runs. Yields a RecordBatch of SENT_SCHEMA. Raises
+    UsageError, ConcurrentReplay, TriedAgainError, WriteFailed, ClientError, StorageFailure.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if number is None:
         number = context.partitionId() if context is not None else 0
     attempt = context.attemptNumber() if context is not None else 0
-    check = work.turn.taken(number, attempt)  # so that who wrote before stops, and then what he wrote is looked for
+    check = work.turn.taken(number, attempt)  # stops earlier writers, before their rows are searched
     known = recall(work).get(number) if attempt > 0 else work.known.get(number)
     yield pa.RecordBatch.from_pylist([send(work, number, known, batches, check)._asdict()], schema=SENT_SCHEMA)
 
 
 def recall(work: Forward) -> Mapping[int, Recalled]:
-    """What the target has of the portion. Raises ClientError, DamagedHistory."""
+    """The rows of the portion that the target has, by task. Raises ClientError, DamagedHistory."""
     if not work.options.include_identity:
         return {}
     return recalled(work.options.bootstrap, work.target, work.query, work.portion, with_keys=work.is_compacted)
@@ -87,7 +93,9 @@ def send(
     batches: Iterable[Any],
     check: Callable[[], object] | None = None,
 ) -> Sent:
-    """`check` is called before each chunk, and raises what is to stop it."""
+    """Write the rows of task `number`. `check` is called before each chunk, and raises an exception to stop the
+    task.
+    """
     origins = work.portion.origins
     if number >= len(origins):
         if any(batch.num_rows for batch in batches):
@@ -107,7 +115,7 @@ def send(
 
 
 class Rows:
-    """Of one task: numbered, placed, and without those that are there already."""
+    """The rows of one task: numbered, placed, and without those that are there already."""
 
     def __init__(self, work: Forward, origin: Origin, known: Recalled | None) -> None:
         self.origin = origin
@@ -115,12 +123,12 @@ class Rows:
         self._work = work
         self._known = known
         self._last = -1
-        """The offset of the row before."""
+        """Offset of the record of the previous row."""
         self._of_last = 0
-        """Rows of it so far."""
+        """Number of its rows so far."""
 
     def of(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Raises UsageError."""
+        """Yields the new rows. Raises UsageError."""
         for batch in batches:
             if batch.num_rows:
                 numbers = self._numbers(batch)
@@ -158,7 +166,9 @@ class Rows:
         return disordered(f"of topic '{self.origin.topic}', partition {self.origin.partition}")
 
     def _partitions(self, batch: Any) -> Any:
-        """Of the target; null where the key says it. All rows without a key that come from one partition go to one."""
+        """Partitions in the target; null where the key chooses. All rows without a key from one partition go to one
+        partition.
+        """
         own, count = self.origin.partition, batch.num_rows
         if self._work.keeps_partitions:
             return pa.array(np.full(count, own, np.int32))
@@ -168,7 +178,7 @@ class Rows:
         return pa.array(chosen, mask=np.asarray(batch.column("key").is_valid()))
 
     def _new(self, batch: Any, numbers: Any) -> Any:
-        """What the target does not have."""
+        """The rows that the target lacks."""
         if self._known is None:
             return batch
         there = np.isin(numbers, self._known.numbers)
@@ -182,7 +192,9 @@ class Rows:
         return batch.filter(pa.array(~there))
 
     def _firsts(self, batch: Any, firsts: Mapping[int, int]) -> Any:
-        """Of the partition that each row goes to: what is below was there, and was deleted since."""
+        """The lowest remaining number in the target partition of each row. Rows below it were written, and deleted
+        since.
+        """
         count, nothing = self._work.target.partitions, [None] * batch.num_rows
         keys = batch.column("key").cast(pa.binary()).to_pylist() if "key" in batch.schema.names else nothing
         places = [

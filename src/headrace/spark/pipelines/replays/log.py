@@ -1,9 +1,11 @@
-"""How far a replay is: numbered objects in `_headrace_replay` of its checkpoint, each JSON, put where there is none.
+"""The progress of a replay: numbered JSON objects in `_headrace_replay` of its checkpoint, each put only if absent.
 
-The first says what is replayed into what. Then each portion has two: what is going to be written, before anything of it
-is, and that it was; and one more for each run that goes on with it. So whoever goes on knows the offsets of the portion
-under way, under which names its records are written, and where in the target they can only lie. Promises that of two
-runs at once one is refused: whose object is not the last one, when it is to put the next, or looks (`check`).
+The first object names the source and the target. Each portion then has two: one with its offsets, before anything of it
+is written, and one when it is done. Each run that continues a portion puts one more. So a run that continues knows the
+portion's offsets, the names in its records' headers, and where in the target they can lie.
+
+Promises that of two simultaneous runs one is refused. A run finds out when it puts its next object, or checks
+(`check`), and its own object is no longer the last.
 """
 
 from __future__ import annotations
@@ -36,16 +38,18 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What is written at a time."""
+    """The unit of writing."""
 
     number: int
     origins: tuple[Origin, ...]
     end: StreamOffsets
-    """Where the source stands behind it."""
+    """Offsets of the source behind this portion."""
     partitions: int
-    """Of the target, when it was planned: by these its keys are placed, whoever goes on."""
+    """Number of the target's partitions when it was planned. Keys are placed by this number, whichever run
+    continues.
+    """
     target_ends: Mapping[int, int]
-    """Of the target before it."""
+    """Ends of the target's partitions before this portion."""
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Portion:
@@ -60,30 +64,30 @@ class Portion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What the objects say together."""
+    """The state that the objects describe together."""
 
     version: int
-    """Of the last one."""
+    """Number of the last object."""
     name: str
     query: str
-    """By which its records are known."""
+    """Identifies the replay's records."""
     target: str
     target_id: str
     next: StreamOffsets
-    """Behind what is done."""
+    """Offsets behind the finished portions."""
     number: int = -1
-    """Of the portion that was done last."""
+    """Number of the last finished portion."""
     pending: Portion | None = None
-    """The one that was begun, and is not done."""
+    """The portion that was begun and is not done."""
 
     @property
     def positions(self) -> Positions:
-        """Where to go on."""
+        """Where to continue."""
         return {name: topic._replace(begun={}) for name, topic in parsed(self.next).items()}
 
 
 class ConcurrentReplay(UsageError):  # noqa: N818 - a state of the checkpoint
-    """Somebody else put what was to come next."""
+    """Another run put the next object."""
 
     def __init__(self, name: str, version: int) -> None:
         super().__init__(
@@ -93,13 +97,13 @@ class ConcurrentReplay(UsageError):  # noqa: N818 - a state of the checkpoint
 
 
 class ReplayLog:
-    """In these objects, whose root is the checkpoint."""
+    """The log in these objects, whose root is the checkpoint."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
     def state(self) -> Replayed | None:
-        """As of now; None where nothing was begun. Raises CorruptData."""
+        """The present state; None where nothing was begun. Raises CorruptData."""
         stems = [meta.key[len(REPLAYED) + 1 :].removesuffix(".json") for meta in self._objects.list(f"{REPLAYED}/")]
         numbers = [int(stem) for stem in stems if is_natural(stem)]
         if not numbers:
@@ -117,31 +121,32 @@ class ReplayLog:
             raise CorruptData(f"Object '{key_of(max(numbers))}' is none of a replay: {error!r}.") from error
 
     def begin(self, state: Replayed, run: str) -> Replayed:
-        """Its first object. Raises ConcurrentReplay."""
+        """Put the first object. Raises ConcurrentReplay."""
         row = {name: value for name, value in asdict(state).items() if name not in ("version", "number", "pending")}
         self._put(state.name, 0, run, {"kind": BEGIN, **row})
         return state
 
     def plan(self, state: Replayed, portion: Portion, run: str) -> Replayed:
-        """Before anything of it is written. Raises ConcurrentReplay."""
+        """Put a planned portion, before anything of it is written. Raises ConcurrentReplay."""
         after = replace(state, version=state.version + 1, pending=portion)
         row = {"kind": PLAN, "number": state.number, "next": state.next, "portion": asdict(portion)}
         self._put(state.name, after.version, run, row)
         return after
 
     def take(self, state: Replayed, run: str) -> Replayed:
-        """The portion that is pending, as it was planned, by a run that goes on with it: whoever else writes it stops
-        when he looks. Raises ConcurrentReplay."""
+        """Put the pending portion again, as it was planned, for a run that continues it. Other writers of it stop at
+        their next check. Raises ConcurrentReplay.
+        """
         assert state.pending is not None, "it was planned"
         return self.plan(state, state.pending, run)
 
     def check(self, name: str, version: int) -> None:
-        """Raises ConcurrentReplay where somebody went on from this version."""
+        """Raises ConcurrentReplay where another run continued from this version."""
         if self.has(version + 1):
             raise ConcurrentReplay(name, version + 1)
 
     def has(self, version: int) -> bool:
-        """Whether it was put, as far as this machine sees."""
+        """Whether the object exists, as far as this machine sees."""
         try:
             self._objects.size(key_of(version))
         except FileNotFoundError:
@@ -149,7 +154,7 @@ class ReplayLog:
         return True
 
     def done(self, state: Replayed, run: str, records: int) -> Replayed:
-        """When all of it is acknowledged. Raises ConcurrentReplay."""
+        """Put the end of the portion, when all of it is acknowledged. Raises ConcurrentReplay."""
         assert state.pending is not None, "it was planned"
         following = formatted(replace(state, next=state.pending.end).positions)
         after = replace(state, version=state.version + 1, next=following, number=state.pending.number, pending=None)

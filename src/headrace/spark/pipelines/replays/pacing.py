@@ -1,7 +1,7 @@
-"""The rate of a replay: when the next portion may begin, so that no more is written in any time than is allowed.
+"""The rate of a replay: it delays the next portion, so that the rate is never exceeded.
 
-Promises that by any moment no more than one portion beyond what the rate allows was written since it began, and that
-time in which nothing came is not made up for. Time is whoever's calls it.
+Promises that at any moment at most one portion more than the rate allows has been written since the beginning. Idle
+time is not made up for. The caller provides the time.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 PORTION_S: Final = 1.0
-"""For so long a portion lasts at the rate, at most, where records are not made more."""
+"""Maximum seconds that a portion lasts at the rate, unless a function makes more records."""
 
 
 class Pace:
-    """Records and bytes a second, of which either may be None."""
+    """Records and bytes per second; either may be None."""
 
     def __init__(self, records_per_second: float | None, bytes_per_second: float | None) -> None:
         self._records = records_per_second
@@ -21,7 +21,7 @@ class Pace:
         self._free_at = float("-inf")
 
     def records_max(self, limit: int) -> int:
-        """Of a portion."""
+        """Maximum records of a portion."""
         return limit if self._records is None else max(1, min(limit, int(self._records * PORTION_S)))
 
     def bytes_max(self, limit: int | None) -> int | None:
@@ -31,11 +31,11 @@ class Pace:
         return own if limit is None else min(limit, own)
 
     def wait_s(self, now: float) -> float:
-        """Until the next portion may begin."""
+        """Seconds until the next portion may begin."""
         return max(0.0, self._free_at - now)
 
     def wrote(self, began: float, records: int, size: int) -> None:
-        """A portion that began then."""
+        """Note a portion that began at `began`."""
         spans = [0.0]
         if self._records is not None:
             spans.append(records / self._records)

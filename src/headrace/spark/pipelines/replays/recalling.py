@@ -1,8 +1,10 @@
-"""What a target already has of a portion, by the headers that its records bear: read by whoever goes on with it.
+"""The rows of a portion that the target has already, found by their records' headers. A run that continues the portion
+reads them.
 
-Promises to look at all that came to the target since the portion was planned, wherever the target ends by now, and to
-say from where on a partition has a task's rows, where what was before them is deleted. Only what was acknowledged is
-sure to be found: a dead worker's last request may still be on its way, and its records are then there twice.
+Promises to search everything that came to the target since the portion was planned, wherever the target ends by now.
+Where the beginning of a partition was deleted since, it returns the first remaining row of each task. Only acknowledged
+records are sure to be found. A dead worker's last request may still be under way, and its records are then stored
+twice.
 """
 
 from __future__ import annotations
@@ -29,15 +31,16 @@ from headrace.spark.write.writing import Target
 
 
 class Recalled(NamedTuple):
-    """Of one task."""
+    """The rows of one task that are there."""
 
     numbers: Any
-    """Of its rows that are there: numpy int64."""
+    """Numbers of these rows: numpy int64."""
     newest: Mapping[bytes, int]
-    """The largest of each key, where that was asked for."""
+    """The largest number of each key, if requested."""
     firsts: Mapping[int, int]
-    """By partition of the target, of which the beginning was deleted since: the smallest that is there. Rows are
-    written in order, so that those below it were there."""
+    """For partitions of the target whose beginning was deleted since: the smallest remaining number. Rows are written
+    in order, so those below it were there.
+    """
 
 
 @dataclass(slots=True)
@@ -54,13 +57,15 @@ class _Found:
 def recalled(
     bootstrap: str, target: Target, query: str, portion: Portion, *, with_keys: bool
 ) -> Mapping[int, Recalled]:
-    """By task. Raises UsageError where the target was made anew, ClientError, DamagedHistory."""
+    """The rows of each task that the target has. Raises UsageError where the target was made again, ClientError,
+    DamagedHistory.
+    """
     found: dict[int, _Found] = defaultdict(_Found)
     planned = {PartitionIndex(at): portion.target_ends.get(at, 0) for at in range(target.partitions)}
     with Brokers(bootstrap) as brokers:
         if brokers.topic(target.topic).id != target.id:
             raise made_anew(target.topic)
-        ends = brokers.offsets(target.topic, planned, LATEST)  # an unclean election may have taken some
+        ends = brokers.offsets(target.topic, planned, LATEST)  # an unclean election may have removed some
         starts = {at: min(end, ends[at].offset) for at, end in planned.items()}
         options = _options(bootstrap, target.topic, starts, with_keys=with_keys)
         sources = Sources(options, brokers=brokers)
@@ -68,7 +73,7 @@ def recalled(
             with TaskReader(options, options.columns) as reader:
                 for batch in reader.read(task):
                     _look(batch, query, portion.number, found)
-        begins = brokers.offsets(target.topic, planned, EARLIEST)  # by now, for it may be cut while it is read
+        begins = brokers.offsets(target.topic, planned, EARLIEST)  # read last, since retention may cut meanwhile
     cut = {int(at) for at, end in planned.items() if begins[at].offset > end}
     return {task: each.told(cut) for task, each in found.items()}
 
@@ -79,7 +84,7 @@ def _options(bootstrap: str, topic: str, starts: Mapping[PartitionIndex, int], *
         "topic": topic,
         "columns": "key,partition,headers" if with_keys else "partition,headers",
         "startingOffsets": json.dumps({topic: {str(at): offset for at, offset in starts.items()}}),
-        "failOnDataLoss": "false",  # what has left it since cannot be looked at
+        "failOnDataLoss": "false",  # deleted records cannot be searched
     }
     return parse_options(given, streaming=False)
 
@@ -96,7 +101,7 @@ def _look(batch: Any, query: str, portion: int, found: dict[int, _Found]) -> Non
 
 
 def _own(headers: Any, query: str, portion: int) -> Iterator[tuple[int, int, int]]:
-    """Of the rows that this portion wrote: row, task and number. A writer puts its headers last."""
+    """The rows that this portion wrote: row, task and number. A writer puts its headers last."""
     ends = np.asarray(headers.offsets)
     marked = np.nonzero(np.diff(ends) >= STAMP_HEADERS)[0]
     last = ends[1:][marked] - 1

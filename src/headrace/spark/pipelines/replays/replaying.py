@@ -1,8 +1,9 @@
-"""Topics into another one, in portions: what each holds is written down, then its records, then that it is done.
+"""Replays topics into another one, in portions: a portion is recorded first, then its records are written, then its end
+is recorded.
 
-Promises that what is in the target is what the function makes of the source's records, that records of one partition
-keep their order, and that whoever goes on after a crash writes again only what the target has not got, or was still on
-its way to it; with the writer's headers a reader's ``dropRepeats`` leaves these out. At least once without.
+Promises that the target holds what the function makes of the source's records, and that records of one partition keep
+their order. After a crash, a run writes again only records that the target lacks, or that were still under way to it.
+With the writer's headers a reader's ``dropRepeats`` leaves these out. Without them, records are written at least once.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sum:
-    """What a run wrote."""
+    """The amounts that a run wrote."""
 
     portions: int = 0
     records: int = 0
     bytes: int = 0
-    """Of batches, as they were sent."""
+    """Bytes of batches, as they were sent."""
     repeated: int = 0
-    """Rows that an earlier run had written."""
+    """Number of rows that an earlier run had written."""
 
 
 def planned_replay(spec: Replay) -> list[Planned]:
-    """What a run would read now. Neither starts Spark nor writes anything."""
+    """The ranges that a run would read now. Neither starts Spark nor writes anything."""
     follower = Follower(spec.source)
     try:
         with Brokers(spec.target.bootstrap) as brokers:
@@ -81,9 +82,11 @@ def replay(
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], bool] | None = None,
 ) -> Sum:
-    """All that is there now into the target, or, continuous, all that comes until `stop` is set. `session` is called
-    once there is something to do; `wait` passes time, and says whether to stop. Raises UsageError, DataLoss,
-    DamagedHistory, ClientError, ConcurrentReplay, and what Spark raises."""
+    """Replay all present records into the target, or, continuously, all until `stop` is set.
+
+    `session` is called once there is something to do. `wait` passes time, and returns whether to stop. Raises
+    UsageError, DataLoss, DamagedHistory, ClientError, ConcurrentReplay, and Spark's own exceptions.
+    """
     stop = stop or Event()
     wait = wait or stop.wait
     follower = Follower(spec.source)
@@ -99,7 +102,7 @@ def replay(
                 while not stop.is_set() and run.has_more(pace):
                     if wait(pace.wait_s(now())):
                         return run.sum
-                    run.plan()  # so late, for whoever went on meanwhile is seen then
+                    run.plan()  # late, to notice a run that continued meanwhile
                     began = now()
                     sent = run.forward()
                     pace.wrote(began, sent.records, sent.bytes)
@@ -110,7 +113,9 @@ def replay(
 
 
 class _Run:
-    """One run. `state` is the checkpoint as this run knows it: nobody else goes on from it, or its next put fails."""
+    """One run. `state` is the checkpoint as this run knows it. If another run continues from it, this run's next put
+    fails.
+    """
 
     def __init__(
         self,
@@ -120,7 +125,7 @@ class _Run:
         session: Callable[[], SparkSession] | None = None,
         meter: Meter | None = None,
     ) -> None:
-        """Raises UsageError where the checkpoint is another replay's, or a topic another one; ClientError."""
+        """Raises UsageError where the checkpoint is another replay's, or a topic is another one; ClientError."""
         assert spec.target.topic is not None, "the file names it"
         self.spec = spec
         self.sum = Sum()
@@ -134,9 +139,9 @@ class _Run:
         self._target = find_target(brokers, spec.target.topic)
         self._configs = brokers.configs(spec.target.topic)
         self._is_resumed = False
-        """Whether what is pending was begun by another run."""
+        """Whether another run began the pending portion."""
         self._due: StreamOffsets | None = None
-        """Where the next portion ends."""
+        """End of the next portion."""
         self.state = self._log.state()
         self._check_topics(follower.sources.topics())
 
@@ -157,7 +162,7 @@ class _Run:
         self._check_ids({each.name: str(each.id) for each in topics})
 
     def _check_width(self, topics: Iterable[ReadTopic]) -> None:
-        """Raises UsageError where a partition of the source has none of its number in the target."""
+        """Raises UsageError where a source partition's number does not exist in the target."""
         wide = max((partition + 1 for each in topics for partition in each.partitions), default=0)
         if self.spec.keeps_partitions and wide > self._target.partitions:
             raise UsageError(
@@ -166,14 +171,14 @@ class _Run:
             )
 
     def _check_ids(self, there: Mapping[str, str]) -> None:
-        """Raises UsageError where a topic of the source is another one than was replayed so far."""
+        """Raises UsageError where a source topic is another one than was replayed so far."""
         assert self.state is not None, "it was begun"
         for name, topic in self.state.positions.items():
             if name in there and not topic.is_of(there[name]):
                 raise made_anew(name)
 
     def begin(self) -> None:
-        """Put down what is replayed where nothing is, so that whoever comes next goes on from here."""
+        """Put the first object where there is none, so that a later run continues from here."""
         self._tell_what_is_lost()
         if self.state is not None:
             return
@@ -224,8 +229,9 @@ class _Run:
         return not is_same(begins, parsed(self._due))
 
     def plan(self) -> None:
-        """Put down the portion that is due, or that this run goes on with one that another has put down. Raises
-        UsageError where it cannot be written as it is."""
+        """Put the due portion, or an object by which this run continues a portion of another. Raises UsageError where
+        the portion cannot be written as it is.
+        """
         assert self.state is not None, "it was begun"
         self._is_resumed = self.state.pending is not None
         if self._is_resumed:
@@ -250,8 +256,9 @@ class _Run:
         self.state = self._log.plan(self.state, portion, self._id)
 
     def forward(self) -> Sent:
-        """Write the portion that is pending, as far as it is not there yet. Raises ConcurrentReplay where another run
-        has gone on with it."""
+        """Write the pending portion, as far as it is not there yet. Raises ConcurrentReplay where another run has
+        continued it.
+        """
         assert self.state is not None, "it was begun"
         assert self.state.pending is not None, "it was planned"
         portion, sources = self.state.pending, self._follower.sources
@@ -273,7 +280,7 @@ class _Run:
             return Sent(0, 0, 0)
         assert self.state is not None, "it was begun"
         name, version = self.spec.name, self.state.version
-        keeps = self.spec.keeps_partitions  # which needs those that the target has by now
+        keeps = self.spec.keeps_partitions  # it needs the target's present partitions
         work = Forward(
             options=self.spec.target,
             target=self._target if keeps else self._target._replace(partitions=portion.partitions),
@@ -299,7 +306,7 @@ class _Run:
 
 
 def tasks_of(portion: Portion, tasks: Iterable[Task]) -> list[Task]:
-    """One for each origin, so that its records are read in their order; empty where they are gone."""
+    """One task for each origin, so that its records are read in their order. It is empty where they are gone."""
     parts: dict[tuple[str, int], list[Part]] = {}
     for part in chain.from_iterable(task.parts for task in tasks):
         parts.setdefault((part.place.topic, part.place.partition), []).append(part)
@@ -307,7 +314,7 @@ def tasks_of(portion: Portion, tasks: Iterable[Task]) -> list[Task]:
 
 
 def _frame(spark: SparkSession, spec: Replay, work: Forward, tasks: Sequence[Task]) -> DataFrame:
-    """What its tasks say that they sent."""
+    """The amounts that its tasks report as sent."""
     from headrace.spark.pipelines.replays.forwarding import SENT_COLUMNS, SENT_SQL, forwarded
     from headrace.spark.pipelines.tables.shaping import function_of, numbered, read_by
 

@@ -1,6 +1,7 @@
-"""Whose turn it is to write a portion: of the runs, his who put the last object; of a task's tries, the last one.
+"""Decides whose turn it is to write a portion: among runs, the one that put the last object; among a task's attempts,
+the last.
 
-Promises that whoever's turn is over sends no further chunk. What is on its way to brokers by then may still come.
+Promises that a writer whose turn is over sends no further chunk. Chunks already under way to brokers may still arrive.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from headrace.spark.pipelines.replays.log import ReplayLog
 from headrace.storage.objects import directory_of, open_objects
 
 CLAIMS: Final = "_headrace_claims"
-"""``<version>/<task>/<attempt>`` under it is put by each try of a task but the first."""
+"""Each attempt of a task but the first puts ``<version>/<task>/<attempt>`` under it."""
 
 
 class TriedAgainError(HeadraceError):
-    """Spark has begun a task once more, and takes this try of it for dead, or slow."""
+    """Spark has begun another attempt of a task, because it takes this one for dead or slow."""
 
     def __init__(self, task: int, attempt: int, later: int) -> None:
         super().__init__(
@@ -27,14 +28,14 @@ class TriedAgainError(HeadraceError):
 
 
 class Turn(NamedTuple):
-    """A run's, as workers are told of it."""
+    """A run's turn, as described to workers."""
 
     checkpoint: str
-    """Its URL, the same on all machines."""
+    """URL of the checkpoint, which is the same on all machines."""
     name: str
-    """Of the pipeline."""
+    """Name of the pipeline."""
     version: int
-    """Of the object by which the run put down what it writes: its turn is over when there is another."""
+    """Number of the object with which the run recorded its portion. The turn is over when there is a later object."""
 
     @classmethod
     def at(cls, checkpoint: str, name: str, version: int) -> Turn:
@@ -42,9 +43,12 @@ class Turn(NamedTuple):
         return cls(str(directory_of(checkpoint)) if is_directory else checkpoint, name, version)
 
     def taken(self, task: int, attempt: int) -> Callable[[], None]:
-        """By one try of a task. What is given is called before each chunk, and raises ConcurrentReplay, TriedAgainError
-        where the turn is over; never on a machine that does not see the checkpoint, as where that is a directory of the
-        driver's own. Raises StorageFailure."""
+        """Take the turn for one attempt of a task. Raises StorageFailure.
+
+        The returned function is called before each chunk, and raises ConcurrentReplay or TriedAgainError where the turn
+        is over. It never raises on a machine that does not see the checkpoint, for example where that is a directory on
+        the driver's machine.
+        """
         objects = open_objects(self.checkpoint)
         log, claims = ReplayLog(objects), f"{CLAIMS}/{self.version:020d}/{task}/"
         if not log.has(self.version):

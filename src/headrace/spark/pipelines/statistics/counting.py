@@ -1,6 +1,6 @@
-"""In a worker: rows into counts, by partition and hour, and by key. Imports no Spark.
+"""Counts rows in a worker, by partition and hour, and by key. Imports no Spark.
 
-Promises that every row is counted once in each; sizes are bytes of keys and values, without headers and framing.
+Promises that every row is counted once in each. Sizes are bytes of keys and values, without headers and framing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HOUR_US: Final = 3_600_000_000
 
 
 def counted(batches: Iterable[Any]) -> Iterator[Any]:
-    """RecordBatches of COUNT_SCHEMA: of each batch of rows its hours, and its keys."""
+    """RecordBatches of COUNT_SCHEMA: for each batch of rows its hours, and its keys."""
     for batch in batches:
         if batch.num_rows:
             table = _measured(batch)
@@ -63,7 +63,7 @@ def _measured(batch: Any) -> Any:
 
 
 def _floored(micros: Any) -> Any:
-    """Hours, towards the past, also before 1970."""
+    """Hours, rounded towards the past, even before 1970."""
     hours = pc.divide(micros, HOUR_US)
     behind = pc.and_(pc.less(micros, 0), pc.not_equal(pc.multiply(hours, HOUR_US), micros))
     return pc.subtract(hours, behind.cast(pa.int64()))

@@ -1,4 +1,4 @@
-"""What statistics tell: lines, JSON, and an HTML page with pictures."""
+"""Reports statistics: lines, JSON, and an HTML page with pictures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headrace.spark.pipelines.spec import Statistics
 from headrace.spark.pipelines.statistics.surveying import HOUR_MS, Survey, TopicCounts, document, key_text
 
 TOPICS_DRAWN_MAX: Final = 20
-"""On one page; all are in the tables."""
+"""Maximum topics drawn on one page. The tables have all of them."""
 
 
 def tell(found: Survey, spec: Statistics, meter: Meter) -> None:
-    """To whoever looks on, and into the files that the pipeline names."""
+    """Report to the meter, and write the files that the pipeline names."""
     meter.close()
     told = document(found)
     for topic, each in zip(found.topics, told["topics"], strict=True):
@@ -42,7 +42,7 @@ def line(topic: TopicCounts) -> str:
 
 
 def retained(topic: TopicCounts) -> str:
-    """What comes of it by its retention."""
+    """A sentence on the effect of the topic's retention."""
     if topic.retention is None:
         return ""
     if topic.settles_at is None:

@@ -1,6 +1,7 @@
-"""What retention makes of a topic that goes on as it did: how much it comes to hold, and when the first of it goes.
+"""The effect of retention on a topic that continues at its rate: the size that it settles at, and when its first
+records are deleted.
 
-Sizes are as stored, compressed; retention deletes whole segments, so that both are a little more, and a little later.
+Sizes are as stored, compressed. Retention deletes whole segments, so the true values are a little larger and later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Of a topic, as it is configured. None: no limit."""
+    """Retention of a topic, as configured. None: no limit."""
 
     ms: int | None = None
     partition_bytes: int | None = None
@@ -27,15 +28,16 @@ class Retention:
         return cls(_limit(configs.get("retention.ms")), _limit(configs.get("retention.bytes")))
 
     def settles_at(self, partitions: int, bytes_per_day: float) -> int | None:
-        """Bytes that a topic of so many partitions is kept at; None where it grows without end."""
+        """Bytes that a topic of that many partitions settles at; None where it grows without end."""
         by_size = None if self.partition_bytes is None else float(self.partition_bytes * partitions)
         by_time = None if self.ms is None else bytes_per_day * self.ms / DAY_MS
         found = _least(by_size, by_time)
         return None if found is None else round(found)
 
     def deletes_in_days(self, bytes_per_day: float, held: float, oldest_ms: int | None, now_ms: int) -> float | None:
-        """Until the first goes, of a partition that holds so many bytes and gets so many, the oldest of them from then;
-        0 where that is due; None where none does."""
+        """Days until the first records of a partition are deleted. It holds `held` bytes, grows at this rate, and its
+        oldest record is of `oldest_ms`. 0 where a deletion is due; None where none will be.
+        """
         by_size = by_time = None
         if self.partition_bytes is not None and (bytes_per_day > 0 or held > self.partition_bytes):
             by_size = max(0.0, self.partition_bytes - held) / max(bytes_per_day, 1e-9)

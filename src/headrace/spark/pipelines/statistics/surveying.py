@@ -1,6 +1,6 @@
-"""Statistics of topics: how much, how fast, which keys, how far durable history is behind, and where that leads.
+"""Statistics of topics: size, rate, keys, lag of durable history, and forecasts.
 
-Promises that numbers are of one moment's offsets, every record of which is counted once.
+Promises that the numbers are of one moment's offsets, and that every record is counted once.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RATE_HOURS: Final = 7 * 24
-"""The last hours of a topic, by its own records' times, that its rate is of."""
+"""Number of hours that a topic's rate is computed from: its last ones, by its records' own times."""
 FORECAST_DAYS: Final = (30, 365)
 HOUR_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
 class PartitionCounts:
-    """Of one partition."""
+    """Counts of one partition."""
 
     start: int = 0
     end: int = 0
@@ -48,12 +48,12 @@ class PartitionCounts:
     """Offsets that are not durable yet; None where brokers or store were not asked."""
     records: int = 0
     bytes: int = 0
-    """Of keys and values."""
+    """Bytes of keys and values."""
 
 
 @dataclass(slots=True)
 class TopicCounts:
-    """Of one topic."""
+    """Counts of one topic."""
 
     name: str
     partitions: dict[int, PartitionCounts] = field(default_factory=dict)
@@ -64,19 +64,19 @@ class TopicCounts:
     hours: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Records and bytes, by the hour since 1970 of their times."""
     keys: int = 0
-    """That differ."""
+    """Number of different keys."""
     top: list[tuple[bytes, int, int]] = field(default_factory=list)
     """The most frequent keys, with records and bytes."""
     groups: dict[str, int] = field(default_factory=dict)
-    """Offsets that each consumer group has still to read, of the partitions of which it has committed; by its name."""
+    """Offsets that each consumer group still has to read, by its name, in the partitions that it has committed."""
     groups_unknown: int = 0
-    """Groups of the cluster whose positions could not be had."""
+    """Groups of the cluster whose positions were unavailable."""
     retention: Retention | None = None
     """None where no brokers were asked."""
     stored: float = 0.0
-    """Bytes as they are stored, about."""
+    """Approximate bytes as stored."""
     now_ms: int = 0
-    """When that was."""
+    """When `stored` was measured."""
 
     @property
     def records(self) -> int:
@@ -88,14 +88,16 @@ class TopicCounts:
 
     @property
     def skew(self) -> float:
-        """The largest partition's records, in shares of the mean; 1 is even, and where there are none."""
+        """Records of the largest partition relative to the mean. 1 means even, and is also used where there are no
+        records.
+        """
         if not self.records:
             return 1.0
         return max(each.records for each in self.partitions.values()) * len(self.partitions) / self.records
 
     @property
     def bytes_per_day(self) -> float:
-        """Over its last RATE_HOURS, or as long as it has been."""
+        """Bytes per day over its last RATE_HOURS, or its lifetime if that is shorter."""
         if not self.hours:
             return 0.0
         last = max(self.hours)
@@ -104,24 +106,24 @@ class TopicCounts:
 
     @property
     def forecast(self) -> dict[int, int]:
-        """Bytes in so many days, where nothing is deleted and the rate stays."""
+        """Bytes in that many days, where nothing is deleted and the rate stays."""
         return {days: round(self.bytes + days * self.bytes_per_day) for days in FORECAST_DAYS}
 
     @property
     def stored_per_day(self) -> float:
-        """As `bytes_per_day`, but as it is stored."""
+        """As `bytes_per_day`, but as stored."""
         return self.bytes_per_day * self.stored / self.bytes if self.bytes else 0.0
 
     @property
     def settles_at(self) -> int | None:
-        """Bytes, as stored, that it comes to and is kept at, at this rate; None where it is not known, or grows on."""
+        """Bytes, as stored, that it settles at with this rate; None where that is unknown, or it grows on."""
         if self.retention is None:
             return None
         return self.retention.settles_at(len(self.partitions), self.stored_per_day)
 
     @property
     def deletes_in_days(self) -> float | None:
-        """Until retention takes the first of it; None where it is not known, or does not."""
+        """Days until retention deletes its first records; None where that is unknown, or never."""
         if self.retention is None:
             return None
         largest = max((each.bytes for each in self.partitions.values()), default=0) / max(1, self.bytes)
@@ -130,14 +132,16 @@ class TopicCounts:
 
     @property
     def _oldest_ms(self) -> int | None:
-        """Of all but one record in a hundred: what is out of time does not make a segment go."""
+        """Time of the oldest records except one in a hundred: records out of order in time do not make a segment
+        due.
+        """
         up_to = zip(self.hours, accumulate(count for count, _ in self.hours.values()), strict=True)
         return next((hour * HOUR_MS for hour, records in up_to if records * 100 > self.records), None)
 
 
 @dataclass(slots=True)
 class Survey:
-    """Of all topics that were asked for."""
+    """The result for all requested topics."""
 
     name: str
     begun_ms: int
@@ -148,7 +152,7 @@ class Survey:
 def survey(
     session: Callable[[], SparkSession], spec: Statistics, *, dry_run: bool = False, meter: Meter | None = None
 ) -> Survey:
-    """Raises UsageError, ClientError, DamagedHistory, DataLoss, and what Spark raises."""
+    """Run the survey. Raises UsageError, ClientError, DamagedHistory, DataLoss, and Spark's own exceptions."""
     meter, found = meter or Meter(), Survey(spec.name, time.time_ns() // 1_000_000)
     sources = Sources(spec.source)
     try:
@@ -173,7 +177,7 @@ def survey(
                 _count(topics, frame)
                 _rank(topics, frame, spec.top)
         finally:
-            with suppress(Exception):  # a session that is gone keeps nothing
+            with suppress(Exception):  # a lost session keeps nothing
                 frame.unpersist()
         meter.done(sum(each.records for each in topics.values()), size, topics=len(topics))
     found.topics = [topics[name] for name in sorted(topics)]
@@ -182,8 +186,9 @@ def survey(
 
 
 def _topics(sources: Sources, vector: Sequence[PartitionRange]) -> dict[str, TopicCounts]:
-    """With all that are read, also where nothing is in them. Raises UsageError for two of one name, as a store may have
-    them."""
+    """Counts for all topics that are read, even empty ones. Raises UsageError for two topics of one name, which a store
+    may have.
+    """
     topics, ids = dict[str, TopicCounts](), dict[str, TopicId]()
     for each in vector:
         if ids.setdefault(each.topic.name, each.topic.id) != each.topic.id:
@@ -197,7 +202,7 @@ def _topics(sources: Sources, vector: Sequence[PartitionRange]) -> dict[str, Top
 
 
 def _ask_brokers(sources: Sources, topics: dict[str, TopicCounts], now_ms: int) -> None:
-    """How far groups are, and what is retained."""
+    """Add the groups' progress, and the retention."""
     for topic in topics.values():
         topic.now_ms = now_ms
     if sources.brokers is None:
@@ -256,7 +261,7 @@ def _rank(topics: dict[str, TopicCounts], frame: DataFrame, top: int) -> None:
 
 
 def document(found: Survey) -> dict[str, Any]:
-    """As JSON has it; keys as text where they are one, else in hexadecimal digits after ``0x``."""
+    """The survey as JSON. A key is text where it is printable, else hexadecimal digits after ``0x``."""
     return {
         "name": found.name,
         "begun_ms": found.begun_ms,

@@ -1,7 +1,7 @@
-"""Small files of a table into large ones, in the workers; the driver commits the exchange.
+"""Merges small files of a table into large ones, in the workers. The driver commits the exchange.
 
-Promises the same rows: a merge that counts others fails. Merges only files of the same values of the columns that
-partition the table, and in the order of their names.
+Promises the same rows: a merge with another number of rows fails. Merges only files with equal values of the table's
+partition columns, in the order of their names.
 """
 
 from __future__ import annotations
@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 def small_groups(
     files: Iterable[File], file_bytes: int, *, least: int = PIPELINE_COMPACT_FILES_MIN
 ) -> list[list[File]]:
-    """What is worth merging: of the same values and about the same number of records `least` files or more, each below
-    that part of `file_bytes`, together at most that. A merge has `least` times the records of each, so that a record is
-    merged a few times in all; more than PIPELINE_COMPACT_FILES_MAX wait for the next commit."""
+    """Groups of files that are worth merging.
+
+    A group has `least` files or more, with equal values and about equal numbers of records. Each file is smaller than
+    `file_bytes` / `least`, and all together are at most `file_bytes`. A merge multiplies the records of a file by
+    `least`, so that a record is merged only a few times in all. Files beyond PIPELINE_COMPACT_FILES_MAX wait for the
+    next commit.
+    """
     alike: dict[tuple[Any, ...], list[File]] = defaultdict(list)
     for file in files:
         if file.bytes * least < file_bytes:
@@ -46,7 +50,7 @@ def small_groups(
 
 
 def _tier(records: int, base: int) -> int:
-    """The largest power of `base` that is not above."""
+    """The exponent of the largest power of `base` that is not above `records`."""
     tier = 0
     while records >= base:
         records, tier = records // base, tier + 1
@@ -66,7 +70,7 @@ def _cut(files: Sequence[File], file_bytes: int) -> Iterator[list[File]]:
 
 
 def merged(spark: SparkSession, layout: Layout, groups: Sequence[Sequence[File]]) -> list[File]:
-    """The files that hold the same rows. Raises CorruptData where they do not."""
+    """Merge the groups. Returns the new files, which hold the same rows; raises CorruptData where they do not."""
     paths = [[file.path for file in group] for group in groups]
 
     def merge(number: int) -> Iterator[Any]:
@@ -80,8 +84,9 @@ def merged(spark: SparkSession, layout: Layout, groups: Sequence[Sequence[File]]
 
 
 def merged_group(layout: Layout, paths: Sequence[str]) -> Iterator[Any]:
-    """In a worker: as `written` tells. Their bytes together are bounded, so that it is one file, not cut as rows that
-    are not compressed yet would be."""
+    """Called in a worker: yields as `written`. The total bytes of the sources are bounded, so the result is one file.
+    It is not cut at `file_bytes`, which would count uncompressed rows.
+    """
     yield from written(replace(layout, file_bytes=PIPELINE_TASK_BYTES_MAX), _rows(layout, paths))
 
 

@@ -1,7 +1,7 @@
-"""A Delta table at the same place: each commit is one of Delta's, with the pipeline's transaction version in it.
+"""A Delta table in the table's own directory: each commit is one of Delta's, with the pipeline's transaction version.
 
-Promises that Delta holds a version once: its log refuses two commits of one application's transaction that began from
-one state, and what it holds is looked at before each. Source: the Delta protocol, "Transaction Identifiers".
+Promises that Delta holds a version once. Its log refuses two commits of one application's transaction that began from
+one state, and its version is checked before each commit. Source: the Delta protocol, "Transaction Identifiers".
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class DeltaFormat:
         self._table = DeltaTable(self._url)
 
     def _grow(self, table: DeltaTable, schema: Schema) -> None:
-        """New columns first, in a commit of their own. Raises UsageError for other changes."""
+        """Add new columns first, in a commit of their own. Raises UsageError for other changes."""
         if new := _new_fields(table, schema):
             table.alter.add_columns(new)
             table.update_incremental()
 
 
 def _new_fields(table: DeltaTable, schema: Schema) -> list[Any]:
-    """Raises UsageError for a field of another type."""
+    """The columns that the table lacks. Raises UsageError for a column of another type."""
     known = {field.name: field for field in table.schema().fields}
     for field in schema.fields:
         if field.name in known and field.type != known[field.name].type:
@@ -99,7 +99,7 @@ def added(file: File, time_ms: int) -> AddAction:
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str | None]:
-    """As Delta writes them in its log."""
+    """The values as Delta writes them in its log."""
     return {name: _text(value) for name, value in values.items()}
 
 

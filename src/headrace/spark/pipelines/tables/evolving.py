@@ -1,7 +1,7 @@
-"""How a table's columns change: new ones come, old ones stay, and a number may grow wider; nothing else.
+"""Changes of a table's columns: new ones are added, old ones stay, and a number may become wider; nothing else.
 
-Promises that a reader of the newest columns reads every file that was ever added. Types are texts, as Spark's DDL has
-them; names within them are quoted where they need it, which earlier versions left out.
+Promises that a reader of the newest columns reads every file that was ever added. Types are texts in Spark's DDL. Names
+within them are quoted where needed, which earlier versions omitted.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ WIDER: Final = {
     ("int", "double"),
     ("date", "timestamp_ntz"),
 }
-"""What Spark reads as the other."""
+"""Pairs of types, of which Spark reads the first as the second."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _MARKS: Final = re.compile(r"`(?:[^`]|``)*`|[<>(),]")
 _QUOTED_FIELD: Final = re.compile(r"`((?:[^`]|``)*)`:(.*)\Z", re.DOTALL)
 
 
 def evolved(table: Sequence[Column], rows: Sequence[Column], *, widening: bool = True) -> tuple[Column, ...]:
-    """The table's columns, once rows of these are added; without `widening` a type stays as it is, for the rows too.
-    Raises UsageError."""
+    """The table's columns after rows with these columns are added. Without `widening` a type cannot change, for the
+    rows either. Raises UsageError.
+    """
     found = {column.name.lower(): column for column in table}
     for column in rows:
         known = found.get(column.name.lower())
@@ -46,7 +47,7 @@ def evolved(table: Sequence[Column], rows: Sequence[Column], *, widening: bool =
         elif widening and (known.type, column.type) in WIDER:
             found[column.name.lower()] = column
         elif _all_quoted(known.type) == _all_quoted(column.type):
-            found[column.name.lower()] = column  # whose type may be quoted better
+            found[column.name.lower()] = column  # its type may be quoted better
         elif not (widening and (column.type, known.type) in WIDER):
             raise UsageError(
                 f"Column '{column.name}' is {known.type} in the table, and would be {column.type}, which does not hold "
@@ -56,7 +57,7 @@ def evolved(table: Sequence[Column], rows: Sequence[Column], *, widening: bool =
 
 
 def ddl(columns: Sequence[Column]) -> str:
-    """As Spark's DDL."""
+    """The columns as Spark DDL."""
     return ", ".join(f"{quoted(each.name)} {_all_quoted(each.type)}" for each in columns)
 
 
@@ -65,7 +66,7 @@ def quoted(name: str) -> str:
 
 
 def type_text(kind: DataType) -> str:
-    """As a table's commits have it: as `simpleString`, with quotes about the names that need them."""
+    """A type in the form of a table's commits: as `simpleString`, with quotes around names that need them."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
@@ -82,8 +83,9 @@ def type_text(kind: DataType) -> str:
 
 
 def _all_quoted(kind: str) -> str:
-    """The same type, all names in it quoted. Of a name that an earlier version did not quote it takes all up to its
-    type; what cannot be told apart so is left to Spark to refuse."""
+    """The type with all names in it quoted. A name that an earlier version left unquoted is taken to reach up to its
+    type. Spark refuses a text that stays ambiguous.
+    """
     head, _, inner = kind.partition("<")
     if head not in ("struct", "array", "map") or not inner.endswith(">"):
         return kind
@@ -99,7 +101,7 @@ def _field(text: str) -> str:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What commas part that stand neither in quotes nor in brackets."""
+    """The parts between commas that stand neither in quotes nor in brackets."""
     begin = depth = 0
     for mark in _MARKS.finditer(text):
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(mark[0], 0)

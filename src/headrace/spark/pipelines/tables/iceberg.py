@@ -1,8 +1,8 @@
-"""An Iceberg table over the same files: each commit is a snapshot, and a property of the table holds its version.
+"""An Iceberg table over the table's files: each commit is a snapshot, and a table property holds its version.
 
-Promises that Iceberg holds a version once: property and snapshot change in one transaction, which the catalog refuses
-where the table has changed since it was looked at; pyiceberg's own retries, which would add the files to whatever is
-there by then, are off for the table.
+Promises that Iceberg holds a version once. Property and snapshot change in one transaction, and the catalog refuses it
+if the table has changed since it was read. The table has the retries of pyiceberg switched off, since they would add
+the files to a newer state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class IcebergFormat:
     def __init__(self, spec: Materialise) -> None:
         """Raises UsageError where the catalog cannot be opened."""
         place = place_of(spec.path)
-        self._url = f"file://{place}" if place.startswith("/") else place  # as it is: pyiceberg decodes nothing
+        self._url = f"file://{place}" if place.startswith("/") else place  # unencoded: pyiceberg decodes nothing
         self._name = spec.identifier
         self._property = f"headrace.{spec.name}.version"
         try:
@@ -51,34 +51,32 @@ class IcebergFormat:
             if self._table is None:
                 self._catalog._convert_schema_if_needed(schema)
             else:
-                self._table.update_schema().union_by_name(schema)  # which changes nothing yet
-        except Exception as error:  # of several classes, which share none
+                self._table.update_schema().union_by_name(schema)  # this changes nothing yet
+        except Exception as error:  # errors of several classes with no common base
             raise refused("Iceberg", error) from error
 
     def check_files(self, files: Sequence[File]) -> None:
-        """It reads them from the files themselves."""
+        """Accepts all files: Iceberg reads the values from the files themselves."""
 
     def publish(self, commit: Commit) -> None:
         schema = arrow_schema_of(commit.columns)
         try:
             table = self._ready(schema, commit)
-            if (
-                int(table.properties.get(self._property, -1)) >= commit.version
-            ):  # a commit of `_ready`'s has refreshed it
+            if int(table.properties.get(self._property, -1)) >= commit.version:  # a commit in `_ready` has refreshed it
                 raise TakenError(f"Another run added version {commit.version} to '{self._name}' meanwhile.")
             with table.transaction() as transaction:
                 transaction.set_properties({self._property: str(commit.version)})
                 transaction.add_files(
                     [f"{self._url}/{file.path}" for file in commit.added],
                     snapshot_properties={"headrace.pipeline": commit.pipeline, "headrace.version": str(commit.version)},
-                    check_duplicate_files=False,  # the version says so
+                    check_duplicate_files=False,  # the version ensures that
                 )
         except (CommitFailedException, TableAlreadyExistsError) as error:
             raise TakenError(str(error)) from error
         self._table = self._catalog.load_table(self._name)
 
     def _ready(self, schema: Any, commit: Commit) -> Table:
-        """The table as it was looked at, with the columns that are to come. Raises CommitFailedException."""
+        """The table in the state that was read, with the columns of the commit. Raises CommitFailedException."""
         table = self._table
         if table is None:
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])

@@ -1,8 +1,8 @@
-"""Topics into a table of Parquet files: each record once, whatever dies meanwhile.
+"""Writes topics into a table of Parquet files: each record once, whatever process dies meanwhile.
 
-A run plans one offset range of each partition, has the workers write its rows into files of names of their own, and
-commits ranges and files in one object that nobody else put before. So a crash leaves files that no commit lists, and
-the next run reads those ranges again. Promises that two runs at once never both commit: the one that is later stops.
+A run plans one offset range of each partition, and the workers write its rows into files with unique names. The run
+then commits ranges and files in one object, which can be put only once. So a crash leaves files that no commit lists,
+and the next run reads those ranges again. Promises that two simultaneous runs never both commit: the later one stops.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Planned(NamedTuple):
-    """Of one range: what would be read."""
+    """One range that would be read."""
 
     topic: str
     partition: int
@@ -55,23 +55,23 @@ class Planned(NamedTuple):
     end: int
     """Exclusive."""
     bytes: int
-    """About."""
+    """Approximate."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run added."""
+    """The amounts that a run added."""
 
     version: int = -1
     commits: int = 0
     records: int = 0
     files: int = 0
     bytes: int = 0
-    """Of its files."""
+    """Bytes of its files."""
 
 
 def planned(spec: Materialise, *, backfill: bool = False) -> list[Planned]:
-    """What a run would read now. Neither starts Spark nor writes anything."""
+    """The ranges that a run would read now. Neither starts Spark nor writes anything."""
     follower = Follower(spec.source)
     try:
         run = _Run(spec, follower)
@@ -95,8 +95,11 @@ def materialise(
     meter: Meter | None = None,
     stop: Event | None = None,
 ) -> Outcome:
-    """All that is there now into the table, or, continuous, all that comes until `stop` is set. `session` is called
-    once there is something to do. Raises UsageError, DataLoss, DamagedHistory, ConcurrentRun, and what Spark raises."""
+    """Write all present records into the table, or, continuously, all until `stop` is set.
+
+    `session` is called once there is something to do. Raises UsageError, DataLoss, DamagedHistory, ConcurrentRun, and
+    Spark's own exceptions.
+    """
     follower = Follower(spec.source)
     try:
         run = _Run(spec, follower, session, meter or Meter(), stop or Event())
@@ -115,7 +118,7 @@ def materialise(
 
 
 class _Run:
-    """One run. `state` is the table as this run knows it: nobody else has changed it, or its next commit fails."""
+    """One run. `state` is the table as this run knows it. If another run changes it, this run's next commit fails."""
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class _Run:
         meter: Meter | None = None,
         stop: Event | None = None,
     ) -> None:
-        """Raises UsageError where the table is another pipeline's, or another one."""
+        """Raises UsageError where the table belongs to another pipeline, or has another format or partitioning."""
         self.spec = spec
         self.follower = follower
         self.meter = meter or Meter()
@@ -167,7 +170,7 @@ class _Run:
         return Limits(self.spec.source.trigger_records_max, self.spec.source.trigger_bytes_max)
 
     def begin(self) -> None:
-        """Make the table where there is none, so that its pipeline goes on from here, whenever it dies."""
+        """Make the table where there is none, so that its pipeline continues from here after a crash."""
         if self._format is not None:
             self._catch_up(self._format)
         if self.state.version < 0:
@@ -177,14 +180,14 @@ class _Run:
             self.meter.say("begin", text, table=self.spec.path, version=self.state.version)
 
     def _catch_up(self, table: TableFormat) -> None:
-        """What an earlier run committed and could not publish any more."""
+        """Publish the commits that an earlier run made and could not publish."""
         left = [commit for commit in self._log.commits(table.version() + 1) if commit.added]
         if left:
-            self._started()  # which knows the columns' types
+            self._started()  # the session knows the columns' types
             publish(table, left)
 
     def backfill(self) -> None:
-        """What lies before the table's beginning, or between."""
+        """Add the ranges before the table's beginning, and the gaps in it."""
         ranges = holes(self.sources, self.state)
         self.meter.stage("backfill", sum(sizes_of(self.sources, ranges)))
         for portion in portions(self.sources, ranges, self.limits):
@@ -193,7 +196,7 @@ class _Run:
             self._append(portion, claims_of(portion))
 
     def forward(self) -> None:
-        """What lies behind the table's end."""
+        """Add the ranges behind the table's end."""
         if not self.spec.continuous:
             self.follower.stop_at_what_is_there()
         self._tell_stage()
@@ -203,8 +206,9 @@ class _Run:
                 self.compact()
 
     def _steps(self) -> Iterator[tuple[Positions, Positions]]:
-        """Positions before and after each commit that is due: one that would claim nothing is not, for it would be due
-        again after it."""
+        """Positions before and after each due commit. A commit that would claim nothing is left out, since it would be
+        due again at once.
+        """
         while not self.stop.is_set():
             start = self.state.positions
             end = parsed(self.follower.latest(formatted(start), self.limits))
@@ -236,7 +240,7 @@ class _Run:
         self.meter.done(records, size, version=self.state.version, files=len(files))
 
     def _task_bytes(self, size: float) -> float:
-        """As its user says, or so that all cores have as much to do, and few files are to be merged later."""
+        """Bytes of one task: the user's value, or one that gives all cores equal work and leaves few files to merge."""
         if self.spec.source.partition_bytes_max is not None:
             return self.spec.source.partition_bytes_max
         cores = cores_of(self._started())
@@ -274,7 +278,7 @@ class _Run:
         return self._spark
 
     def _shaped(self) -> Shape:
-        """Raises UsageError where the rows do not fit the table."""
+        """The shape of the rows. Raises UsageError where they do not fit the table."""
         from headrace.spark.pipelines.tables.reading import arrow_schema_of
         from headrace.spark.pipelines.tables.shaping import Shape
 

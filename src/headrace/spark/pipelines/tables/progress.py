@@ -1,14 +1,16 @@
 """The log of a table: numbered commits in `_headrace_progress`, each a file of JSON lines that plain SQL reads.
 
-A commit is one object, put where there is none yet: it is there whole or not at all, and of two that want to be the
-same version one is refused. What the table holds is what its commits add and did not remove; how far its pipeline has
-come is what their ranges cover. Promises that no record is claimed twice: a commit whose ranges overlap earlier ones is
-refused, and so is one that was planned on an older version.
+A commit is one object, put only if absent. It is there whole or not at all, and of two commits for one version one is
+refused. The table consists of the files that its commits add and do not remove. The pipeline's progress is the ranges
+that they cover. Promises that no record is claimed twice: a commit whose ranges overlap earlier ones is refused. So is
+a commit that was planned on an older version.
 
-Lines (`kind`): one ``commit`` (``action``: begin, append or compact; ``pipeline``, ``run``, ``time_ms``, ``columns``,
-``partition_by``, ``format``), ``range`` (``topic``, ``topic_id``, ``partition``, ``start_offset``, ``end_offset``,
-exclusive) and ``file`` (``action``: add or remove; ``path``, ``records``, ``bytes``, ``values``). Each names its
-``version``.
+Lines (`kind`), each with its ``version``:
+
+- one ``commit`` (``action``: begin, append or compact; ``pipeline``, ``run``, ``time_ms``, ``columns``,
+  ``partition_by``, ``format``);
+- ``range`` (``topic``, ``topic_id``, ``partition``, ``start_offset``, ``end_offset``, exclusive);
+- ``file`` (``action``: add or remove; ``path``, ``records``, ``bytes``, ``values``).
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ PARQUET: Final = "parquet"
 
 
 class Column(NamedTuple):
-    """Of the table; `type` as Spark's DDL has it."""
+    """A column of the table. `type` is in Spark's DDL."""
 
     name: str
     type: str
 
 
 class Claim(NamedTuple):
-    """Offsets whose records are in the table, as far as there are any."""
+    """Offsets whose records, if any, are in the table."""
 
     topic: str
     topic_id: str
@@ -53,22 +55,22 @@ class File(NamedTuple):
     """One Parquet file."""
 
     path: str
-    """Below the table's."""
+    """Relative to the table's path."""
     records: int
     bytes: int
     values: Mapping[str, Any]
-    """Of the columns that partition the table: the same in all of its rows."""
+    """Values of the table's partition columns, equal in all rows of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One version's change. Invariant: an append removes nothing, and what is compacted claims nothing."""
+    """One version's change. Invariant: an append removes nothing, and a compaction claims nothing."""
 
     version: int
     action: str
     pipeline: str
     run: str
-    """Unique: by it a writer knows its own commit where the answer to a put was lost."""
+    """Unique. A writer recognises its own commit by it where the answer to a put was lost."""
     time_ms: int
     columns: tuple[Column, ...] = ()
     partition_by: tuple[str, ...] = ()
@@ -121,12 +123,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Of one partition of one topic: ranges in order, which neither touch nor overlap."""
+    """Covered offsets of one partition of one topic: ranges in order, which neither touch nor overlap."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
     def with_claim(self, start: int, end: int) -> Covered | None:
-        """None where some of it is covered already."""
+        """With this range added; None where some of it is covered already."""
         if any(max(start, low) < min(end, high) for low, high in self.ranges):
             return None
         merged: list[tuple[int, int]] = []
@@ -142,7 +144,7 @@ class Covered:
         return self.ranges[-1][1]
 
     def holes(self, start: int) -> Iterator[tuple[int, int]]:
-        """What is not covered of [start, next), in order."""
+        """The uncovered parts of [start, next), in order."""
         for low, high in self.ranges:
             if start < low:
                 yield start, low
@@ -151,7 +153,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All commits together."""
+    """The state after all commits."""
 
     version: int = -1
     pipeline: str = ""
@@ -165,11 +167,13 @@ class State:
     files: Mapping[str, File] = field(default_factory=dict)
 
     def after(self, commit: Commit) -> State:
-        """Raises CorruptData for one that does not follow."""
+        """The state after one more commit. Raises CorruptData where it does not follow."""
         return self.after_all((commit,))
 
     def after_all(self, commits: Iterable[Commit]) -> State:
-        """In order, in time that grows with what they say. Raises CorruptData where one does not follow."""
+        """The state after more commits, in order, in time proportional to their content. Raises CorruptData where one
+        does not follow.
+        """
         covered, topics, files = dict(self.covered), dict(self.topics), dict(self.files)
         found = self
         for commit in commits:
@@ -189,7 +193,7 @@ class State:
 
     @property
     def positions(self) -> Positions:
-        """Where to go on, as a stream's offsets."""
+        """Where to continue, as a stream's offsets."""
         return {
             name: TopicOffsets(
                 topic_id, {at: each.next for (of, at), each in sorted(self.covered.items()) if of == topic_id}, {}
@@ -203,7 +207,7 @@ class State:
 
 
 def _claim(commit: Commit, covered: dict[tuple[str, int], Covered], topics: dict[str, str]) -> None:
-    """Raises CorruptData for what is covered already."""
+    """Raises CorruptData for offsets that are covered already."""
     for claim in commit.claims:
         place = (claim.topic_id, claim.partition)
         found = covered.get(place, Covered()).with_claim(claim.start_offset, claim.end_offset)
@@ -217,7 +221,7 @@ def _claim(commit: Commit, covered: dict[tuple[str, int], Covered], topics: dict
 
 
 def _change(commit: Commit, files: dict[str, File]) -> None:
-    """Raises CorruptData for a file that is not there, or there already."""
+    """Raises CorruptData for a removed file that is missing, or an added one that is there already."""
     removed = {*commit.removed}
     for path in commit.removed:
         if files.pop(path, None) is None:
@@ -229,7 +233,7 @@ def _change(commit: Commit, files: dict[str, File]) -> None:
 
 
 class ConcurrentRun(UsageError):  # noqa: N818 - a state of the table
-    """Somebody else committed the version that was to be ours."""
+    """Another run committed the version that this run was to commit."""
 
     def __init__(self, pipeline: str, version: int) -> None:
         super().__init__(
@@ -245,23 +249,24 @@ class ProgressLog:
         self._objects = objects
 
     def state(self, since: State | None = None) -> State:
-        """As of now. Raises CorruptData where a commit is missing, or does not follow."""
+        """The present state. Raises CorruptData where a commit is missing, or does not follow."""
         state = since or State()
         return state.after_all(self.commits(state.version + 1))
 
     def commits(self, first: int = 0) -> Iterator[Commit]:
-        """From version `first` on, in order."""
+        """Commits from version `first` on, in order."""
         names = self._names(first)
         if names != [*map(commit_key, range(first, first + len(names)))]:
-            names = self._names(first)  # what comes while a directory is listed may be seen without what came before
+            names = self._names(first)  # a listing may show a new object without an older one
         for expected, (name, data) in enumerate(self._read(names), first):
             if name != commit_key(expected):
                 raise CorruptData(f"Object '{commit_key(expected)}' of the table is missing.")
             yield Commit.decode(data)
 
     def _read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """In order, no more at a time than are held without harm. No thread is waited for at the end of a generator
-        that nobody reads on, which the garbage collector may choose."""
+        """Read the objects in order, in groups of bounded size. A thread pool ends before its group is yielded. The
+        garbage collector may end an abandoned generator, and no thread must be waited for there.
+        """
         for at in range(0, len(names), PIPELINE_COMMITS_HELD_MAX):
             some = names[at : at + PIPELINE_COMMITS_HELD_MAX]
             with ThreadPoolExecutor(PIPELINE_COMMITS_READ_AT_ONCE_MAX) as pool:
@@ -273,8 +278,11 @@ class ProgressLog:
         return [key for key in keys if key.endswith(".json") and key >= commit_key(first)]
 
     def commit(self, state: State, commit: Commit) -> State:
-        """The state with it. Raises ConcurrentRun where another is there, CorruptData where it does not follow, and
-        UsageError where it is too large: stores put what they take in parts without the condition."""
+        """Put a commit, and return the state after it.
+
+        Raises ConcurrentRun where another commit is there, and CorruptData where it does not follow. Raises UsageError
+        where it is too large: stores have no condition for objects that are put in parts.
+        """
         found, data = state.after(commit), commit.encode()
         if len(data) > OBJECT_SINGLE_BYTES_MAX:
             raise UsageError(

@@ -1,8 +1,8 @@
-"""A table's commits, carried out again in the log of a table format, each once: Delta or Iceberg beside our own.
+"""Repeats a table's commits in the log of a table format, each once: Delta or Iceberg beside Headrace's own.
 
-Our commit decides, for it is there first, whole or not at all; the format's commit holds its version, and is refused
-where that version is there already. So a run that died between the two is made up for by the next one, and two that
-publish at once add each file once. Promises that versions are published in order.
+Headrace's commit decides, since it is there first, whole or not at all. The format's commit holds its version, and is
+refused if that version is there already. So the next run publishes what a run that died between the two left. Two runs
+that publish at once add each file once. Promises that versions are published in order.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from headrace.storage.objects import directory_of
 
 
 class TableFormat(Protocol):
-    """A table of such a format at the same place as ours."""
+    """A table of such a format in the table's own directory."""
 
     def version(self) -> int:
-        """The last of our versions that it holds; -1 for none. Reads the table anew."""
+        """The last of Headrace's versions that it holds; -1 for none. Reads the table again."""
 
     def check(self, schema: Any) -> None:
-        """Raises UsageError where the table, as `version` has read it, would not take these columns: what our own log
-        has taken cannot be taken back."""
+        """Raises UsageError where the table, as `version` has read it, would not accept these columns. Headrace's own
+        log cannot take back a commit.
+        """
 
     def check_files(self, files: Sequence[File]) -> None:
-        """Raises UsageError where it would not tell their values as they are."""
+        """Raises UsageError where the format cannot represent the files' values."""
 
     def publish(self, commit: Commit) -> None:
-        """Add its files as one commit, with its version. Raises TakenError where another committed meanwhile."""
+        """Add its files as one commit, with its version. Raises TakenError where another run committed meanwhile."""
 
 
 class TakenError(Exception):
-    """Somebody else committed to the table since it was looked at."""
+    """Another run committed to the table since it was read."""
 
 
 def place_of(path: str) -> str:
-    """Of the table, as programs of others take it: a directory's absolute path, or a store's URL; no slash at its end.
-    Raises UsageError."""
+    """The table's place in the form that other programs accept: a directory's absolute path, or a store's URL, without
+    a slash at its end. Raises UsageError.
+    """
     return str(directory_of(path)) if urlsplit(path).scheme in ("", "file") else path.rstrip("/")
 
 
 def refused(kind: str, error: Exception) -> UsageError:
-    """Of columns."""
+    """The error for refused columns."""
     reason = str(error).partition("\n")[0].rstrip(".")
     return UsageError(
         f"{kind} does not take the columns of the pipeline: {reason}. Let section [columns] give that one another type."
@@ -54,7 +56,7 @@ def refused(kind: str, error: Exception) -> UsageError:
 
 
 def table_format(spec: Materialise) -> TableFormat | None:
-    """None for plain Parquet. Raises UsageError where its package is missing."""
+    """The table format; None for plain Parquet. Raises UsageError where its package is missing."""
     try:
         if spec.format == "delta":
             from headrace.spark.pipelines.tables.delta import DeltaFormat
@@ -72,7 +74,7 @@ def table_format(spec: Materialise) -> TableFormat | None:
 
 
 def publish(table: TableFormat, commits: Iterable[Commit]) -> None:
-    """Those that the table does not hold yet, in order. Raises TakenError where it stays so."""
+    """Publish the commits that the table does not hold yet, in order. Raises TakenError after too many conflicts."""
     done = table.version()
     for commit in commits:
         if commit.action != APPEND or not commit.added:

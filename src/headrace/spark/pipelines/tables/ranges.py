@@ -1,7 +1,7 @@
-"""What a pipeline reads next: forward from where its table ends, or backward in what lies before its beginning.
+"""The next ranges of a pipeline: forward from its table's end, or backward in those before its beginning.
 
-Promises that each portion keeps to its limits, by records exactly and by bytes about, and that what is claimed for the
-table is what was planned. Imports no Spark.
+Promises that each portion keeps its limits, exactly in records and approximately in bytes, and that the claimed ranges
+are the planned ones. Imports no Spark.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from headrace.spark.read.positions import Positions
 
 
 def claims_between(start: Positions, end: Positions) -> tuple[Claim, ...]:
-    """Of every partition that goes on from `start` to `end`, or is not in `start`: of one in which nothing is yet, of
-    nothing, so that it is known from then on. Empty where `end` says nothing new."""
+    """Claims of every partition that advances from `start` to `end`, or is not in `start`. A partition without records
+    claims an empty range, so that it is known from then on. Empty where `end` contains nothing new.
+    """
     found = []
     for name, topic in end.items():
         before = start.get(name)
@@ -32,7 +33,7 @@ def claims_between(start: Positions, end: Positions) -> tuple[Claim, ...]:
 
 
 def first_claims(start: Positions) -> tuple[Claim, ...]:
-    """Of a table that begins there: of nothing, so that whoever goes on knows where."""
+    """Empty claims of a table that begins at `start`, so that a later run knows where to continue."""
     return tuple(
         Claim(name, topic.id, at, offset, offset) for name, topic in start.items() for at, offset in topic.next.items()
     )
@@ -43,7 +44,7 @@ def claims_of(ranges: Sequence[PartitionRange]) -> tuple[Claim, ...]:
 
 
 def holes(sources: Sources, state: State) -> list[PartitionRange]:
-    """What is there, lies below the end of what the table has, and is not in it. Raises DamagedHistory, ClientError."""
+    """Existing ranges below the table's end that are not in it. Raises DamagedHistory, ClientError."""
     found = []
     for topic in sources.topics():
         catalogs = sources.catalogs(topic)
@@ -58,7 +59,7 @@ def holes(sources: Sources, state: State) -> list[PartitionRange]:
 
 
 def sizes_of(sources: Sources, ranges: Sequence[PartitionRange]) -> list[float]:
-    """Bytes of each, about. Asks brokers where there is something to be fetched from them."""
+    """Approximate bytes of each range. Asks brokers where there is something to fetch from them."""
     sizes = hot_sizes(sources, list(ranges))
     return [bytes_of(each, sizes) for each in ranges]
 
@@ -74,7 +75,7 @@ def portions(sources: Sources, ranges: Sequence[PartitionRange], limits: Limits)
         if bytes_of(each, sizes) > room_bytes:
             end = min(end, cut_off(each, sizes, room_bytes))
         if end <= each.start and not portion:
-            end = each.start + 1  # each goes on
+            end = each.start + 1  # each portion makes progress
         if end > each.start:
             taken = each._replace(end=end)
             portion.append(taken)

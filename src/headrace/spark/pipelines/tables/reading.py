@@ -1,7 +1,7 @@
-"""Reading a table: the files that its commits list and no others, wherever they lie.
+"""Reads a table: the files that its commits list and no others, wherever they lie.
 
-Promises that what a crash, or a run that was too late, left beside them is never read, and that a reader who began
-before files were merged goes on undisturbed: those are deleted by `vacuum` alone.
+Promises that files left beside them by a crash, or by a run that was too late, are never read. A reader that began
+before files were merged is not disturbed: only `vacuum` deletes the old ones.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 VACUUM_HOURS = 168.0
 OURS: Final = re.compile(r"/part-[^/]*-\d{20}-\d{20}(-and-\d+)?-[0-9a-f]{32}\.parquet\Z")
-"""Names that `writing` gives: others may be a table format's own."""
+"""Names that `writing` gives. Other files may be a table format's own."""
 
 
 def state_of(path: str) -> State:
-    """Of the table at `path` as of now. Raises UsageError where there is none."""
+    """The present state of the table at `path`. Raises UsageError where there is none."""
     return _there(path, ProgressLog(open_objects(path)).state())
 
 
@@ -38,7 +38,7 @@ def _there(path: str, state: State) -> State:
 
 
 def table(spark: SparkSession, path: str) -> DataFrame:
-    """Its rows as of now. ``.createOrReplaceTempView("orders")`` makes it one that SQL names."""
+    """The table's present rows. ``.createOrReplaceTempView("orders")`` gives it a name in SQL."""
     state = state_of(path)
     files = [*state.files.values()]
     if not files:
@@ -52,12 +52,13 @@ def table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def vacuum(path: str, *, older_than_hours: float = VACUUM_HOURS) -> int:
-    """Delete files that are not in the table: so long ago they were put, and so long ago a commit removed them, if one
-    did; how many. Let it be longer than any run and any query takes."""
+    """Delete files that are not in the table, and return their number. They must be older than `older_than_hours`, and
+    so must the commit that removed them, if one did. The time should be longer than any run and any query takes.
+    """
     objects = open_objects(path)
     before_ms = int((time.time() - older_than_hours * 3600) * 1000)
     found = [meta for meta in objects.list(f"{DATA}/") if meta.modified_ms < before_ms]
-    kept = _needed(path, before_ms)  # after the list: what is in no commit yet is too young
+    kept = _needed(path, before_ms)  # after the list: uncommitted files are too young for it
     gone = [meta.key for meta in found if meta.key not in kept and OURS.search(meta.key)]
     for key in gone:
         objects.delete(key)
@@ -66,8 +67,9 @@ def vacuum(path: str, *, older_than_hours: float = VACUUM_HOURS) -> int:
 
 
 def _needed(path: str, since_ms: int) -> set[str]:
-    """Files of the table as of now, and those that were removed from it since then. Raises UsageError where there is
-    none."""
+    """Files of the present table, and those removed from it since `since_ms`. Raises UsageError where there is no
+    table.
+    """
     removed = set[str]()
 
     def noted() -> Iterator[Commit]:
@@ -80,7 +82,7 @@ def _needed(path: str, since_ms: int) -> set[str]:
 
 
 def arrow_schema_of(columns: Sequence[Column]) -> Any:
-    """A pyarrow.Schema of a table's columns. There has to be a session, which knows their types."""
+    """A pyarrow.Schema of a table's columns. Needs a running session, which knows their types."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -90,7 +92,7 @@ def arrow_schema_of(columns: Sequence[Column]) -> Any:
 
 
 def conformed(rows: Any, schema: Any) -> Any:
-    """A pyarrow.Table of these columns: those that its file does not have are null."""
+    """A pyarrow.Table with these columns. Columns that its file lacks are null."""
     import pyarrow as pa
 
     columns = [
@@ -103,7 +105,7 @@ def conformed(rows: Any, schema: Any) -> Any:
 
 
 def _through_objects(spark: SparkSession, path: str, files: Sequence[File], state: State) -> DataFrame:
-    """As brokers reach a store: Spark's own readers would need Hadoop's jars for it."""
+    """Read through Headrace's object stores: Spark's own readers would need Hadoop's jars for them."""
     from headrace.spark.pipelines.tables.shaping import numbered
 
     schema, paths = arrow_schema_of(state.columns), [file.path for file in files]

@@ -1,7 +1,7 @@
 """From tasks to rows of a table: read, decoded, changed by the user's own function, and written, all in the workers.
 
-Where nothing is decoded, rows go from record batches to Parquet in one worker and never through Java. Promises that
-each task's rows are read once by each of its tries, and that the columns by which a row is found again are there.
+Without decoding, rows go from record batches to Parquet in one worker and never through Java. Promises that each
+attempt of a task reads its rows once, and that the columns which identify a row are there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 CORRUPT = "_headrace_corrupt"
 PARTITIONED = ("string", "int", "bigint", "smallint", "tinyint", "boolean", "date")
-"""Types of columns that may partition a table: their values are texts without loss."""
+"""Types of columns that may partition a table: their values become texts without loss."""
 Batches = Iterable[Any]
 
 
 def numbered(spark: SparkSession, count: int, work: Callable[[int], Batches], sql: str) -> DataFrame:
-    """What `work` yields for each number below `count`, each in a task of its own."""
+    """A frame of the rows that `work` yields for each number below `count`, each in a task of its own."""
 
     def run(batches: Batches) -> Iterator[Any]:
         for batch in batches:
@@ -44,7 +44,7 @@ def numbered(spark: SparkSession, count: int, work: Callable[[int], Batches], sq
 
 
 def read_by(options: ReadOptions, columns: Columns, tasks: Sequence[Task]) -> Callable[[int], Batches]:
-    """The rows of one of these tasks."""
+    """Returns a function that yields the rows of one of these tasks."""
 
     def read(number: int) -> Iterator[Any]:
         from headrace.spark.read.reading import TaskReader
@@ -59,10 +59,10 @@ def read_by(options: ReadOptions, columns: Columns, tasks: Sequence[Task]) -> Ca
 
 
 class Shape:
-    """Of one pipeline's rows, in one session."""
+    """The shape of one pipeline's rows, in one session."""
 
     def __init__(self, spark: SparkSession, spec: Materialise) -> None:
-        """Raises UsageError where the columns cannot be."""
+        """Raises UsageError where the columns are impossible."""
         self._spark = spark
         self._spec = spec
         self._source = spec.source.columns
@@ -75,7 +75,7 @@ class Shape:
         return tuple(Column(each.name, type_text(each.dataType)) for each in self.schema.fields)
 
     def write(self, tasks: Sequence[Task]) -> list[File]:
-        """All of the tasks' rows, in files that are whole. Raises what a worker raised."""
+        """Write all rows of the tasks, in whole files. Raises a worker's exceptions."""
         layout, read = self.layout, read_by(self._spec.source, self._source, tasks)
         if self._direct:
             frame = numbered(self._spark, len(tasks), lambda number: written(layout, read(number)), FILE_SQL)
@@ -121,7 +121,7 @@ class Shape:
 
 
 def _with_json(frame: DataFrame, ddl: str) -> DataFrame:
-    """Its fields as columns; `value` is left only where it is none of this schema."""
+    """The JSON's fields as columns. `value` remains only where it does not match the schema."""
     from pyspark.sql import functions as f
 
     fields, mark = _fields(ddl), uuid4().hex
@@ -140,8 +140,9 @@ def _with_json(frame: DataFrame, ddl: str) -> DataFrame:
 
 
 def _in_a_list(text: SparkColumn, fields: Sequence[StructField], mark: str) -> SparkColumn:
-    """Parsed as the first of a list of two, for Spark reads no further than to the end of the first JSON: where the
-    second is not found behind it, the text was not one JSON. `mark`: what no text can have in it."""
+    """Parse the text as the first element of a list of two. Spark reads no further than the end of the first JSON. If
+    the second element is not found behind it, the text was not one JSON. `mark`: a name that no text can contain.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
@@ -161,7 +162,7 @@ def _fields(ddl: str) -> list[StructField]:
 
 
 def function_of(name: str, section: str = "decode") -> Callable[[DataFrame], DataFrame]:
-    """Raises UsageError."""
+    """The named function. Raises UsageError where it cannot be imported."""
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -173,7 +174,7 @@ def function_of(name: str, section: str = "decode") -> Callable[[DataFrame], Dat
 
 
 def layout_of(spec: Materialise, schema: StructType) -> Layout:
-    """Raises UsageError where the table cannot be partitioned so."""
+    """The layout of the files. Raises UsageError where the table cannot be partitioned so."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     types = {each.name: each.dataType.simpleString() for each in schema.fields}

@@ -1,9 +1,9 @@
-"""In a worker: Arrow batches into Parquet files, named by the offsets that they hold and by a number of their own.
+"""Writes Arrow batches into Parquet files, in a worker. Files are named by their offsets and a unique number.
 
-Promises that a file is put whole, once its rows are in it, and under a name that no other try, task or run ever has:
-who repeats a task puts another file beside it, and only what the driver lists is in the table. So what `vacuum` finds
-old and in no commit is in none that is yet to come. Never holds more than PIPELINE_TASK_BYTES_MAX of files, about, or
-PIPELINE_OPEN_FILES_MAX of them at once.
+Promises that a file is put whole, once its rows are in it, under a name that no other attempt, task or run ever has. A
+repeated task puts another file beside it, and only the files that the driver lists are in the table. So an old file
+that `vacuum` finds in no commit is in no later one either. Never holds more than about PIPELINE_TASK_BYTES_MAX of
+files, or PIPELINE_OPEN_FILES_MAX of them at once.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from headrace.storage.objects import open_objects, put_parts
 DATA: Final = "data"
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 PLACE: Final = ("topic", "partition", "offset")
-"""Columns that every row of a table has: they say which record it is."""
+"""Columns in every row of a table, which identify its record."""
 FILE_SQL: Final = "path string, records bigint, bytes bigint, `values` string"
 FILE_SCHEMA: Final = pa.schema(
     [("path", pa.string()), ("records", pa.int64()), ("bytes", pa.int64()), ("values", pa.string())]
 )
 
 SAMPLE_ROWS: Final = 4096
-"""By which it is told whether values come again."""
+"""Size of the sample that shows whether values repeat."""
 DICTIONARY_BYTES: Final = 1024 * 1024
-"""Of a Parquet writer's dictionary, at most."""
+"""Maximum bytes of a Parquet writer's dictionary."""
 
 Value = str | int | bool | None
 Values = tuple[Value, ...]
@@ -54,10 +54,10 @@ class Layout:
 
     url: str
     schema: Any
-    """A pyarrow.Schema: the columns of the rows that come."""
+    """A pyarrow.Schema: the columns of the incoming rows."""
     partition_by: tuple[str, ...]
     file_bytes: int
-    """Of one file, about."""
+    """Approximate bytes of one file."""
     compression: str
 
 
@@ -71,19 +71,19 @@ class Span(NamedTuple):
 
 
 def written(layout: Layout, batches: Iterable[Any]) -> Iterator[Any]:
-    """What a worker yields to the driver: a RecordBatch of FILE_SCHEMA for each file that it put."""
+    """Write files, and yield to the driver a RecordBatch of FILE_SCHEMA for each."""
     for file in TableWriter(layout).write(batches):
         row = {**file._asdict(), "values": json.dumps(dict(file.values), ensure_ascii=False)}
         yield pa.RecordBatch.from_pylist([row], schema=FILE_SCHEMA)
 
 
 def file_of(row: Any) -> File:
-    """A row that the driver was given."""
+    """The file in a row that the driver received."""
     return File(row["path"], row["records"], row["bytes"], json.loads(row["values"]))
 
 
 class TableWriter:
-    """Of one task."""
+    """The writer of one task."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -91,7 +91,7 @@ class TableWriter:
         self._open: dict[Values, _OpenFile] = {}
 
     def write(self, batches: Iterable[Any]) -> Iterator[File]:
-        """Raises StorageFailure."""
+        """Yields the files. Raises StorageFailure."""
         for batch in batches:
             table = pa.Table.from_batches([batch]).select(self._layout.schema.names).cast(self._layout.schema)
             if table.num_rows:
@@ -121,7 +121,7 @@ class TableWriter:
 
 
 class _Parts:
-    """What is written to it, as it comes: Arrow's own sink in memory is copied each time that it has doubled."""
+    """Collects written bytes as they come. Arrow's own memory sink is copied each time that it has doubled."""
 
     closed = False
 
@@ -138,7 +138,7 @@ class _Parts:
         return self.size
 
     def flush(self) -> None:
-        """There is nothing beneath."""
+        """Does nothing: there is no file beneath."""
 
     def close(self) -> None:
         self.closed = True
@@ -155,7 +155,7 @@ class _OpenFile:
         self._layout = layout
         self._sink = _Parts()
         self._writer: Any = None
-        """Made with the first rows, which tell how to write them."""
+        """Made with the first rows, which show how to write them."""
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
         self._spans: dict[tuple[str, int], tuple[int, int]] = {}
@@ -163,7 +163,7 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """Of its file so far, and of what waits."""
+        """Bytes of its file so far, and of the waiting rows."""
         return self._sink.size + self._bytes
 
     def add(self, rows: Any) -> None:
@@ -203,8 +203,9 @@ class _OpenFile:
 
 
 def dictionary_columns(rows: Any) -> list[str]:
-    """Of the columns of a pyarrow.Table, by Parquet's paths, those whose values come again often enough: for others a
-    writer begins each row group with a dictionary that it gives up once it is a megabyte, a fifth of all its work."""
+    """Columns of a pyarrow.Table, by Parquet's paths, whose values repeat often enough. For other columns a writer
+    begins each row group with a dictionary and gives it up at a megabyte. That was a fifth of its work.
+    """
     some, found = rows.slice(0, SAMPLE_ROWS), list[str]()
     for field in rows.schema:
         if pa.types.is_binary(field.type) or pa.types.is_string(field.type):
@@ -227,8 +228,9 @@ def leaves(path: str, kind: Any) -> list[str]:
 
 
 def file_name(spans: list[Span]) -> str:
-    """Of the first span, and of how many more, and unique. Spark does not see names that begin with '_' or '.', as a
-    topic's may."""
+    """A unique name with the first span, and the number of further ones. Spark ignores names that begin with '_' or
+    '.', as a topic's may.
+    """
     first, more = spans[0], f"-and-{len(spans) - 1}" if len(spans) > 1 else ""
     topic = first.topic[:PIPELINE_PATH_CHARS_MAX]
     return f"part-{topic}-{first.partition}-{first.first:020d}-{first.last:020d}{more}-{uuid4().hex}.parquet"
@@ -249,12 +251,12 @@ def parted(table: Any, by: tuple[str, ...]) -> Iterator[tuple[Values, Any]]:
 
 
 def _told(value: Any) -> Value:
-    """As JSON has it."""
+    """The value as JSON has it."""
     return value.isoformat() if isinstance(value, date) else value
 
 
 def _directory(name: str, value: Value) -> str:
-    """As Hive names them; for people, and to find files by: the columns are in the files as well."""
+    """A directory named as in Hive, for people, and for finding files: the columns are in the files as well."""
     text = NULL if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     name, text = quote(name, safe="").replace(".", "%2E"), quote(text, safe=" ")
     return f"{name[:PIPELINE_PATH_CHARS_MAX]}={text[:PIPELINE_PATH_CHARS_MAX]}"
