@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from headrace.net.loops import loop_factory
 from tests.guard import Guard
 from tests.spark import interrupted
+from tests.tiers import IS_LONG
 from tools import s3_server
 
 TESTS: Final = Path(__file__).parent
@@ -32,6 +33,15 @@ for _interrupt in (signal.SIGINT, signal.SIGQUIT):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Guard(), "headrace guard")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if IS_LONG:
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups.consumer.assignors import ASSIGNORS, Subscriber, assign_range, assign_uniform
 from headrace.coordinators.groups.consumer.model import Partitions
+from tests.tiers import examples
 
 TOPICS = [TopicId(uuid.UUID(int=number)) for number in range(1, 5)]
 
@@ -48,7 +49,7 @@ def wanted(subscribers: list[Subscriber], sizes: Mapping[TopicId, int]) -> list[
     return sorted(partition(topic, index) for topic in topics for index in range(sizes[topic]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(inputs(alike=True), inputs(alike=False)), st.sampled_from(sorted(ASSIGNORS)))
 def test_each_partition_has_one_owner_who_wants_it(
     given_: tuple[list[Subscriber], dict[TopicId, int]], name: str
@@ -72,7 +73,7 @@ def test_the_order_of_the_input_is_of_no_consequence(
     assert ASSIGNORS[name](mixed, dict(topics)) == ASSIGNORS[name](subscribers, sizes)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(inputs(alike=True), inputs(alike=False)))
 def test_no_single_move_makes_loads_more_alike(given_: tuple[list[Subscriber], dict[TopicId, int]]) -> None:
     subscribers, sizes = given_
@@ -92,7 +93,7 @@ def kept(subscribers: list[Subscriber], shares: Mapping[str, Partitions]) -> int
     return sum(len(one.before & shares[one.id]) for one in subscribers)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from("abc-"), min_size=1, max_size=6), st.integers(1, 3))
 def test_as_few_partitions_move_as_can_be(owners: list[str], members: int) -> None:
     """Of all the even assignments of one topic none keeps more."""

@@ -13,6 +13,7 @@ from headrace.coordinators.groups.consumer.model import ConsumerGroup
 from headrace.coordinators.groups.model import Group, GroupState
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.consumer_world import REBALANCE_MS, SESSION_MS, Client, ConsumerWorld
+from tests.tiers import examples
 
 TOPICS = ("t", "u", "v")
 CLIENTS_MAX = 4
@@ -153,7 +154,7 @@ def timeless(group: Group) -> Group:
     return replace(group, consumer=consumer, next_write=0, since_ms=-1)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(SCRIPTS, st.booleans(), st.booleans(), st.sampled_from(["uniform", "range"]))
 def test_nobody_reads_what_another_reads_and_in_the_end_all_is_read(
     script: list[tuple[int, int, int]], autowrite: bool, mixed: bool, assignor: str
@@ -173,7 +174,7 @@ def test_nobody_reads_what_another_reads_and_in_the_end_all_is_read(
         assert max(loads) - min(loads) <= 1
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(SCRIPTS)
 def test_the_log_replays_to_the_group(script: list[tuple[int, int, int]]) -> None:
     world = ConsumerWorld(autowrite=False)
@@ -186,7 +187,7 @@ def test_the_log_replays_to_the_group(script: list[tuple[int, int, int]]) -> Non
     }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(SCRIPTS)
 def test_the_same_history_has_the_same_effects(script: list[tuple[int, int, int]]) -> None:
     seen = []
@@ -197,7 +198,7 @@ def test_the_same_history_has_the_same_effects(script: list[tuple[int, int, int]
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SCRIPTS)
 def test_what_need_not_move_stays(script: list[tuple[int, int, int]]) -> None:
     """Once all is quiet nobody who stays loses anything by another's leaving."""

@@ -16,6 +16,7 @@ from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
 from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Member, Protocol
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import World
+from tests.tiers import examples
 
 PARTITIONS = 6
 CLIENTS = 4
@@ -233,7 +234,7 @@ def config(delay_ms: int) -> GroupConfig:
     return GroupConfig(group_initial_rebalance_delay_ms=delay_ms)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(scripts(len(ACTIONS)), delays)
 def test_one_owner_per_partition_and_generation_and_no_commit_falls_back(
     script: list[tuple[int, int, int]], delay_ms: int
@@ -241,7 +242,7 @@ def test_one_owner_per_partition_and_generation_and_no_commit_falls_back(
     History(World(config=config(delay_ms), autowrite=False)).run(script)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scripts(len(ACTIONS)), delays)
 def test_the_same_history_has_the_same_effects(script: list[tuple[int, int, int]], delay_ms: int) -> None:
     seen = []
@@ -257,7 +258,7 @@ def durable_part(group: Group) -> tuple[object, ...]:
     return (group.offsets, group.recorded)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scripts(len(ACTIONS) - 1))
 def test_the_log_replays_to_what_was_answered(script: list[tuple[int, int, int]]) -> None:
     world = World(autowrite=False)
@@ -287,7 +288,7 @@ def without_times(group: Group) -> Group:
     return replace(group, members=members, pending={}, sync_deadline_ms=None, next_write=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(scripts(len(ACTIONS) - 2), delays)
 def test_everybody_is_answered_and_a_group_left_alone_becomes_empty(
     script: list[tuple[int, int, int]], delay_ms: int
@@ -304,7 +305,7 @@ def test_everybody_is_answered_and_a_group_left_alone_becomes_empty(
     assert group is None or (group.state is GroupState.EMPTY and not group.pending)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scripts(len(ACTIONS) - 4))
 def test_clients_that_go_on_all_get_their_share(script: list[tuple[int, int, int]]) -> None:
     """Liveness: however it began, clients that keep to the protocol settle on one generation that shares out all."""
@@ -395,7 +396,7 @@ def woken(effects: list[ev.Effect]) -> int | None:
     return min((effect.at_ms for effect in effects if isinstance(effect, ev.Wake)), default=None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(scripts(len(ACTIONS)), asked)
 def test_what_came_together_is_as_if_it_came_one_by_one(
     script: list[tuple[int, int, int]], asked: list[tuple[str, int, bool]]
@@ -412,7 +413,7 @@ def test_what_came_together_is_as_if_it_came_one_by_one(
     assert group == before, "what went in is untouched"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(scripts(len(ACTIONS)), asked, asked, st.integers(0, 500))
 def test_a_heartbeat_may_be_answered_before_the_group_hears_of_it(
     script: list[tuple[int, int, int]],

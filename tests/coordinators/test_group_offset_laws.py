@@ -20,6 +20,7 @@ from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, NamedPartition
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import TOPIC_ID, World
+from tests.tiers import examples
 
 OTHER_TOPIC = TopicId(uuid.UUID(int=8))
 HOUR_MS = 3_600_000
@@ -88,7 +89,7 @@ class History:
         assert group.recorded == (durable is not None and durable.recorded)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_what_is_held_is_what_the_durable_log_says(script: list[tuple[str, int, TopicId]]) -> None:
     history = History()

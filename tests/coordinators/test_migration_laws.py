@@ -14,6 +14,7 @@ from headrace.coordinators.groups.model import Group, GroupState, MigrationPolic
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.consumer_world import REBALANCE_MS, SESSION_MS, Client
 from tests.coordinators.migration_world import ClassicClient, MigrationWorld
+from tests.tiers import examples
 
 TOPICS = ("t", "u")
 CLIENTS_MAX = 3
@@ -148,7 +149,7 @@ NUMBERS = st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, CLIENTS_MAX
 SCRIPTS = st.integers(20, 120).flatmap(lambda size: st.lists(NUMBERS, min_size=size, max_size=size))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(SCRIPTS, st.booleans(), st.booleans(), st.sampled_from([MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE]))
 def test_nobody_reads_what_another_reads_and_in_the_end_all_is_read(
     script: list[tuple[int, int, int]], autowrite: bool, eager: bool, policy: MigrationPolicy
@@ -179,7 +180,7 @@ def timeless(group: Group) -> tuple[object, ...]:
     return (replace(quiet, topics_version=-1, converts_from_ms=0),)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(SCRIPTS, st.booleans())
 def test_the_log_replays_to_the_group(script: list[tuple[int, int, int]], eager: bool) -> None:
     world = MigrationWorld(eager=eager, autowrite=False)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headrace.base.limits import GROUP_PATTERN_REMEMBERED_MAX
 from headrace.coordinators.groups.consumer.expressions import PatternError
 from headrace.coordinators.groups.consumer.patterns import Pattern
+from tests.tiers import examples
 
 CHARS = "abB1._-"
 ATOMS = [
@@ -48,7 +49,7 @@ def expressions() -> st.SearchStrategy[str]:
     return st.recursive(st.sampled_from(ATOMS), deeper, max_leaves=10)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(expressions(), st.lists(st.text(CHARS, max_size=8), min_size=5, max_size=10))
 def test_it_means_what_python_means_by_it(expression: str, names: list[str]) -> None:
     try:

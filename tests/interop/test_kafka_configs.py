@@ -17,6 +17,7 @@ from headrace.metadata.config_defs import ConfigType, read, written
 from headrace.metadata.config_table import EVERY_TOPIC_DEF
 from headrace.metadata.kafka_configs import TOPIC_FACTS, Fact
 from tests.interop.support.asking import asked
+from tests.tiers import examples
 from tools import generate_kafka_configs, kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
@@ -81,7 +82,7 @@ def ours(type_: ConfigType, text: str) -> str | None:
         return None
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(st.sampled_from(TYPES), TEXTS)
 @example(ConfigType.DOUBLE, "4.9e-324")
 @example(ConfigType.DOUBLE, "1.7976931348623157E308")
@@ -100,7 +101,7 @@ def test_every_text_is_read_as_kafka_reads_it(kafka: Callable[..., str | None], 
         assert mine == theirs
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(st.sampled_from(TOPIC_FACTS), TEXTS)
 def test_a_topic_takes_what_kafka_s_takes_unless_it_asks_for_what_is_not_done(
     kafka: Callable[..., str | None], fact: Fact, text: str

@@ -18,6 +18,7 @@ from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import Bounds
 from tests.loops import run
 from tests.net.test_listener import Deferred, Prompt, Script, framed, turns
+from tests.tiers import examples
 
 QUEUED_BYTES_MAX = 200
 KINDS = ("now", "later", "mute", "prompt", "none", "throttle", "bad", "done", "ended", "large")
@@ -183,7 +184,7 @@ async def tell(steps: list[Step]) -> None:
     await turns(2)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(stories())
 @example([("read", framed(b"later:1")), ("read", framed(b"now:2")), ("settle", b"")])
 @example([("read", framed(b"mute:1")), ("read", framed(b"now:2")), ("settle", b"")])

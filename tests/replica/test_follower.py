@@ -13,6 +13,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.replica.follower import cut_at, diverges, is_older_than_all
 from headrace.storage.engine import EpochEnd
 from headrace.storage.log.epochs import LeaderEpochs
+from tests.tiers import examples
 
 NODES = (0, 1, 2)
 nodes = st.sampled_from(NODES)
@@ -218,7 +219,7 @@ class Elections(RuleBasedStateMachine):
 
 
 TestElections = Elections.TestCase
-TestElections.settings = settings(max_examples=150, stateful_step_count=30)
+TestElections.settings = settings(max_examples=examples(150), stateful_step_count=30)
 
 
 def test_an_empty_log_diverges_from_none_and_one_older_than_all_is_cut_wholly() -> None:

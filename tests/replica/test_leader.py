@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from headrace.replica.leader import ANY_EPOCH, AdvanceHighWatermark, Effects, Leader, ProposeIsr
+from tests.tiers import examples
 
 ME = BrokerId(1)
 EPOCH = LeaderEpoch(3)
@@ -415,4 +416,4 @@ class Leading(RuleBasedStateMachine):
 
 
 TestLeading = Leading.TestCase
-TestLeading.settings = settings(max_examples=150, stateful_step_count=40)
+TestLeading.settings = settings(max_examples=examples(150), stateful_step_count=40)

@@ -15,6 +15,7 @@ from headrace.sim.links import PATIENCE_SECONDS_MAX, PATIENCE_SECONDS_MIN
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.network import CONNECT_SECONDS_MAX
 from headrace.sim.process import Process
+from tests.tiers import examples
 
 SERVER, CLIENT = "10.0.0.1", "10.0.0.2"
 THERE, BACK = (CLIENT, SERVER), (SERVER, CLIENT)
@@ -79,7 +80,7 @@ class Net:
 
 
 @given(st.integers(0, 2**32), st.lists(st.binary(min_size=1, max_size=90_000), max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_bytes_arrive_in_order_and_once_through_cuts_slow_roads_and_pauses(seed: int, writes: list[bytes]) -> None:
     net, chance = Net(seed), random.Random(seed)
 

@@ -16,6 +16,7 @@ from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.nodes import Change, FileNode, Resize, Write, apply_change, survivors
 from headrace.sim.process import Process, ProcessDied
+from tests.tiers import examples
 
 HOME = Path("/data")
 
@@ -305,7 +306,7 @@ changes = st.lists(
 
 
 @given(seed=st.integers(0, 2**32), before=changes, after=changes)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_power_cut_keeps_what_was_synced(seed: int, before: list[Change], after: list[Change]) -> None:
     node, chance = FileNode(), random.Random(seed)
     for change in before:
@@ -326,7 +327,7 @@ def test_a_power_cut_keeps_what_was_synced(seed: int, before: list[Change], afte
 
 
 @given(seed=st.integers(0, 2**32), data=st.binary(min_size=1, max_size=20_000))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_an_append_never_harms_what_is_durable(seed: int, data: bytes) -> None:
     durable = bytearray(b"durable" * 100)
     kept = survivors(random.Random(seed), durable, [Write(len(durable), data)])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.process import Process
+from tests.tiers import examples
 
 
 def run(loop: VirtualLoop, coroutine: Coroutine[Any, Any, object]) -> None:
@@ -23,7 +24,7 @@ def run(loop: VirtualLoop, coroutine: Coroutine[Any, Any, object]) -> None:
 
 
 @given(seed=st.integers(0, 2**32), writes=st.lists(st.binary(max_size=200_000), max_size=8))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_bytes_arrive_in_order_once_and_unchanged(seed: int, writes: list[bytes]) -> None:
     loop = VirtualLoop(random.Random(seed))
     received = bytearray()
@@ -208,7 +209,7 @@ def test_connecting_while_the_server_dies_fails() -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_who_is_shown_a_connection_hears_of_its_end_and_who_is_not_hears_nothing(seed: int) -> None:
     """The other end may have broken it before this one knew that it was made."""
     loop = VirtualLoop(random.Random(seed))

@@ -11,8 +11,9 @@ import pytest
 
 from headrace.sim.plants import PLANTS
 from headrace.sim.run import Outcome, run
+from tests.tiers import of_tier
 
-SEEDS = 100
+SEEDS = of_tier(short=30, long=100)
 SEEDS_AT_A_TIME = 10
 SEEDS_PER_PLANT_MAX = 60
 

@@ -21,6 +21,7 @@ from headrace.spark.read.native import NativeRows
 from headrace.spark.read.plain import PlainRows
 from headrace.wire.batches import HEADER_BYTES, BatchHeader, encode_batch, parse_header
 from headrace.wire.records import Record
+from tests.tiers import examples
 
 EVERYTHING = Columns(tuple(ARROW_TYPES))
 
@@ -70,7 +71,7 @@ def test_the_twins_give_the_same_rows(parts: list[tuple[bytes, BatchHeader]], on
     both(parts, min(one, two), max(one, two))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(batches(), st.data())
 def test_the_twins_agree_on_damaged_bytes(part: tuple[bytes, BatchHeader], data: st.DataObject) -> None:
     body, header = bytearray(part[0]), part[1]
@@ -111,7 +112,7 @@ def test_no_prefix_of_a_batch_is_read_beyond_its_end(interpreted: Any, monkeypat
         assert both([(body + b"\0", header)]) == "refused"
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches(), st.data())
 def test_the_kernel_stays_within_its_arrays(
     interpreted: Any, part: tuple[bytes, BatchHeader], data: st.DataObject
@@ -189,7 +190,7 @@ def test_full_columns_are_handed_over_in_the_middle_of_a_batch(monkeypatch: pyte
 
 
 @given(st.lists(st.sampled_from(sorted(ARROW_TYPES)), min_size=1, unique=True))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_pruned_columns_are_those_of_the_whole(names: list[str]) -> None:
     batch = encode_batch([Record(at, at, b"k" * at, None, (("h", b"x"),)) for at in range(5)])
     part = (batch[HEADER_BYTES:], parse_header(batch))

@@ -25,6 +25,7 @@ from headrace.spark.write.plainpacking import PlainPacker
 from headrace.spark.write.rows import RowError, chunks
 from headrace.wire.batches import seal_records
 from headrace.wire.compression import Compression
+from tests.tiers import examples
 
 bodies = st.none() | st.binary(max_size=70)
 headers = st.none() | st.lists(st.tuples(st.text(max_size=5), bodies), max_size=3)
@@ -100,7 +101,7 @@ def test_the_twins_write_the_same_bytes(made: tuple[list[Any], int], limit: int,
     assert all(len(each[4]) + 61 <= limit or each[1] == 1 for each in fast)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(tables(), st.integers(62, 600), st.booleans())
 def test_the_kernel_stays_within_its_arrays(
     interpreted: Any, made: tuple[list[Any], int], limit: int, stamped: bool

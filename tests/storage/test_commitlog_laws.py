@@ -23,6 +23,7 @@ from headrace.storage.raftlog.commitlog import CommitLog, Recovery, open_commit_
 from headrace.storage.raftlog.snapshots import Snapshot
 from headrace.storage.raftlog.walframe import FILE_HEADER, FILE_HEADER_1, Frame, encode_frame, scan
 from tests.storage.lossy_disk import LossyDisk, PowerCut
+from tests.tiers import examples
 
 seeds = st.integers(0, 2**32).map(Random)
 DIRECTORY = Path("/metadata")
@@ -202,7 +203,7 @@ def snapshot_bytes(content: Content) -> bytes:
     return found
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(seeds, st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_what_was_acknowledged_survives_any_kill_and_any_power_cut(random: Random, lives: list[int]) -> None:
     life = Life(random)

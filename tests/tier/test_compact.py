@@ -25,6 +25,7 @@ from headrace.storage.tier.reader import DamagedHistory, SegmentSlice, Store, ch
 from headrace.wire.batches import check_batches, decode_records, encode_batch, parse_header
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
+from tests.tiers import examples
 from tests.wire.emptied import unreadable, unreadable_in
 
 TOPIC = TopicId(UUID(int=7))
@@ -176,7 +177,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS, CODECS, st.sampled_from([0, DAY_MS]))
 def test_the_last_record_of_every_key_is_that_of_the_log(
     steps: list[tuple[str, object, object]], codec: Compression, retention_ms: int
@@ -202,7 +203,7 @@ def test_the_last_record_of_every_key_is_that_of_the_log(
     assert here.catalog.unvouched() is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(BATCHES, min_size=2, max_size=6), st.integers(0, 60), st.integers(0, 6))
 def test_who_is_on_the_way_misses_no_deletion(
     segments: list[list[list[tuple[bytes, bytes | None]]]], at: int, stops: int
@@ -236,7 +237,7 @@ def owed(here: History, horizons: dict[int, int]) -> list[Read]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(SEGMENTS, st.integers(1, 4), st.integers(0, 8), st.integers(0, 8), CODECS)
 def test_passes_leave_nothing_that_one_with_all_keys_would_not(
     segments: list[list[list[tuple[bytes, bytes | None]]]], keys_max: int, stops: int, again: int, codec: Compression

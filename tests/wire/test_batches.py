@@ -31,6 +31,7 @@ from headrace.wire.batches import (
     whole_batches,
 )
 from headrace.wire.compression import Compression
+from tests.tiers import examples
 from tests.wire.emptied import unreadable
 
 times = st.integers(-1, 2**62)
@@ -117,7 +118,7 @@ def test_noise_is_never_a_batch_and_never_another_error(noise: bytes) -> None:
 
 
 @given(record_lists(), st.binary(min_size=1, max_size=30), st.integers(0, 500))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_noise_in_the_records_is_corrupt_data_or_other_records(records: list[Record], noise: bytes, where: int) -> None:
     packed = bytearray(encode_batch(records))
     at = HEADER_BYTES + where % max(1, len(packed) - HEADER_BYTES)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
 from headrace.wire.compression import XERIAL_HEADER, Compression, compress, decompress
+from tests.tiers import examples
 
 codecs = st.sampled_from(Compression)
 packing = st.sampled_from([codec for codec in Compression if codec is not Compression.NONE])
@@ -33,7 +34,7 @@ def test_no_byte_more_than_the_limit_is_given(codec: Compression, plain: bytes) 
 
 
 @given(packing, data, st.integers(0, 10**6), st.binary(min_size=1, max_size=8))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_damage_is_corrupt_data_or_other_data_within_the_limit(
     codec: Compression, plain: bytes, where: int, noise: bytes
 ) -> None:

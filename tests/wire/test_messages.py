@@ -22,6 +22,7 @@ from headrace.wire.apis import DecodeError, EncodeError, api
 from headrace.wire.codec import check_count, read_uuids, split_tags
 from headrace.wire.messages import fetch, metadata, offset_fetch, produce
 from headrace.wire.varint import encode_unsigned_varint
+from tests.tiers import examples
 from tests.wire.schema import Case, cases, random_instance, slow_encode
 
 CASES = list(cases())
@@ -64,13 +65,13 @@ def test_refuses_every_truncation_and_any_byte_left_over(case: Case) -> None:
     assert decodes(case, raw + b"\0") is None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(case=a_case, data=st.binary(max_size=120))
 def test_random_bytes_are_a_message_or_refused(case: Case, data: bytes) -> None:
     decodes(case, data)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(case=a_case, random=chance)
 def test_damaged_bytes_are_a_message_or_refused(case: Case, random: Random) -> None:
     raw = bytearray(case.encode(random_instance(case, random)))
@@ -80,7 +81,7 @@ def test_damaged_bytes_are_a_message_or_refused(case: Case, random: Random) -> N
     decodes(case, bytes(raw))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(case=a_case, random=chance)
 def test_a_huge_claim_sets_nothing_aside(case: Case, random: Random) -> None:
     """Whatever length or count is claimed, decoding takes memory in proportion to the bytes that are there."""

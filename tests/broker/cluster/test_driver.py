@@ -32,6 +32,7 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.raftlog.metadata_log import commit_log_as_json, load_image
 from tests.metadata.histories import Entry, histories
 from tests.storage.lossy_disk import LossyDisk
+from tests.tiers import examples
 
 DIRECTORY = Path("/metadata")
 NODE = BrokerId(1)
@@ -331,7 +332,7 @@ async def test_a_failed_snapshot_is_fatal_too(disk: SlowDisk, monkeypatch: pytes
     await driver.stop()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(histories(), st.integers(1, 4))
 def test_any_history_is_replayed_from_the_disk_as_it_was_committed(entries: list[Entry], per_life: int) -> None:
     async def live(disk: LossyDisk) -> MetadataImage:

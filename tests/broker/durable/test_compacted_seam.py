@@ -23,6 +23,7 @@ from tests.broker.rooms import a_room
 from tests.storage.log.compaction.test_log_compaction import CONFIG, World, read_from, world
 from tests.storage.log.log_world import flush
 from tests.tier.test_compact import TOPIC, ZERO, History, Read, table
+from tests.tiers import examples
 
 RETENTION_MS = CONFIG.delete_retention_ms
 SETTINGS = PartitionSettings(
@@ -264,7 +265,7 @@ def step(here: Both, readers: list[Reader], what: str, one: Any, other: Any) -> 
             here.now_ms += one
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @example(4194305)  # a mirror that was late: a tombstone's time begins once readers are shown that its values are gone
 @given(st.integers(0, 1 << 32))
 def test_nobody_has_a_key_that_was_deleted_nor_lacks_one_that_was_not(seed: int) -> None:

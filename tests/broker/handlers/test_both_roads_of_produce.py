@@ -31,6 +31,7 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 from tests.broker.data_path import create, fetch
 from tests.broker.group_broker import RawClient, running
+from tests.tiers import examples
 
 PARTITIONS: Final = 3
 TOPIC: Final = "t"
@@ -189,7 +190,7 @@ def roads() -> Iterator[Roads]:
             assert served.count(False) >= 20, "and left"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(9, 13), requests(), damages)
 def test_damaged_frames_get_the_same_on_both_roads(
     roads: Roads, version: int, request: ProduceRequest, damage: list[tuple[str, int, int]]

@@ -28,6 +28,7 @@ from headrace.wire.headers import decode_response_header, encode_request_frame, 
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.records import Record
 from tests.broker.group_broker import RawClient, running
+from tests.tiers import examples
 from tests.wire.schema import Case, cases, random_instance
 
 TOPIC: Final = "fed"
@@ -135,7 +136,7 @@ def test_the_corpus_is_survived(fed: Fed, data: bytes) -> None:
     fed.feed(data)
 
 
-@settings(max_examples=200, report_multiple_bugs=False)
+@settings(max_examples=examples(200), report_multiple_bugs=False)
 @given(case=st.sampled_from(REQUESTS), random=st.randoms(use_true_random=False))
 def test_whatever_is_asked_is_answered_in_the_protocol_or_ends_the_connection(
     fed: Fed, case: Case, random: Random
@@ -146,7 +147,7 @@ def test_whatever_is_asked_is_answered_in_the_protocol_or_ends_the_connection(
         decode(case, answer)
 
 
-@settings(max_examples=200, report_multiple_bugs=False)
+@settings(max_examples=examples(200), report_multiple_bugs=False)
 @given(case=st.sampled_from(REQUESTS), random=st.randoms(use_true_random=False), whole=st.booleans())
 def test_damaged_frames_are_answered_or_end_the_connection(fed: Fed, case: Case, random: Random, whole: bool) -> None:
     data = bytearray(frame_of(case, salted(random_instance(case, random), random, fed.topic_id)))
@@ -157,7 +158,7 @@ def test_damaged_frames_are_answered_or_end_the_connection(fed: Fed, case: Case,
     fed.feed(framed(bytes(data[4:])) if whole else bytes(data))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=200), st.booleans())
 def test_random_bytes_are_survived(fed: Fed, data: bytes, as_frame: bool) -> None:
     fed.feed(framed(data) if as_frame else data)

@@ -31,6 +31,7 @@ from tests.broker.rooms import a_room
 from tests.metadata.histories import descriptor
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk
+from tests.tiers import examples
 
 SETTINGS = PartitionSettings(
     max_message_bytes=1_000_000,
@@ -202,7 +203,7 @@ writings = st.lists(
 
 
 @given(writings, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_who_is_known_after_a_cut_is_known_as_if_nothing_had_come_behind_it(
     plan: list[Writing], data: st.DataObject
 ) -> None:

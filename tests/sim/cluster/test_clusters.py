@@ -13,8 +13,9 @@ import pytest
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
 from headrace.sim.cluster.run import run_cluster
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import of_tier
 
-SEEDS: Final = 100
+SEEDS: Final = of_tier(short=20, long=100)
 SEEDS_AT_A_TIME: Final = 10
 FOUND: Final[dict[str, int]] = {
     "answered-before-fsync": 0,

@@ -9,8 +9,9 @@ import pytest
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import of_tier
 
-SEEDS: Final = 6
+SEEDS: Final = of_tier(short=3, long=6)
 SEEDS_AT_A_TIME: Final = 3
 FOUND: Final[dict[str, int]] = {
     "commit-acknowledged-when-appended": 2,

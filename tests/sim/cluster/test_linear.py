@@ -29,6 +29,7 @@ from headrace.sim.cluster.catalog import (
 )
 from headrace.sim.cluster.linear import Operation, Verdict, judge, judge_apart
 from tests.sim.cluster.histories import history
+from tests.tiers import examples, of_tier
 
 NAME = st.sampled_from(("a", "b"))
 NUMBER = st.integers(1, 2)
@@ -86,7 +87,7 @@ def explains(order: Sequence[Operation]) -> bool:
     return True
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(operations())
 def test_it_agrees_with_all_orders_tried(history: list[Operation]) -> None:
     found = judge(history, Catalog())
@@ -99,7 +100,7 @@ def test_it_agrees_with_all_orders_tried(history: list[Operation]) -> None:
         assert found.stuck_before
 
 
-@pytest.mark.parametrize("first", range(0, 500, 100))
+@pytest.mark.parametrize("first", range(0, of_tier(short=100, long=500), 100))
 def test_what_is_left_out_changes_no_verdict_and_what_is_taken_apart_accuses_nobody_wrongly(first: int) -> None:
     for seed in range(first, first + 100):
         written = history(seed)
@@ -120,7 +121,7 @@ def test_lists_that_saw_two_creates_in_either_order_are_told_only_by_the_whole()
     assert judge_apart(by_topic([*both, stale]), Catalog(), topic_of)["b"].verdict is Verdict.BROKEN
 
 
-@pytest.mark.parametrize("first", range(0, 500, 100))
+@pytest.mark.parametrize("first", range(0, of_tier(short=100, long=500), 100))
 def test_parts_apart_say_what_the_whole_says(first: int) -> None:
     for seed in range(first, first + 100):
         written = [each for each in history(seed) if not isinstance(each.action, List)]

@@ -11,8 +11,9 @@ import pytest
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import of_tier
 
-SEEDS: Final = 8
+SEEDS: Final = of_tier(short=4, long=8)
 SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "cancel-without-an-epoch": 33,

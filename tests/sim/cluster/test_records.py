@@ -12,8 +12,9 @@ from headrace.sim.cluster.records.run import run_records
 from headrace.sim.cluster.replica_plants import REPLICA_PLANTS
 from headrace.sim.cluster.run import run_cluster
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import of_tier
 
-SEEDS: Final = 16
+SEEDS: Final = of_tier(short=4, long=16)
 SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "acknowledge-before-fsync": 0,

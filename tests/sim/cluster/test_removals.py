@@ -9,8 +9,9 @@ import pytest
 from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.replica_plants import REMOVAL_PLANTS
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import of_tier
 
-SEEDS: Final = 6
+SEEDS: Final = of_tier(short=3, long=6)
 FOUND: Final[dict[str, int]] = {
     "new-replica-begins-in-sync": 1,
 }

@@ -9,10 +9,11 @@ import pytest
 from headrace.sim.cluster.records.run import run_rotten
 from headrace.sim.cluster.replica_plants import ROT_PLANTS
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, ROT_SHOWS_AS, hunted, sound
+from tests.tiers import of_tier
 
 FIRST: Final = 4
 """Seed 3 takes a minute and a half: it is for `make swarm`."""
-SEEDS: Final = 8
+SEEDS: Final = of_tier(short=4, long=8)
 SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "damaged-copy-dropped-while-counted": 4,

@@ -10,8 +10,9 @@ import pytest
 from headrace.sim.cluster.copies.tables_run import run_tables
 from headrace.sim.cluster.merge_plants import TABLE_PLANTS
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import of_tier
 
-SEEDS: Final = 5
+SEEDS: Final = of_tier(short=2, long=5)
 FOUND: Final[dict[str, int]] = {
     "log-behind-history-is-compacted": 63,
     "log-is-compacted-before-its-history": 3,

@@ -12,6 +12,7 @@ from headrace.storage.engine import LogConfig
 from headrace.wire.batches import check_batches
 from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
+from tests.tiers import examples
 
 
 def written(config: LogConfig = SMALL) -> tuple[MemoryDisk, Twin, int]:
@@ -69,7 +70,7 @@ def test_what_was_flushed_can_still_be_read() -> None:
 
 
 @given(st.integers(0, 12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_whichever_sync_of_a_flush_fails_nothing_of_it_counts(good: int) -> None:
     disk, twin, flushed = written()
     twin.log.roll()

@@ -12,6 +12,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.engine import LogConfig
 from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
+from tests.tiers import examples
 
 
 def segmented(count: int = 8) -> tuple[MemoryDisk, Twin]:
@@ -107,7 +108,7 @@ def test_a_segment_without_times_is_closed_by_the_wall_clock() -> None:
 
 
 @given(st.integers(0, 30), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_deleted_records_stay_deleted(offset: int, clean: bool) -> None:
     disk, twin = segmented()
     start = twin.log.delete_records_before(Offset(offset))
@@ -123,7 +124,7 @@ def test_deleted_records_stay_deleted(offset: int, clean: bool) -> None:
 
 
 @given(st.integers(0, 17))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_cut_log_ends_at_or_below_the_cut_and_goes_on_there(offset: int) -> None:
     disk, twin = segmented()
     twin.append(batch(2))
@@ -141,7 +142,7 @@ def test_a_cut_log_ends_at_or_below_the_cut_and_goes_on_there(offset: int) -> No
 
 
 @given(st.integers(0, 11))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_log_that_is_cut_below_its_start_begins_anew_there(offset: int) -> None:
     """Also at the base of a segment that retention has dropped, but not yet removed."""
     disk, twin = segmented()

@@ -31,6 +31,7 @@ from headrace.wire.compression import Compression
 from headrace.wire.records import Record
 from tests.storage.log.log_world import DIRECTORY, NOW_MS, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk, PowerCut
+from tests.tiers import examples
 
 CONFIG = LogConfig(
     segment_bytes=400,
@@ -157,7 +158,7 @@ def read_from(log: LocalLog, start: int) -> dict[int, Written]:
 
 
 @given(st.lists(batches, min_size=1, max_size=30), st.integers(1, 4), st.integers(1, 100), st.sampled_from(Compression))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_is_read_last_of_every_key_is_as_before(
     written: list[list[Written]], every: int, keys_max: int, codec: Compression
 ) -> None:
@@ -260,7 +261,7 @@ plans = st.lists(st.tuples(st.sampled_from(STEPS), batches), min_size=4, max_siz
 
 
 @given(st.lists(st.tuples(plans, st.integers(1, 150), st.integers(1, 12)), min_size=1, max_size=3), st.integers(0, 999))
-@settings(max_examples=80, deadline=None, report_multiple_bugs=False)
+@settings(max_examples=examples(80), deadline=None, report_multiple_bugs=False)
 def test_it_holds_whenever_the_power_goes(
     lives: list[tuple[list[tuple[str, list[Written]]], int, int]], seed: int
 ) -> None:
@@ -343,7 +344,7 @@ def test_a_tombstone_stays_behind_what_cannot_be_unpacked(monkeypatch: pytest.Mo
     here.check()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(batches, st.booleans()), min_size=1, max_size=12), st.integers(0, 4))
 @example([([(b"a", b"1")], False), ([(b"a", None)], True), ([(b"b", None)], True)], 1)
 def test_history_and_the_log_behind_it_say_the_same_together(

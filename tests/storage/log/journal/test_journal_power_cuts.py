@@ -21,6 +21,7 @@ from headrace.storage.log.partition import LocalLog
 from tests.storage.log.journal_world import TINY, Store, identity_of
 from tests.storage.log.log_world import NOW_MS, SMALL, Stored, Twin, batch, new_disk, read_all
 from tests.storage.log.memory_disk import PowerCut
+from tests.tiers import examples
 
 LOGS = 3
 ROOMY = replace(SMALL, segment_bytes=6000)
@@ -349,7 +350,7 @@ def begins_with(stored: list[Stored], log: LocalLog, held: bytes) -> bool:
     447,
     2,
 )
-@settings(max_examples=400, deadline=None, report_multiple_bugs=False)
+@settings(max_examples=examples(400), deadline=None, report_multiple_bugs=False)
 def test_what_was_flushed_survives_any_power_cut(
     lives: list[tuple[list[tuple[str, int, int]], int, list[int], int]], seed: int, config_seed: int
 ) -> None:

@@ -41,6 +41,7 @@ from tests.storage.log.log_world import (
     new_disk,
     open_log,
 )
+from tests.tiers import examples
 
 sizes = st.integers(0, 250)
 appends = st.lists(st.lists(st.tuples(st.integers(1, 4), sizes), min_size=1, max_size=3), min_size=1, max_size=14)
@@ -72,7 +73,7 @@ def slow_read(twin: Twin, start: int, max_bytes: int, end: int, at_least_one: bo
 
 
 @given(appends)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_is_appended_is_read_back_verbatim(plan: list[list[tuple[int, int]]]) -> None:
     twin = filled(plan)
     assert twin.read_all() == twin.bytes_from(0)
@@ -84,7 +85,7 @@ def test_what_is_appended_is_read_back_verbatim(plan: list[list[tuple[int, int]]
 
 
 @given(appends, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_read_equals_the_slow_twins(plan: list[list[tuple[int, int]]], data: st.DataObject) -> None:
     twin = filled(plan)
     for start in range(twin.end):
@@ -97,7 +98,7 @@ def test_every_read_equals_the_slow_twins(plan: list[list[tuple[int, int]]], dat
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_reads_of_many_small_batches_equal_the_slow_twins(data: st.DataObject) -> None:
     """So many that the index is asked where to cut."""
     twin = many_small()
@@ -131,7 +132,7 @@ def many_small() -> Twin:
 
 
 @given(appends)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_indexes_written_equal_indexes_rebuilt(plan: list[list[tuple[int, int]]]) -> None:
     twin = filled(plan)
     twin.log.roll()
@@ -259,7 +260,7 @@ def test_few_files_are_open_however_many_segments_are_read(tmp_path: Path) -> No
     ),
     st.integers(0, 20),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_look_ups_by_time_equal_a_scan_of_all_records(plan: list[tuple[list[int], int]], start: int) -> None:
     twin = Twin(open_log(new_disk()))
     records: list[tuple[int, int]] = []

@@ -20,6 +20,7 @@ from tests.storage.log.compaction.test_log_compaction import CONFIG, World, read
 from tests.storage.log.log_world import SMALL, Twin, batch, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk
 from tests.storage.log.recovery.test_log_damage import flip
+from tests.tiers import examples
 
 PLENTY = 1 << 20
 
@@ -164,7 +165,7 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(changes, max_size=60))
 def test_every_reader_is_given_what_the_file_has(steps: list[tuple[str, int, int, int]]) -> None:
     twin = Twin(open_log(new_disk(), SMALL))

@@ -29,6 +29,7 @@ from tests.storage.log.log_world import (
     read_all,
 )
 from tests.storage.log.memory_disk import MemoryDisk
+from tests.tiers import examples
 
 EPOCH_BYTES = range(12, 16)
 """Neither the CRC nor the place in the log tells of a wrong leader epoch."""
@@ -421,7 +422,7 @@ def victims(disk: MemoryDisk) -> list[Path]:
 @given(
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 600), st.integers(1, 120)), max_size=4), st.integers(0, 2**32)
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_is_damaged_every_offset_is_given_as_it_was_or_refused(
     hits: list[tuple[int, int, int]], seed: int
 ) -> None:

@@ -15,6 +15,7 @@ from headrace.storage.log.segment import Segment
 from headrace.wire.batches import check_batches
 from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk, PowerCut
+from tests.tiers import examples
 
 STEPS = [
     "append",
@@ -197,7 +198,7 @@ class Life:
 )  # what a failed sync had dropped was back when the power went, two recoveries later
 @example(lives=[([("append", 0), ("flush", 0), ("fail to cut", 2)], 22)], seed=1)  # what was cut was
 @example(lives=[([("flush", 0), ("append", 51), ("fail to cut", 87)], 15)], seed=36067899)  # whose it was, was gone
-@settings(max_examples=300, deadline=None, report_multiple_bugs=False)
+@settings(max_examples=examples(300), deadline=None, report_multiple_bugs=False)
 def test_what_was_flushed_survives_any_power_cut(lives: list[tuple[list[tuple[str, int]], int]], seed: int) -> None:
     life = Life(seed)
     for plan, cut_in in lives:

@@ -13,6 +13,7 @@ from headrace.storage.engine import LogConfig
 from headrace.storage.log.partition import LocalLog
 from tests.storage.log.log_world import DIRECTORY, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
+from tests.tiers import examples
 
 EPOCH_BYTES = range(12, 16)
 """Of a batch: the CRC does not cover the leader epoch, and a higher one looks like a new leadership."""
@@ -99,7 +100,7 @@ def _epoch_bytes(batches: bytes) -> set[int]:
 
 @given(st.integers(0, 8), st.integers(0, 200), st.integers(1, 400), st.randoms(use_true_random=False))
 @example(0, 12, 1, Random(0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
     victim: int, skip: int, length: int, chance: object
 ) -> None:
