@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
-from headrace.base.ids import ClusterId
+from headrace.base.ids import NO_LINEAGE, ClusterId, Lineage
 from headrace.net.peer.peerframes import Envelope, decode_envelope, decode_messages, encode_frame, encoded
 from headrace.raft.codec import decode_message, encode_message
 from headrace.raft.membership import Membership
@@ -164,6 +164,7 @@ envelopes = st.builds(
     st.just(peer(1)),
     st.just(peer(2)),
     st.none() | st.builds(Address, st.text(min_size=1, max_size=30), st.integers(1, 65535)),
+    st.just(NO_LINEAGE) | st.builds(Lineage, st.integers(1, 99), st.text("0123456789abcdef", min_size=1, max_size=8)),
 )
 
 

@@ -1,133 +1,24 @@
 """One file per Kafka API, each opening with its behaviour and version notes and exporting `HANDLER`.
 
-To add one: write `handlers/<api>.py` with `HANDLER = Handler(ApiKey.X, (lowest, highest), handle)` and name it in
-`ALL`. ApiVersions, dispatch and the docs follow from that.
+To add one: write `handlers/<api>.py` with `HANDLER = Handler(ApiKey.X, (lowest, highest), handle)`. `ALL` finds it;
+ApiVersions, dispatch and the docs follow from that. A module without `HANDLER` is shared by others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Final
 
-from headrace.broker.handlers import (
-    add_raft_voter,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    alter_user_scram_credentials,
-    api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    create_acls,
-    create_delegation_token,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_delegation_token,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    describe_user_scram_credentials,
-    elect_leaders,
-    envelope,
-    expire_delegation_token,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_config_resources,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    remove_raft_voter,
-    renew_delegation_token,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-    unregister_broker,
-    update_features,
-)
 from headrace.broker.requests.context import Handler
 
-ALL: Final[tuple[Handler, ...]] = tuple(
-    module.HANDLER
-    for module in (
-        add_raft_voter,
-        alter_client_quotas,
-        alter_configs,
-        alter_partition_reassignments,
-        alter_replica_log_dirs,
-        alter_user_scram_credentials,
-        api_versions,
-        consumer_group_describe,
-        consumer_group_heartbeat,
-        create_acls,
-        create_delegation_token,
-        create_partitions,
-        create_topics,
-        delete_acls,
-        delete_groups,
-        delete_records,
-        delete_topics,
-        describe_acls,
-        describe_client_quotas,
-        describe_cluster,
-        describe_configs,
-        describe_delegation_token,
-        describe_groups,
-        describe_log_dirs,
-        describe_producers,
-        describe_quorum,
-        describe_topic_partitions,
-        describe_transactions,
-        describe_user_scram_credentials,
-        elect_leaders,
-        envelope,
-        expire_delegation_token,
-        fetch,
-        find_coordinator,
-        heartbeat,
-        incremental_alter_configs,
-        init_producer_id,
-        join_group,
-        leave_group,
-        list_config_resources,
-        list_groups,
-        list_offsets,
-        list_partition_reassignments,
-        list_transactions,
-        metadata,
-        offset_commit,
-        offset_delete,
-        offset_fetch,
-        offset_for_leader_epoch,
-        produce,
-        remove_raft_voter,
-        renew_delegation_token,
-        sasl_authenticate,
-        sasl_handshake,
-        sync_group,
-        unregister_broker,
-        update_features,
-    )
-)
+
+def _found() -> Iterator[Handler]:
+    for info in iter_modules(__path__):
+        handler = getattr(import_module(f"{__name__}.{info.name}"), "HANDLER", None)
+        if isinstance(handler, Handler):
+            yield handler
+
+
+ALL: Final[tuple[Handler, ...]] = tuple(_found())

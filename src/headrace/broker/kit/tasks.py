@@ -1,13 +1,14 @@
-"""Tasks that nobody awaits. An exception from one is a bug of Headrace, and goes to the callback that stops the
+"""Tasks that nobody awaits, and work in threads. An exception from one is a bug of Headrace, and goes to the callback that stops the
 broker."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 OnBug: TypeAlias = Callable[[BaseException], None]
+T = TypeVar("T")
 
 
 def started(work: Coroutine[Any, Any, None], name: str, on_bug: OnBug) -> asyncio.Task[None]:
@@ -20,3 +21,8 @@ def started(work: Coroutine[Any, Any, None], name: str, on_bug: OnBug) -> asynci
     task = asyncio.get_running_loop().create_task(work, name=name)
     task.add_done_callback(over)
     return task
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Runs `work` in a worker thread of the loop, and returns or raises what it does."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)

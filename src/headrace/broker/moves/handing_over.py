@@ -36,7 +36,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Clock
 from headrace.broker.cluster.control import Control, check_accepted
 from headrace.broker.durable.exporter import Exporter
-from headrace.broker.partitions.opening import in_thread
+from headrace.broker.kit.tasks import in_thread
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import GiveUpMove, SealMove

@@ -21,9 +21,8 @@ from headrace.base.limits import (
     STATE_PARTITIONS_NAMED_MAX,
 )
 from headrace.base.ports import Buffer
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.disk_room import DiskRoom
-from headrace.broker.partitions.opening import in_thread
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.net.server.connection import Connection

@@ -16,8 +16,7 @@ from pathlib import Path
 import structlog
 
 from headrace.base.limits import DELETED_PAUSE_MS, DELETED_RETRY_MS
-from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.opening import in_thread
+from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.storage.engine import LogEngine, LogRemoval
 
 log = structlog.get_logger(__name__)

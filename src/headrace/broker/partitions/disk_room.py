@@ -16,8 +16,7 @@ import structlog
 
 from headrace.base.limits import DISK_LOOK_MS, DISK_RESERVE_BYTES_MAX, DISK_RESERVE_FRACTION
 from headrace.base.ports import Space
-from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.opening import in_thread
+from headrace.broker.kit.tasks import OnBug, in_thread, started
 
 log = structlog.get_logger(__name__)
 

@@ -34,7 +34,7 @@ NOWHERE: Final = Offset(-1)
 
 
 class FollowerPartition(Replica):
-    """See the module. Made by `Partitions`; `Fetcher` feeds it."""
+    """See the module. Made by `Partitions`; `broker.replication.copying` feeds it."""
 
     def __init__(
         self,
@@ -361,7 +361,7 @@ class FollowerPartition(Replica):
         self._high_watermark = offset
 
     def fail(self, cause: HeadraceError) -> None:
-        """Fetcher: its log could not be cut."""
+        """Called by the copying, whose log could not be cut."""
         self._fail(cause)
 
     # flushing and ending

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import structlog
 
@@ -16,6 +16,7 @@ from headrace.base.errors import CorruptData, HeadraceError, StorageFailure, wit
 from headrace.base.ids import LAST_OFFSET, Offset
 from headrace.base.limits import LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock
+from headrace.broker.kit.tasks import in_thread
 from headrace.metadata.moves import StorageStateSealed
 from headrace.replica.producers import ProducerStates
 from headrace.replica.recovery_start import LOCAL, Anew, LocalLog, Offline, Start, TakeOver
@@ -23,8 +24,6 @@ from headrace.replica.sealing import unpacked
 from headrace.storage.engine import LogConfig, LogEngine, LogIdentity, LogOpening, PartitionLog
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -143,11 +142,6 @@ class Opener:
         except (OSError, HeadraceError) as error:
             return without_frames(error)
         return Opened(opened, producers)
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Its result, from a worker thread."""
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _take_over(opened: PartitionLog, state: StorageStateSealed) -> None:

@@ -23,14 +23,14 @@ from headrace.base.errors import HeadraceError, NoRoom
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Buffer, Clock, Space
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.discarding import Discarding
 from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.durable_wins import DurableWins, agrees, wins
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.forwarding import Done, Forward
-from headrace.broker.partitions.opening import Opened, Opener, Wanted, in_thread
+from headrace.broker.partitions.opening import Opened, Opener, Wanted
 from headrace.broker.partitions.partition import Partition, Propose
 from headrace.broker.partitions.repacking import Repacker
 from headrace.broker.partitions.replica import Common, Failed, Replica, Suspect

@@ -21,7 +21,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, TopicPartition
-from headrace.broker.partitions.opening import in_thread
+from headrace.broker.kit.tasks import in_thread
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.storage.engine import LogEngine, LogIdentity

@@ -26,8 +26,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.kit.gathering import GroupCommitTimer
-from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.opening import in_thread
+from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.throttles import BrokerThrottle

@@ -19,9 +19,8 @@ from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_LEADER, BrokerEpoch, BrokerId, TopicPartition
 from headrace.base.limits import AILMENTS_TOLD_MAX, RENEWAL_LOOK_MS, RENEWAL_ROOM_FACTOR, RENEWALS_AT_ONCE_MAX
 from headrace.broker.cluster.control import Control
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.following import FollowerPartition
-from headrace.broker.partitions.opening import in_thread
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica

@@ -30,7 +30,7 @@ _LENGTH: Final = struct.Struct(">I")
 _PEER: Final = struct.Struct(">i16s")
 _PORT: Final = struct.Struct(">H")
 _OF_LINEAGE: Final = "#"
-"""Stands between cluster id and lineage, where there is a lineage. A cluster id cannot contain this character."""
+"""The last of these separates cluster id and lineage. Without a lineage it stands only behind an id that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def decode_envelope(frame: memoryview) -> tuple[Envelope, int]:
         if bytes(frame[: len(HEADER)]) != HEADER:
             raise ValueError("its header is another one")
         named, at = _take_text(frame, len(HEADER))
-        cluster_id, _, lineage = named.partition(_OF_LINEAGE)
+        cluster_id, mark, lineage = named.rpartition(_OF_LINEAGE)
+        if not mark:
+            cluster_id, lineage = named, ""
         following = Lineage.parsed(lineage)
         source, at = _take_peer(frame, at)
         target, at = _take_peer(frame, at)
@@ -112,7 +114,8 @@ def weight(message: Message) -> int:
 
 def _named(envelope: Envelope) -> str:
     lineage = str(envelope.lineage)
-    return f"{envelope.cluster_id}{_OF_LINEAGE}{lineage}" if lineage else envelope.cluster_id
+    needs_mark = bool(lineage) or _OF_LINEAGE in envelope.cluster_id
+    return f"{envelope.cluster_id}{_OF_LINEAGE}{lineage}" if needs_mark else envelope.cluster_id
 
 
 def _text(text: str) -> bytes:
