@@ -41,7 +41,7 @@ CLONES ?=
 PART ?=
 FIRST ?=
 
-.PHONY: venv demo test suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -49,8 +49,15 @@ venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked r
 demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durable segments, Spark
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS))
 
-test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/.made/classes ## every test
+test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
+
+test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
+	@$(BIN)/python tools/run_tests.py --tier fast
+
+test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak
+	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long
+	@$(MAKE) plants swarm soak
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
 	@HEADRACE_SUITES=all HEADRACE_SUITE_CLONES=$(abspath $(CLONES)) $(BIN)/python -m pytest -s --timeout=5400 tests/interop/test_suites.py $(T)

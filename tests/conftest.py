@@ -15,14 +15,20 @@ from hypothesis import HealthCheck, settings
 from headrace.net.loops import loop_factory
 from tests.guard import Guard
 from tests.spark import interrupted
-from tests.tiers import IS_LONG
+from tests.tiers import IS_LONG, examples
 from tools import s3_server
 
 TESTS: Final = Path(__file__).parent
 ON_BROKERS_LOOP: Final = ("broker", "coordinators", "net")
 """Folders whose coroutines run on it; the others' on asyncio's own."""
 
-settings.register_profile("headrace", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "headrace",
+    deadline=None,
+    max_examples=examples(100),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("headrace")
 
 # A shell without job control starts what runs in the background with these ignored, and a child would inherit that.

@@ -1,5 +1,6 @@
-"""Every test, in four processes at once: what needs nothing but a processor, and Spark's, run beside all else, and
-make way for it.
+"""Every test in its short form, in four processes at once: what needs nothing but a processor, and Spark's, run beside
+all else, and make way for it. `--tier long`: as often as the promises name. `--tier fast`: only the cores, in two
+processes (docs/TESTING.md).
 
 Brokers and clients wait much of their time, so that on two cores the others cost hardly any. Lines of these are marked
 as such; what failed of them is told once more at the end. What hangs tells the stacks of all its threads and is ended
@@ -8,11 +9,14 @@ as such; what failed of them is told once more at the end. What hangs tells the 
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
@@ -29,10 +33,18 @@ BESIDE: Final[Mapping[str, Sequence[tuple[int, Sequence[str]]]]] = {
 """How nice, and which directories of tests, one after the other: on virtual time, on none, or of a few processes,
 sockets and files; those that wait for Java; and, once there is room, those of commands, whose brokers have to keep up
 with real time."""
+FAST: Final[Mapping[str, Sequence[str]]] = {
+    "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
+    "storage": ("storage",),
+}
+"""What the fast tier runs, in a process each: no test of theirs starts a broker or a client."""
+NOT_FAST: Final = ("wire/test_java.py",)
+"""These start Java."""
 BESIDE_TIMEOUT_S: Final = 200
 """Of each test of theirs, times PATIENCE where they make way (tests/guard.py)."""
 LIMIT_S: Final = 2_400
-"""All tests of a process, and its end."""
+"""All tests of a process, and its end; LONG_LIMIT_S in the long tier."""
+LONG_LIMIT_S: Final = 6 * 3_600
 ABORTS_S: Final = 30
 SUMMARY: Final = "short test summary info"
 HUNG: Final = "++++ Hung: "
@@ -46,8 +58,15 @@ PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"-
 class Beside(threading.Thread):
     """Some of the others, one after the other, which are told as they go."""
 
-    def __init__(self, name: str, commands: Sequence[Sequence[str]], *, patience_s: float = ABORTS_S) -> None:
-        """`patience_s`: for what one of them said last, after its end."""
+    def __init__(
+        self,
+        name: str,
+        commands: Sequence[Sequence[str]],
+        *,
+        patience_s: float = ABORTS_S,
+        limit_s: float = LIMIT_S,
+    ) -> None:
+        """`patience_s`: for what one of them said last, after its end. `limit_s`: for each of them."""
         super().__init__(daemon=True)
         self.mark = f"{name:>10} | "
         self.codes: list[int] = []
@@ -55,6 +74,7 @@ class Beside(threading.Thread):
         self.hung: list[str] = []
         self._commands = commands
         self._patience_s = patience_s
+        self._limit_s = limit_s
         self._process: subprocess.Popen[str] | None = None
         self._over = False
 
@@ -73,7 +93,7 @@ class Beside(threading.Thread):
             output = cast("TextIO", self._process.stdout)
             teller = threading.Thread(target=self._tell, args=[output], daemon=True)
             teller.start()
-            self.codes.append(_waited(self._process))
+            self.codes.append(_waited(self._process, self._limit_s))
             teller.join(self._patience_s)
             if teller.is_alive():  # a process of a test's that is left may hold the pipe
                 print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
@@ -96,13 +116,37 @@ class Beside(threading.Thread):
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python tools/run_tests.py", description=__doc__)
+    parser.add_argument("--tier", choices=("fast", "short", "long"), default="short")
+    tier = parser.parse_args().tier
+    os.environ["HEADRACE_TIER"] = tier
+    began = time.monotonic()
+    code = _run_fast() if tier == "fast" else _run_all(LONG_LIMIT_S if tier == "long" else LIMIT_S)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = f"{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor"
+    print(f"tier {tier}: {seconds}, exit code {code}", flush=True)
+    return code
+
+
+def _run_fast() -> int:
+    left_out = [f"--ignore={TESTS / each}" for each in NOT_FAST]
+    runs = [Beside(name, [[*_command(name, 0, directories), *left_out]]) for name, directories in FAST.items()]
+    return _joined(runs, [])
+
+
+def _run_all(limit_s: float) -> int:
     others = [f"--ignore={TESTS / each}" for runs in BESIDE.values() for _, names in runs for each in names]
-    beside = [Beside(name, [_command(name, *each) for each in runs]) for name, runs in BESIDE.items()]
+    beside = [Beside(name, [_command(name, *each) for each in runs], limit_s=limit_s) for name, runs in BESIDE.items()]
+    return _joined(beside, [*PYTEST, *others], limit_s)
+
+
+def _joined(beside: Sequence[Beside], command: Sequence[str], limit_s: float = LIMIT_S) -> int:
+    """Runs `command`, where there is one, beside those; the first exit code that is not 0."""
     for each in beside:
         each.start()
     try:
-        codes = [_waited(subprocess.Popen([*PYTEST, *others]))]
-        if any(each.is_alive() for each in beside):
+        codes = [_waited(subprocess.Popen(command), limit_s)] if command else []
+        if command and any(each.is_alive() for each in beside):
             print("these are through; the others go on", flush=True)
         for each in beside:
             each.join()
@@ -121,13 +165,13 @@ def _command(name: str, nice: int, directories: Sequence[str]) -> list[str]:
     return ["nice", "-n", str(nice), *PYTEST, *(str(TESTS / each) for each in directories), limit, "-o", cache]
 
 
-def _waited(process: subprocess.Popen[Any]) -> int:
-    """Its exit code; where it goes on after LIMIT_S it is aborted, and its fault handler tells what it was at. What it
-    said last is still to be read."""
+def _waited(process: subprocess.Popen[Any], limit_s: float) -> int:
+    """Its exit code; where it goes on after `limit_s` it is aborted, and its fault handler tells what it was at. What
+    it said last is still to be read."""
     try:
-        return process.wait(LIMIT_S)
+        return process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        print(f"after {LIMIT_S} s these are aborted", flush=True)
+        print(f"after {limit_s} s these are aborted", flush=True)
         process.send_signal(signal.SIGABRT)
         try:
             return process.wait(ABORTS_S)
