@@ -1,5 +1,7 @@
-"""Tasks that nobody awaits, and work in threads. An exception from one is a bug of Headrace, and goes to the callback that stops the
-broker."""
+"""Tasks that nobody awaits, and work in threads.
+
+An exception from such a task is a bug of Headrace, and goes to the callback that stops the broker.
+"""
 
 from __future__ import annotations
 
