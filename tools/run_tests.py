@@ -1,10 +1,12 @@
-"""Every test in its short form, in four processes at once: what needs nothing but a processor, and Spark's, run beside
-all else, and make way for it. `--tier long`: as often as the promises name. `--tier fast`: only the cores, in two
-processes (docs/TESTING.md).
+"""Runs the tests, in several processes at once.
 
-Brokers and clients wait much of their time, so that on two cores the others cost hardly any. Lines of these are marked
-as such; what failed of them is told once more at the end. What hangs tells the stacks of all its threads and is ended
-(tests/guard.py). Exit code 0 where all passed.
+The short tier runs every test in its short form, in four processes. Two of them need nothing but a processor, one waits
+for Spark; these make way for the main one. `--tier long` runs each check as often as the promises name. `--tier fast`
+runs only the cores, in two processes (docs/TESTING.md).
+
+Brokers and clients wait much of their time, so that on two cores the other processes cost hardly any. Their lines are
+marked, and their failures are listed again at the end. A test that hangs prints the stacks of all its threads, and its
+process is ended (tests/guard.py). Exit code 0 where all passed.
 """
 
 from __future__ import annotations
@@ -30,14 +32,16 @@ BESIDE: Final[Mapping[str, Sequence[tuple[int, Sequence[str]]]]] = {
     ),
     "spark": ((MAKES_WAY, ("pipelines", "spark")),),
 }
-"""How nice, and which directories of tests, one after the other: on virtual time, on none, or of a few processes,
-sockets and files; those that wait for Java; and, once there is room, those of commands, whose brokers have to keep up
-with real time."""
+"""For each process: niceness and directories, in the order in which they run.
+
+"simulated" runs on virtual time, and then runs commands, whose brokers have to keep up with real time. "beside" needs
+few processes, sockets and files. "spark" waits for Java.
+"""
 FAST: Final[Mapping[str, Sequence[str]]] = {
     "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
     "storage": ("storage",),
 }
-"""What the fast tier runs, in a process each: no test of theirs starts a broker or a client."""
+"""Directories of the fast tier, a process for each key: their tests start no broker and no client."""
 NOT_FAST: Final = ("wire/test_java.py",)
 """These start Java."""
 BESIDE_TIMEOUT_S: Final = 200
@@ -48,7 +52,7 @@ LONG_LIMIT_S: Final = 6 * 3_600
 ABORTS_S: Final = 30
 SUMMARY: Final = "short test summary info"
 HUNG: Final = "++++ Hung: "
-"""What a test that was ended by tests/guard.py begins with."""
+"""The line of a test that tests/guard.py has ended begins with this."""
 SLOWEST: Final = 15
 """Tests whose seconds are told at the end, of each process."""
 
@@ -88,7 +92,7 @@ class Beside(threading.Thread):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                errors="replace",  # whatever a test prints
+                errors="replace",  # a test may print any bytes
             )
             output = cast("TextIO", self._process.stdout)
             teller = threading.Thread(target=self._tell, args=[output], daemon=True)
@@ -166,8 +170,8 @@ def _command(name: str, nice: int, directories: Sequence[str]) -> list[str]:
 
 
 def _waited(process: subprocess.Popen[Any], limit_s: float) -> int:
-    """Its exit code; where it goes on after `limit_s` it is aborted, and its fault handler tells what it was at. What
-    it said last is still to be read."""
+    """Its exit code; where it goes on after `limit_s` it is aborted, and its fault handler tells what it was at. Its
+    last lines are still to be read."""
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:
