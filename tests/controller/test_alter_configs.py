@@ -349,6 +349,24 @@ def test_a_group_has_what_is_within_the_bounds_of_the_controller_s_broker(image:
     assert "g" not in after.group_configs
 
 
+def test_a_group_s_session_is_longer_than_the_interval_of_its_heartbeats(image: MetadataImage) -> None:
+    """Kafka's GroupConfig refuses it: members would be put out between two heartbeats."""
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    wide: dict[str, Any] = {"broker_configs": {"group.consumer.min.session.timeout.ms": "1"}, "node": NODE}
+    for values in ((session, 0, "10000"), (interval, 0, "10000")), ((session, 0, "5000"),):
+        _, refused = change(image, 32, "g", *values, **wide)
+        assert refused is not None
+        assert refused.code is ErrorCode.INVALID_CONFIG
+        assert refused.message.startswith("consumer.session.timeout.ms")
+        assert "must be greater than consumer.heartbeat.interval.ms" in refused.message
+    image, refused = change(image, 32, "g", (session, 0, "11000"), (interval, 0, "10000"), **wide)
+    assert refused is None
+    _, refused = change(image, 32, "g", (session, 0, "10000"), **wide)
+    assert refused is not None
+    image, refused = change(image, 32, "g", (session, 1, None), (interval, 1, None), **wide)
+    assert (refused, "g" in image.group_configs) == (None, False)
+
+
 def test_no_more_than_so_many_groups_have_configs(image: MetadataImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.controller.configs.GROUP_CONFIGS_MAX", 1)
     given = ("consumer.session.timeout.ms", 0, "50000")

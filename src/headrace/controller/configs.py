@@ -23,6 +23,7 @@ from headrace.metadata.configs import (
     ConfigDef,
     ConfigType,
     broker_config_problem,
+    group_config_conflict,
     group_config_problem,
     topic_config_conflict,
     topic_config_problem,
@@ -140,7 +141,9 @@ def _alter(image: MetadataImage, resource: ResourceAlteration, replace_all: bool
     if target.topic is not None and (refusal := _topic_refusal(image, target.topic, changes)) is not None:
         return refusal
     if target.group is not None:
-        return [GroupConfigChanged(group=target.group, changes=changes)]
+        after = {key: value for key, value in {**target.configs, **changes}.items() if value is not None}
+        conflict = group_config_conflict(image, after, bounds.broker_configs, node=bounds.node) if after else None
+        return _bad(conflict) if conflict else [GroupConfigChanged(group=target.group, changes=changes)]
     topic_id = None if target.topic is None else target.topic.id
     return [ConfigChanged(topic_id=topic_id, broker_id=target.broker_id, changes=changes)]
 

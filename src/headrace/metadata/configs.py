@@ -305,6 +305,23 @@ def group_config_problem(
     return None
 
 
+def group_config_conflict(
+    image: MetadataImage, own: Mapping[str, str], broker_configs: Mapping[str, str], *, node: BrokerId
+) -> str | None:
+    """Why these, each allowed by itself, cannot be one group's configs together; None where they can."""
+    levels, source = _levels(image, broker_configs, node), ConfigSource.DYNAMIC_GROUP_CONFIG
+    interval, session = (
+        _value(key, GROUP_DEFS[key], own, levels, 1, source).number()
+        for key in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
+    )
+    if session <= interval:
+        return (
+            f"consumer.session.timeout.ms ({session}) must be greater than consumer.heartbeat.interval.ms "
+            f"({interval}): raise the one, or lower the other."
+        )
+    return None
+
+
 def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, ConfigDef], kind: str) -> str | None:
     for key, value in configs.items():
         definition = table.get(key)
