@@ -1,8 +1,11 @@
-"""Files of logs that are gone: removed a little at a time, beside all else.
+"""Removes the files of deleted logs a little at a time, beside all other work.
 
-Promises: nothing waits for it, neither another log that is to be opened nor anybody's sync for long; what a stop leaves
-goes in the next life, a little at a time too; what cannot be removed is told once, keeps nothing else from going, and
-is tried again. Loop-only, but for the removing.
+Promises:
+- Nothing waits for it: no log that is to be opened, and no sync for long.
+- The next start goes on with what a stop leaves, a little at a time too.
+- A failure is logged once, keeps nothing else from going, and is tried again.
+
+Loop-only, but for the removing.
 """
 
 from __future__ import annotations
@@ -30,15 +33,15 @@ class Discarding:
         self._on_bug = on_bug
         self._left: deque[LogRemoval] = deque()
         self._failed: set[Path] = set()
-        """Of those, what could not be removed when it was tried last."""
+        """The part of `_left` that could not be removed when it was last tried."""
         self._told: set[Path] = set()
-        """Of those, what was told of."""
+        """The part of `_left` whose failure was logged."""
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._is_over = False
 
     def add(self, directories: Iterable[Path]) -> None:
-        """What `LogEngine.begin_delete` has left, or an earlier life."""
+        """Remove these directories, which `LogEngine.begin_delete` or an earlier process has left."""
         if self._is_over:
             return
         self._left.extend(map(self._engine.removal, directories))
@@ -47,7 +50,7 @@ class Discarding:
             self._task = started(self._run(), "removing of logs that are gone", self._on_bug)
 
     async def stop(self) -> None:
-        """The part that is under way is removed yet."""
+        """Stop. The part under way is still removed."""
         self._is_over = True
         self._news.set()
         if self._task is not None:
@@ -64,7 +67,7 @@ class Discarding:
                 await self._rest()
 
     async def _goes_whole(self, removal: LogRemoval) -> bool:
-        """Whether this part was the last. Where it failed, others have their turn first."""
+        """Remove a part; return whether it was the last. Where it failed, others have their turn first."""
         try:
             is_gone = await in_thread(removal.some)
         except OSError as error:
@@ -87,7 +90,7 @@ class Discarding:
             )
 
     async def _rest(self) -> None:
-        """Nothing can be removed: until there is something else, or all is tried again."""
+        """Wait where nothing can be removed: until there is another directory, or all are tried again."""
         if self._is_over:
             return
         self._news.clear()

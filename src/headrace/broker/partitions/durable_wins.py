@@ -1,28 +1,29 @@
-"""Durable history wins: what becomes of a log whose broker is to lead, where the catalog says more or otherwise.
+"""Durable history wins: decides about the log of a new leader where the catalog has more, or other, records.
 
-What was exported was committed, and whoever reads history is given it, so an offset below its end, the durable
-frontier, may not be given again. A leader elected cleanly has all that was committed, and keeps its log; only after an
-unclean election, or a loss of what was not flushed, is there something to decide. Whether any before the present one
-was unclean, the image does not tell; but a log that ends below the frontier lacks what was committed, so nothing that
-counts was ever acknowledged above its end, and nothing else says as much:
+Exported records were committed, and readers of history get them. So an offset below the end of history, the durable
+frontier, must not be given again. A leader elected cleanly has all committed records, and keeps its log. Only after an
+unclean election, or a loss of unflushed records, is there something to decide. The image does not tell whether an
+earlier election was unclean. But a log that ends below the frontier lacks committed records, so no acknowledgement
+above its end counts. No other sign tells as much.
 
 | the log, against the frontier F (the catalog's end + 1) | done before it leads |
 |---|---|
 | nothing was ever exported | kept |
 | for reading only, or failed | kept: nothing is appended to it |
-| it ends below F, and history can be read | gives way: begun at F, with what it had set aside |
+| it ends below F, and history can be read | gives way: begins at F, and its old records are set aside |
 | it ends below F, and the store cannot be read, or lacks an object (not mounted, another one) | not led; tried again |
 | it ends below F, and this broker has no store | not led |
 | it ends below F, and history is damaged, or does not tell its producers | gives way, with the producers it knows |
 | it ends at F or above, and its record before F is of another epoch than history's | kept, but no more exported |
 | it ends at F or above | kept |
 
-That is so with `durable.enable=false` too: what the catalog has stays history. Nothing of a log that gives way is
-deleted, for it may be the only copy of what somebody was acknowledged, should the catalog be wrong: it stays in a
-directory beside it (`storage.log.recovery.replaced`). The new log's high watermark starts at F (`Partitions`); its
-producers are those of the last segment's footer. While the store does not give that, the partition is not led: a
-producer's batch from below F, sent again, would be appended once more. Where the segment is damaged there is nothing to
-wait for.
+That is so with `durable.enable=false` too: the records in the catalog stay history. Nothing of a log that gives way is
+deleted. Should the catalog be wrong, the log may be the only copy of acknowledged records. It stays in another
+directory (`storage.log.recovery.replaced`). The new log's high watermark starts at F (`Partitions`); its producers are
+those of the last segment's footer.
+
+While the store does not give these, the partition is not led: a producer's batch from below F, sent again, would be
+appended twice. Where the segment is damaged, waiting would not help.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def wins(catalog: PartitionCatalog | None, partition_log: PartitionLog) -> bool:
 
 
 def agrees(catalog: PartitionCatalog, partition_log: PartitionLog) -> bool:
-    """Whether the log is known to go on from history: it begins at its end or above, or has its last record, and with
-    that all before it (KIP-101)."""
+    """Whether the log is known to continue history. It begins at history's end or above, or has its last record, and
+    with that all before it (KIP-101)."""
     if partition_log.log_start_offset >= catalog.next_offset:
         return True
     last = catalog.last
@@ -69,31 +70,32 @@ def agrees(catalog: PartitionCatalog, partition_log: PartitionLog) -> bool:
 
 
 class Found(NamedTuple):
-    """Where a leader's log is to begin."""
+    """The beginning of a leader's log."""
 
     offset: Offset
     epoch: LeaderEpoch
-    """Of the record before it; -1: not known."""
+    """The epoch of the record before it; -1: not known."""
     producers: ProducerStates | None
-    """As of there; None: history does not tell."""
+    """The producers as of that offset; None: history does not tell."""
 
 
 class DurableWins:
-    """Carries that out: one per broker, whether or not it has a durable store. Loop-only."""
+    """Lets logs give way: one per broker, whether or not it has a durable store. Loop-only."""
 
     def __init__(self, on_bug: OnBug) -> None:
         self.frontiers: Frontiers | None = None
-        """None: there is no store here, and nothing can be read of it."""
+        """None: there is no store here, and history cannot be read."""
         self.wanted: Callable[[TopicPartition], PartitionCatalog | None] = lambda _: None
-        """The history of a partition that is to be led here; None where it is not, any more."""
+        """Returns the history of a partition that this broker is to lead; None where it is not, or not any more."""
         self.again: Callable[[TopicPartition], None] = lambda _: None
-        """Told of a partition whose beginning is known now: it is to be given its role."""
+        """Called with a partition whose beginning is known now, so that it gets its role."""
         self._on_bug = on_bug
         self._found: dict[TopicPartition, tuple[str, Found]] = {}
-        """Of those that wait for their role, with the head of the catalog that it was read by."""
+        """The beginnings of partitions that wait for their role, each with the head of the catalog that it was read
+        by."""
         self._reading: dict[TopicPartition, asyncio.Task[None]] = {}
         self.waits: dict[TopicPartition, str] = {}
-        """Why those are not led that are to be: history cannot be read. A clause that says what to do."""
+        """Why partitions that are to be led are not: history cannot be read. A clause that says what to do."""
 
     def stop(self) -> None:
         for task in self._reading.values():
@@ -101,7 +103,7 @@ class DurableWins:
         self._reading.clear()
 
     def forget(self, key: TopicPartition) -> None:
-        """It is not held here any more."""
+        """Forget a partition that this broker does not hold any more."""
         self._found.pop(key, None)
         self.waits.pop(key, None)
         if (reading := self._reading.pop(key, None)) is not None:
@@ -110,8 +112,8 @@ class DurableWins:
     async def begin_anew(
         self, key: TopicPartition, catalog: PartitionCatalog, partition_log: PartitionLog, known: ProducerStates
     ) -> ProducerStates | None:
-        """Its producers, once the log has given way; None: where it is to begin is still to be read, and `again` is
-        told then. `known`: its producers now. No flush of the log is under way. Raises StorageFailure."""
+        """Let the log give way and return its producers. None: where it is to begin is still to be read, and `again` is
+        called then. `known`: its producers now. No flush of the log is under way. Raises StorageFailure."""
         head, found = self._found.pop(key, (None, None))
         if found is None or head != catalog.head:
             self._read(key)
@@ -146,7 +148,7 @@ class DurableWins:
             self._reading[key] = started(self._look(key, self.frontiers), "reading of a durable frontier", self._on_bug)
 
     async def _look(self, key: TopicPartition, frontiers: Frontiers) -> None:
-        """Until it is read, or nobody needs it any more."""
+        """Read the beginning, until that succeeds or nobody needs it any more."""
         pause_ms = HISTORY_RETRY_MS
         while (catalog := self.wanted(key)) is not None:
             try:
@@ -195,7 +197,7 @@ def _without_producers(key: TopicPartition, catalog: PartitionCatalog, error: Ex
 
 
 def _still_true(known: ProducerStates, catalog: PartitionCatalog, partition_log: PartitionLog) -> ProducerStates:
-    """What a log that ends below history says of producers, but of what is seen not to be in history: to recognise that
-    would be to acknowledge what is lost."""
+    """Return the producers of a log that ends below history, without batches that are seen not to be in history. To
+    recognise these would be to acknowledge lost records."""
     differs_from = catalog.differs_from(partition_log.epochs)
     return known.as_of(partition_log.log_end_offset if differs_from is None else differs_from)

@@ -1,8 +1,11 @@
-"""Group commit: one sync at a time over every log that has something unsynced; what comes meanwhile shares the next.
+"""Group commit: one sync at a time over every log with unsynced data; appends that come meanwhile share the next.
 
-Promises: nothing is called durable that was written after its sync was asked for; the event loop never syncs.
-A failed sync is reported to its partition once and never tried again. Whatever nobody waits for comes after the
-answers: between the last append and its sync, and between that and its answer, the loop does nothing else.
+Promises:
+- Data that was written after its sync was asked for does not count as durable.
+- The event loop never syncs.
+- A failed sync is reported to its partition once and never tried again.
+- Work that nobody waits for comes after the answers. Between the last append and its sync, and between that and its
+  answer, the loop does nothing else.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ class Flushable(Protocol):
     """A partition, as the flusher sees it. Loop-only."""
 
     def begin_flush(self) -> FlushTicket | None:
-        """What is to be synced now, or None where nothing is."""
+        """Return the data to sync now, or None where there is none."""
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
-        """The sync ended; with `failure`, what it covered is in doubt for ever."""
+        """Note the end of the sync; with `failure`, the data that it covered is in doubt for ever."""
 
     def write_out(self) -> object:
-        """Give the log's own file what only the engine's journal may have yet. Before the next flush begins."""
+        """Write data to the log's own file that only the engine's journal may have yet. Called before the next flush
+        begins."""
 
 
 class Rounds(Protocol):
@@ -39,8 +43,8 @@ class Rounds(Protocol):
 
 
 class Flusher:
-    """One per broker, for all its partitions. `on_bug` is told where taking up or ending a sync raises, which is a
-    mistake of ours: everybody would wait for ever."""
+    """One per broker, for all its partitions. `on_bug` is called where beginning or ending a sync raises. That is a bug
+    of ours: everybody would wait for ever."""
 
     def __init__(self, engine: Rounds, on_bug: Callable[[BaseException], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -53,17 +57,17 @@ class Flusher:
         self._idle.set()
         self._rounds: list[asyncio.Future[None]] = []
         self._answered: Sequence[tuple[Flushable, FlushTicket]] | None = None
-        """The round that is over, but for what nobody waits for."""
+        """The last round, which is over, except for its work that nobody waits for."""
         self._upkeep: asyncio.Future[None] | None = None
         self._gathering = GroupCommitTimer(self._loop)
         self.rounds = 0
-        """Syncs that are over."""
+        """The number of finished syncs."""
         self.seconds = 0.0
-        """What they took, all together."""
+        """Their time, all together."""
         self._began = 0.0
 
     def request(self, partition: Flushable) -> None:
-        """The partition has something to sync. It hears of the outcome through `finish_flush`."""
+        """Note that the partition has data to sync. It hears of the outcome through `finish_flush`."""
         if self._broken:
             return
         self._dirty[partition] = None
@@ -81,8 +85,8 @@ class Flusher:
             await asyncio.wait([self._upkeep])
 
     async def round_over(self) -> None:
-        """Wait until the sync that is under way now, if any, is over, and nothing of it is left to be written: whoever
-        waits may cut or close a log in a worker thread."""
+        """Wait until the sync under way, if any, is over, and nothing of it is left to be written. The caller may then
+        cut or close a log in a worker thread."""
         if self._running:
             over = self._loop.create_future()
             self._rounds.append(over)
@@ -90,8 +94,8 @@ class Flusher:
         self._work(self._tidy_up)
 
     def _work(self, step: Callable[[], None]) -> None:
-        """After a mistake of ours nothing more is synced, and so nothing more acknowledged; those who wait for quiet
-        are let go, so that the broker can stop."""
+        """Run a step of ours. After a bug nothing more is synced, and so nothing more acknowledged. Callers that wait
+        for quiet go on, so that the broker can stop."""
         if self._broken:
             return
         try:
@@ -148,7 +152,7 @@ class Flusher:
             self._rest()
 
     def _tidy_up(self) -> None:
-        """What the answers of the last round did not wait for."""
+        """Do the work for which the answers of the last round did not wait."""
         if self._answered is None:
             return
         answered, self._answered = self._answered, None
@@ -157,7 +161,7 @@ class Flusher:
         self._keep_up()
 
     def _keep_up(self) -> None:
-        """Let the engine do what it has to do for itself, beside the rounds."""
+        """Let the engine do its own work, beside the rounds."""
         if (upkeep := self._engine.begin_upkeep()) is not None:
             self._upkeep = self._loop.run_in_executor(None, upkeep.run)
             self._upkeep.add_done_callback(lambda done: None if done.cancelled() else self._kept_up(upkeep, done))

@@ -1,12 +1,20 @@
-"""Batches that come to a broker which leads a partition no more, or not yet, for it is handed over.
+"""Carries batches that come to a broker which does not lead a partition any more, or not yet, as it is handed over.
 
-The old owner carries them to the new one, once that may write, in the order in which they came, and goes on with it
-for a while; the new one keeps what comes before its log is open. Promises: nothing is carried but what idempotent
-producers send, for by its sequence the new owner sees what is overtaken, or comes twice; what others send waits until
-the new owner may write, and is refused then, so that its first try there succeeds. An answer is the new owner's; what
-was carried and not answered is told as timed out, for it may be written. What is carried goes out in the order in which
-it came, and once one is refused for want of room, so is all that comes after it; while anything may be carried, the new
-owner has those send again who have overtaken others. All that waits is bounded in bytes and time. Loop-only.
+The old owner carries them to the new one, once that may write, in the order in which they came. It does so for a while.
+The new owner keeps batches that come before its log is open.
+
+Promises:
+- Only batches of idempotent producers are carried: by their sequences, the new owner sees which overtook others, or
+  came twice.
+- Batches of other producers wait until the new owner may write, and are then refused, so that their first try there
+  succeeds.
+- An answer is the new owner's. A batch that was carried and not answered times out, for it may be written.
+- Batches are carried in the order in which they came. Once one is refused for want of room, so are all that come after
+  it.
+- While batches may be carried, producers whose batches have overtaken others must send again to the new owner.
+- Everything that waits is bounded in bytes and time.
+
+Loop-only.
 """
 
 from __future__ import annotations
@@ -48,19 +56,20 @@ from headrace.wire.validation import RecordFault
 
 
 class Forwarded(NamedTuple):
-    """What the new owner says of a batch that it has taken."""
+    """The new owner's answer for a batch that it has appended."""
 
     base_offset: Offset
     log_append_time_ms: int
     log_start_offset: Offset
     tells: bool = True
-    """Whether the answer is to tell who leads now."""
+    """Whether the answer is to name the new leader."""
 
 
 Done: TypeAlias = Callable[[Appended | Forwarded | WriteRefusal], None]
-"""Told what became of a batch."""
+"""Called with the outcome of a batch."""
 Forward: TypeAlias = Callable[[TopicPartition, Buffer, bool, Done], bool]
-"""(partition, batch, needs_isr, done): whether it is taken, and `done` will be told. Else it is to be refused."""
+"""(partition, batch, needs_isr, done): returns whether the batch is accepted, and `done` will be called. Otherwise it
+is to be refused."""
 
 LEFT: Final = WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
 LOST: Final = WriteRefusal(
@@ -69,7 +78,7 @@ LOST: Final = WriteRefusal(
 
 
 class Takes(Protocol):
-    """A partition that is led here."""
+    """A partition that this broker leads."""
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None: ...
 
@@ -80,11 +89,11 @@ class _Batch(NamedTuple):
     done: Done
     producer: int
     is_late: bool
-    """It came when the new owner could write already."""
+    """True: it came when the new owner could write already."""
 
 
 class Forwarder:
-    """One per broker. `address_of` says where another broker is reached, where that is known."""
+    """One per broker. `address_of` gives another broker's address, where that is known."""
 
     def __init__(
         self,
@@ -99,16 +108,16 @@ class Forwarder:
         self.address_of = address_of
         self.on_bug = on_bug
         self.waiting_bytes = 0
-        """Of all partitions."""
+        """Bytes that wait, over all partitions."""
         self._heirs: dict[TopicPartition, _Heir] = {}
         self.working: set[_Heir] = set()
-        """Those too that take nothing more, and wait for answers."""
+        """Heirs with work, even those that accept nothing more and wait for answers."""
         self._is_stopping = False
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """To be told before roles change."""
+        """Follow the moves in the image. Called before roles change."""
         if delta.before is EMPTY_IMAGE or self._is_stopping:
-            return  # who has just started was nobody's leader
+            return  # a broker that has just started was nobody's leader
         for key, move in delta.after.moves.items():
             if move.state is not None and self._is_new_to_it(delta.before.moves.get(key), move):
                 self._begin(key, move)
@@ -135,7 +144,7 @@ class Forwarder:
         return heir is not None and heir.takes(records, needs_isr=needs_isr, done=done)
 
     def on_led(self, key: TopicPartition, partition: Takes) -> None:
-        """Its log is open here: what came before goes there first."""
+        """Note that the partition's log is open here: batches that came before go there first."""
         if (heir := self._heirs.pop(key, None)) is not None:
             heir.hand_to(partition)
 
@@ -144,7 +153,7 @@ class Forwarder:
             del self._heirs[key]
 
     async def stop(self) -> None:
-        """What waits is refused; what is on its way is waited for."""
+        """Stop: waiting batches are refused, and carried ones are awaited."""
         self._is_stopping = True
         heirs = list(self.working)
         for heir in heirs:
@@ -153,7 +162,7 @@ class Forwarder:
 
 
 class _Heir:
-    """Whoever is to have one partition's batches: another broker, or this one, once its log is open."""
+    """The heir of one partition's batches: another broker, or this one, once its log is open."""
 
     def __init__(self, forwarder: Forwarder, key: TopicPartition, target: BrokerId) -> None:
         self._forwarder = forwarder
@@ -161,23 +170,23 @@ class _Heir:
         self._target = target
         self._queue: deque[_Batch] = deque()
         self._asked: set[asyncio.Task[None]] = set()
-        """On their way, in order."""
+        """Batches that are carried and not answered, in order."""
         self._bytes = 0
-        """Of both."""
+        """Bytes of both."""
         self._connection: Connection | None = None
         """Made for the first batch."""
         self._may_write = False
-        """The target may."""
+        """Whether the target may write."""
         self._producers: Counter[int] = Counter()
-        """How many batches of each are here."""
+        """The number of batches of each producer here."""
         self._tells_all = False
-        """It is time for all of them to go."""
+        """Whether all answers name the new leader: it is time for all producers to go there."""
         self._is_full = False
-        """One was refused for want of room, and none that comes behind it is to overtake it."""
+        """A batch was refused for want of room, and no later one may overtake it."""
         self._is_over = False
-        """Nothing is taken any more."""
+        """Nothing more is accepted."""
         self.news = asyncio.Event()
-        """Set when the image is another, or there is more to carry."""
+        """Set when the image has changed, or there is more to carry."""
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -187,12 +196,12 @@ class _Heir:
         self._task.add_done_callback(lambda _: self._forwarder.working.discard(self))
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None:
-        """As `Takes`: what is not taken is refused."""
+        """As `Takes`: a batch that is not accepted is refused."""
         if not self.takes(records, needs_isr=needs_isr, done=done):
             done(LEFT)
 
     def takes(self, records: Buffer, *, needs_isr: bool, done: Done) -> bool:
-        """Whether it is taken, and `done` will be told."""
+        """Accept the batch and return True: `done` will be called. Else return False."""
         producer = producer_of(records)
         if self._is_over or (self._may_write and producer < 0):
             return False
@@ -217,10 +226,10 @@ class _Heir:
         if not self._producers[batch.producer]:
             del self._producers[batch.producer]
 
-    # here
+    # this broker is the heir
 
     async def _keep(self) -> None:
-        """Until `hand_to`, or for so long."""
+        """Keep the batches until `hand_to`, or until time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CARRIED_WAIT_MS_MAX / 1000):
                 while not self._is_over:
@@ -228,7 +237,7 @@ class _Heir:
                     await self.news.wait()
         self.end()
 
-    # elsewhere
+    # another broker is the heir
 
     async def _carry(self) -> None:
         try:
@@ -240,7 +249,7 @@ class _Heir:
             await self._send_for(CARRIED_QUIETLY_MS)
             self._tells_all = True
             await self._send_for(CARRIED_MS_MAX - CARRIED_QUIETLY_MS)
-            if self._asked:  # what comes meanwhile waits behind these
+            if self._asked:  # batches that come meanwhile wait behind these
                 await asyncio.wait(self._asked)
         except (ClientError, TimeoutError):
             pass  # clients find the way themselves
@@ -250,7 +259,7 @@ class _Heir:
                 self._connection.abort()
 
     async def _connected(self) -> Connection:
-        """Raises ClientError, and TimeoutError where nobody knows the way."""
+        """Return the connection to the target. Raises ClientError, and TimeoutError where nobody knows its address."""
         if self._connection is None:
             address = self._forwarder.address_of(self._target)
             if address is None:
@@ -259,8 +268,8 @@ class _Heir:
         return self._connection
 
     async def _finished(self) -> bool:
-        """Whether the target may write; waits for news else. Raises ClientError, and TimeoutError where it never
-        will."""
+        """Return whether the target may write; otherwise wait for news. Raises ClientError, and TimeoutError where it
+        never will."""
         self.news.clear()
         known = self._forwarder.image().partition(self._key)
         if self._is_over or known is None or known.leader != self._target:
@@ -285,7 +294,7 @@ class _Heir:
                 await self._send_all()
 
     async def _send_all(self) -> None:
-        """Until it is over. Raises ClientError, TimeoutError."""
+        """Send batches until it is over. Raises ClientError, TimeoutError."""
         while not self._is_over:
             self.news.clear()
             if self._target_is_gone:
@@ -301,17 +310,18 @@ class _Heir:
 
     @property
     def _target_is_gone(self) -> bool:
-        """Whether it is known that it will not answer."""
+        """Whether it is known that the target will not answer."""
         known = self._forwarder.image().brokers.get(self._target)
         return known is None or known.fenced
 
     def _break(self) -> None:
-        """What is on its way is told as lost."""
+        """Drop the connection: carried batches count as lost."""
         if self._connection is not None:
             self._connection.abort()
 
     def _send(self, connection: Connection) -> None:
-        """The first that waits, now: so they go out in the order in which they came. Raises ConnectionLostError."""
+        """Send the first waiting batch now, so that they go out in the order in which they came. Raises
+        ConnectionLostError."""
         batch = self._queue[0]
         data = PartitionProduceData(self._key.partition, batch.records)
         request = ProduceRequest(
@@ -342,9 +352,10 @@ class _Heir:
             self._settle(batch, outcome)
 
     def _tells(self, batch: _Batch) -> bool:
-        """Whether its producer is to go to the new leader now. librdkafka waits for a second where it was never there,
-        and has anything else in flight: at first it is told in a moment when it has nothing, as far as is known here,
-        and has sent what had gathered while the partition was handed over."""
+        """Whether the producer is to go to the new leader now. A producer of librdkafka waits for a second where it was
+        never connected there, and has any other batch in flight. So at first, it is told at a moment when it has none
+        in flight, as far as is known here. By then it has sent the batches that gathered while the partition was handed
+        over."""
         return self._tells_all or (batch.is_late and self._producers[batch.producer] == 1)
 
     # ending
@@ -354,17 +365,17 @@ class _Heir:
         batch.done(outcome)
 
     def end(self) -> None:
-        """What is not on its way is refused."""
+        """Refuse the batches that were not carried."""
         for batch in self._close():
             batch.done(LEFT)
 
     def hand_to(self, partition: Takes) -> None:
-        """What is not on its way goes there."""
+        """Give the batches that were not carried to `partition`."""
         for batch in self._close():
             partition.take(batch.records, needs_isr=batch.needs_isr, done=batch.done)
 
     def _close(self) -> list[_Batch]:
-        """Nothing more is taken. What is on its way is still waited for."""
+        """Accept nothing more, and return the waiting batches. Carried ones are still awaited."""
         self._is_over = True
         self._forwarder.forget(self._key, self)
         batches, self._queue = list(self._queue), deque()
@@ -374,13 +385,13 @@ class _Heir:
         return batches
 
     async def over(self) -> None:
-        """Nothing is on its way on return. It has ended."""
+        """Wait until nothing is carried any more. It has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
 
 def producer_of(records: Buffer) -> int:
-    """The idempotent producer that has sent it; -1: none."""
+    """Return the idempotent producer that has sent the batch; -1: none."""
     if len(records) < HEADER_BYTES:
         return -1
     header = parse_header(records)

@@ -1,9 +1,12 @@
-"""Reads where a log begins that begins behind durable history: for copies that have nothing, and for leaders that have
-less than history has.
+"""Reads where a log begins that begins behind durable history: for empty copies, and for leaders that have less than
+history.
 
-Promises: the event loop only waits; a store that hangs is waited for no longer than twice FRONTIER_SILENCE_MS_MAX, by
-few, and then by one at a time, until it answers: nobody else waits for it, or for those. One that is slow, and answers,
-is waited for. Copies, leaders, readers of history and exports have threads of their own, so that none holds up another.
+Promises:
+- The event loop only waits.
+- A silent store is waited for at most twice FRONTIER_SILENCE_MS_MAX, by few, and then by one at a time, until it
+  answers. Nobody else waits for it, or for those.
+- A slow store that answers is waited for.
+- Copies, leaders, readers of history and exports have threads of their own, so that none holds up another.
 """
 
 from __future__ import annotations
@@ -31,15 +34,15 @@ from headrace.storage.tier.frontier import Beginning, check_all, read_beginning
 log = structlog.get_logger(__name__)
 
 DAMAGE: Final = (CorruptData, EOFError)
-"""What says that the store was read, and that what is there is not what the catalog says. An object that is not there
-is no damage: so is every object of a store that is not mounted, or is another one."""
+"""Errors which say that the store was read, and its contents are not what the catalog says. A missing object is no
+damage: a store that is not mounted, or is another one, lacks every object."""
 
 
 class Heard:
     """A store, and how often it has answered. `is_over`: nobody wants an answer any more, and nothing more is asked."""
 
     def __init__(self, objects: ReadableObjects, pages: int = 1) -> None:
-        """`pages`: that a listing has, about; a store may tell all of them at once."""
+        """`pages`: about how many pages a listing has; a store may return all of them at once."""
         self._objects = objects
         self._pages = pages
         self.answers = 0
@@ -68,7 +71,7 @@ class Heard:
 
 
 class Lane:
-    """Readings that wait for each other. Loop-only, but for the reads."""
+    """Reads that wait for each other. Loop-only, but for the reads."""
 
     def __init__(self, objects: ReadableObjects, clock: Clock, name: str) -> None:
         self._objects = objects
@@ -76,16 +79,16 @@ class Lane:
         self._threads = StoreThreads(FRONTIER_READS_AT_ONCE_MAX, name)
         self._turns = asyncio.Semaphore(FRONTIER_READS_AT_ONCE_MAX)
         self._silent_until: float | None = None
-        """In monotonic seconds: a reading was given up, and none has ended since. Then it is tried once more."""
+        """In monotonic seconds: a read was given up, and none has ended since. One read is tried again at this time."""
         self._is_tried = False
-        """That is under way."""
+        """True: that read is under way."""
 
     def stop(self) -> None:
-        """Nothing is read any more; what is under way is not waited for."""
+        """Read nothing more; reads under way are not waited for."""
         self._threads.stop()
 
     async def run(self, work: Callable[[Heard], Beginning], *, pages: int = 1) -> Beginning:
-        """As `work`. Raises StorageFailure where the store is silent."""
+        """Return the result of `work`. Raises StorageFailure where the store is silent."""
         self._check()
         async with self._turns:
             self._check()  # else each of very many would wait for it
@@ -105,7 +108,7 @@ class Lane:
             return reading.result()
 
     async def _until_silent(self, reading: asyncio.Future[Beginning], heard: Heard) -> None:
-        """Until it is done, or the store has not answered."""
+        """Wait until the read is done, or the store has not answered for too long."""
         answers = -1
         while not reading.done() and heard.answers > answers:
             answers = heard.answers
@@ -128,18 +131,19 @@ class Frontiers:
         self._leaders = Lane(objects, clock, "frontier-of-leader")
 
     def stop(self) -> None:
-        """Nothing is read any more; what is under way is not waited for."""
+        """Read nothing more; reads under way are not waited for."""
         self._copies.stop()
         self._leaders.stop()
 
     async def read(self, catalog: PartitionCatalog) -> Beginning:
-        """For a leader, who has no other choice than what history says. Raises one of DAMAGE; StorageFailure or another
+        """Read the beginning for a leader, which has to follow history. Raises one of DAMAGE; StorageFailure or another
         OSError where the store cannot be read now."""
         now_ms = self._clock.now_ms()
         return await self._leaders.run(lambda store: read_beginning(store, catalog, now_ms=now_ms, reads_batches=True))
 
     async def beginning(self, copy: Replica) -> Beginning | None:
-        """Where a copy is to begin; None where that cannot be proven, and the leader is to send all that it has."""
+        """Read where a copy is to begin. None where that cannot be proven, and the leader is to send everything that it
+        has."""
         catalog, now_ms = copy.history, self._clock.now_ms()
         if catalog is None:
             return None  # its topic is gone, since it was looked at

@@ -1,8 +1,9 @@
-"""Whether a leader may write to its partition, and the batches that wait until it may, or until another leads.
+"""Decides whether a leader may write to its partition, and keeps the batches that wait until it may, or until another
+leads.
 
-It may not while it stops to seal, from then on in that leader epoch once the seal is proposed, and not before the move
-is finished where it takes over. Promises: batches that wait go on in the order in which they came; how many they are is
-bounded. Loop-only.
+It may not write while it stops to seal, and in that leader epoch no more once the seal is proposed. Where it takes
+over, it may not write before the move is finished. Promises: waiting batches go on in the order in which they came, and
+their number is bounded. Loop-only.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ class Gate:
         """Only the end of the move opens it."""
         self.is_stopped = False
         self.is_proposed = False
-        """What was stopped was proposed to be sealed: only another leader epoch opens it."""
+        """The seal was proposed: only another leader epoch opens it."""
         self._waiting: deque[Callable[[], object]] = deque()
         self._bytes = 0
         self._is_full = False
-        """Something was refused: nothing that comes behind it is to overtake it."""
+        """A batch was refused: no later one may overtake it."""
 
     @property
     def is_open(self) -> bool:
         return not (self.is_stopped or self.takes_over)
 
     def park(self, again: Callable[[], object], size: int) -> bool:
-        """Call `again` once it is open, or another leads; False where too much waits."""
+        """Call `again` once it is open, or another leads; return False where too much waits."""
         if len(self._waiting) >= PARKED_BATCHES_MAX or self._bytes + size > PARKED_BATCHES_BYTES_MAX:
             self._is_full = True
         if self._is_full:
@@ -44,24 +45,24 @@ class Gate:
         return True
 
     def resume(self) -> None:
-        """What was stopped goes on, in the same epoch. Raises RuntimeError where the seal may be committed yet."""
+        """Go on writing, in the same epoch. Raises RuntimeError where the seal may be committed yet."""
         if self.is_proposed:
             raise RuntimeError("what was proposed to be sealed is not written to in the same epoch")
         self.is_stopped = False
         self._let_through()
 
     def on_image(self, *, takes_over: bool) -> None:
-        """The partition has changed within its epoch."""
+        """Note a change of the partition within its epoch."""
         self.takes_over = takes_over
         self._let_through()
 
     def on_epoch(self, *, takes_over: bool) -> None:
-        """A leader epoch has begun: what was proposed in the one before is void."""
+        """Note a new leader epoch: a seal that was proposed in the one before is void."""
         self.is_stopped = self.is_proposed = False
         self.on_image(takes_over=takes_over)
 
     def release(self) -> None:
-        """This leadership is over: what waits is told."""
+        """Release the waiting batches, as this leadership is over."""
         self._is_full = False
         waiting, self._waiting, self._bytes = self._waiting, deque(), 0
         for again in waiting:

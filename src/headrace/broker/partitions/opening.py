@@ -1,6 +1,6 @@
-"""Opening the logs of partitions, many at a time: recovery, and the producers that wrote to each.
+"""Opens the logs of partitions, many at a time: recovery, and the producers that wrote to each.
 
-Promises: what cannot be opened keeps nothing else from being opened; the event loop only waits for it.
+Promises: a log that cannot be opened keeps no other from being opened. The event loop only waits.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Wanted(NamedTuple):
     identity: LogIdentity
     config: LogConfig
     start: Callable[[int | None], Start] = lambda _: LOCAL
-    """Where it begins (`replica.recovery_start`), by the assignment epoch that is stamped on its directory. Asked only
-    where that may be another."""
+    """Decides where it begins (`replica.recovery_start`), by the assignment epoch that is stamped on its directory.
+    Called only where that may be another."""
 
 
 class Begun(NamedTuple):
-    """A log that is read."""
+    """A log that was read."""
 
     opening: LogOpening
     state: StorageStateSealed | None
-    """It is to be taken over from an owner who left this."""
+    """The state that its last owner left, where it is taken over."""
     is_anew: bool = False
-    """It is a copy of what was handed over: its directory says so before anything is copied."""
+    """True: it is a copy of a partition that was handed over. Its directory is stamped so before anything is copied."""
 
 
 class Opened(NamedTuple):
@@ -61,7 +61,8 @@ class Opener:
         self._clock = clock
 
     async def open_all(self, wanted: Sequence[Wanted]) -> list[Opened | Exception]:
-        """Read one after the other, for that takes the processor; then several at a time wait for the disk."""
+        """Open the logs. They are read one after the other, for that takes the processor; then several at a time wait
+        for the disk."""
         begun = await in_thread(lambda: [self._begin(each) for each in wanted])
         waiting = [at for at, each in enumerate(begun) if not isinstance(each, Exception) and each.opening.must_sync]
         at_once = LOGS_OPENED_AT_ONCE_MAX if len(waiting) >= LOGS_OPENED_AT_ONCE_MAX else 1
@@ -78,7 +79,7 @@ class Opener:
         return [opened[at] for at in range(len(begun))]
 
     async def open_aside(self, wanted: Wanted) -> Opened | Exception:
-        """What is under its name is of another disk or assignment: it is kept beside, and the log is empty."""
+        """Open an empty log, after the directory under its name is set aside: it is of another disk or assignment."""
         try:
             kept = await in_thread(partial(self._engine.set_aside, wanted.identity))
         except (OSError, HeadraceError) as error:
@@ -93,7 +94,7 @@ class Opener:
         return opened
 
     def _begin(self, wanted: Wanted) -> Begun | Exception:
-        """In a worker thread."""
+        """Read a log's files, in a worker thread."""
         try:
             return self._begin_at(wanted)
         except (OSError, HeadraceError) as error:
@@ -122,14 +123,15 @@ class Opener:
             log.warning("what this broker had of a partition before it was handed over is set aside", kept_in=str(kept))
 
     def _finish(self, begun: Begun | Exception) -> Opened | Exception:
-        """In a worker thread: recover the log, then the producers' state from its snapshot and what follows it."""
+        """Recover the log, then the producers' state from its snapshot and the batches behind it, in a worker
+        thread."""
         if isinstance(begun, Exception):
             return begun
         try:
             opened = begun.opening.finish()
             if begun.state is not None:
                 _take_over(opened, begun.state)
-            elif begun.is_anew:  # where nothing is ever appended, it would look lost at the next start
+            elif begun.is_anew:  # if nothing were ever appended, it would look lost at the next start
                 opened.settle_empty(None)
             try:
                 producers = recover_producers(opened, self._clock.now_ms())
@@ -145,7 +147,7 @@ class Opener:
 
 
 def _take_over(opened: PartitionLog, state: StorageStateSealed) -> None:
-    """In a worker thread. Raises StorageFailure, CorruptData."""
+    """Settle a log that is taken over, in a worker thread. Raises StorageFailure, CorruptData."""
     if (opened.log_start_offset, opened.log_end_offset) != (state.next_offset, state.next_offset):
         raise StorageFailure(
             f"The log of {opened.directory.name} is to begin, empty, at {state.next_offset}, and holds "
@@ -155,7 +157,7 @@ def _take_over(opened: PartitionLog, state: StorageStateSealed) -> None:
 
 
 def _examine_all(partition_log: PartitionLog) -> None:
-    """In a worker thread, before anybody else has the log."""
+    """Examine every segment, in a worker thread, before anybody else has the log."""
     for base in partition_log.segments:
         if (examination := partition_log.begin_examination(base)) is not None:
             examination.run()
@@ -163,9 +165,9 @@ def _examine_all(partition_log: PartitionLog) -> None:
 
 
 def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LAST_OFFSET) -> ProducerStates:
-    """As of `end`, or of the log's. When a batch behind the snapshot was appended is not known: it counts as appended
-    now, so that no producer is forgotten too early. A snapshot from below the log's start says nothing: batches of the
-    same producers may have come behind it, and have left the log since."""
+    """Return the producers' state as of `end`, or of the log's end. The times of appends behind the snapshot are
+    unknown: these batches count as appended now, so that no producer is forgotten too early. A snapshot from below the
+    log's start is ignored: later batches of the same producers may have left the log since."""
     snapshot = partition_log.latest_producer_snapshot(end)
     producers = ProducerStates()
     start = partition_log.log_start_offset

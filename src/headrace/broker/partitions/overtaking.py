@@ -1,7 +1,7 @@
-"""Whether a producer's batch has overtaken others, which were refused because nobody led its partition here yet.
+"""Detects batches that have overtaken others, which were refused because nobody led their partition here yet.
 
-Its producer is to send them all again; told of a gap, librdkafka would send what the leader of before has appended
-under another epoch, as if it were new. Loop-only.
+Their producer is to send them all again. If librdkafka heard of a gap, it would send batches that the earlier leader
+appended under another epoch, as if they were new. Loop-only.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from headrace.base.limits import OVERTAKING_MS_MAX
 
 
 class Overtaking:
-    """Of one partition: the time since it may be written to here, for which it is to be reckoned with."""
+    """The overtaking in one partition. It is possible for a while after the partition may be written to here."""
 
     __slots__ = ("_heard", "_until")
 
     def __init__(self) -> None:
         self._until = 0.0
         self._heard: set[int] = set()
-        """Producers that have sent again meanwhile what was appended before: they have overtaken nothing."""
+        """Producers that have meanwhile sent again what was appended before: they have overtaken nothing."""
 
     def begin(self, now: float) -> None:
-        """From now on batches are taken."""
+        """Begin the time: batches are accepted from now on."""
         self._until = now + OVERTAKING_MS_MAX / 1000
         self._heard.clear()
 
     def end(self) -> None:
-        """What is missing will not come again: it is lost."""
+        """End the time: missing batches will not come again, and are lost."""
         self._until = 0.0
         self._heard.clear()
 
@@ -36,5 +36,5 @@ class Overtaking:
             self._heard.clear()
 
     def may_be(self, producer_id: int, now: float) -> bool:
-        """Whether a batch of it that leaves some out has come before these."""
+        """Whether this producer's batch, which leaves some out, may have come before these."""
         return now < self._until and producer_id not in self._heard

@@ -1,8 +1,11 @@
-"""Checking and recompressing batches off the event loop, where one is too long to be checked there.
+"""Checks and recompresses batches off the event loop, where one is too long to be checked there.
 
-Promises: the batches of one partition keep their order, whether they are unpacked or only stand behind one that is;
-other partitions are not held up; how much is unpacked, waits and runs at a time is bounded. Never on the event loop:
-packing, and unpacking what is long. Loop-only otherwise.
+Promises:
+- The batches of one partition keep their order, whether they are unpacked or only wait behind one that is.
+- Other partitions are not held up.
+- The batches that are unpacked, wait and run at a time are bounded.
+
+Packing, and unpacking of long batches, never run on the event loop. Loop-only otherwise.
 """
 
 from __future__ import annotations
@@ -21,23 +24,23 @@ from headrace.wire.validation import Broken, Rules, broken_rules
 
 
 class Overflow(NamedTuple):
-    """Too much waits already: the batch was not taken."""
+    """Too much waits already: the batch was not accepted."""
 
 
 class Unsound(NamedTuple):
-    """Why a batch cannot be unpacked, as a sentence. Not the exception: its frames hold what was unpacked so far."""
+    """Why a batch cannot be unpacked, as a sentence. Not the exception: its frames hold the data unpacked so far."""
 
     reason: str
 
 
 class Wanted(NamedTuple):
-    """What is to be done with a batch."""
+    """The task for a batch."""
 
     codec: Compression
-    """What it is to be packed in."""
+    """The codec to pack it in."""
     rules: Rules
     level: int | None = None
-    """Of the codec, where that is not its usual one (KIP-390)."""
+    """The codec's level, where that is not its usual one (KIP-390)."""
 
 
 Outcome: TypeAlias = Repacked | Unsound | Broken
@@ -53,7 +56,7 @@ class Repacker:
         self._slots: Final = asyncio.Semaphore(REPACKS_AT_ONCE_MAX)
 
     async def repack(self, records: Buffer, wanted: Wanted) -> Outcome:
-        """In a worker thread, once there is one."""
+        """Repack a batch in a worker thread, once one is free."""
         async with self._slots:
             return await asyncio.get_running_loop().run_in_executor(None, _repack, records, wanted)
 
@@ -75,7 +78,7 @@ class RepackLine:
         self._over: asyncio.Future[None] | None = None
 
     def over(self) -> asyncio.Future[None] | None:
-        """Done once nothing waits; None where nothing does."""
+        """Return a future that is done once nothing waits; None where nothing does."""
         if self.is_empty:
             return None
         if self._over is None or self._over.done():
@@ -84,12 +87,12 @@ class RepackLine:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits: what comes now needs to stand behind nobody."""
+        """Whether nothing waits, so that a new batch need not wait either."""
         return not self._places
 
     def join(self, records: bytes, wanted: Callable[[], Wanted | None], done: Callable[[Result], None]) -> None:
-        """Stand last. When the turn comes, `wanted` is asked what to do with the batch (None: nothing), and `done` is
-        told of the outcome before the next one's turn."""
+        """Add a batch at the end. When its turn comes, `wanted` returns its task (None: nothing). `done` is called with
+        the outcome before the next one's turn."""
         if self._repacker.waiting_bytes + len(records) > REPACK_WAITING_BYTES_MAX:
             done(Overflow())
             return

@@ -1,4 +1,4 @@
-"""What a topic's configuration means to one of its partitions here, and to its log."""
+"""The meaning of a topic's configuration for one of its partitions here, and for its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODECS: Final[Mapping[str, Compression | None]] = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-"""What `compression.type` may be."""
+"""The values of `compression.type`."""
 
 
 class TimeBounds(NamedTuple):
@@ -31,7 +31,7 @@ class TimeBounds(NamedTuple):
     after_ms: int
 
     def problem(self, oldest: int, newest: int, now_ms: int) -> str | None:
-        """-1 is no time, and is always in bounds."""
+        """Return why the times are out of bounds; None: they are not. -1 is no time, and is always in bounds."""
         earliest = now_ms - self.before_ms
         if earliest <= oldest and earliest <= newest <= now_ms + self.after_ms:
             return None
@@ -45,16 +45,16 @@ class TimeBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings:
-    """What a topic's configuration means to the partition itself (the log has its own part)."""
+    """The meaning of a topic's configuration for the partition itself (the log has its own part)."""
 
     max_message_bytes: int
     min_insync_replicas: int
     codec: Compression | None
-    """What batches of clients are kept in; None: what each came in."""
+    """The codec in which batches of clients are kept; None: each in its own."""
     codec_level: int | None = None
-    """At which they are packed so; None: the codec's own."""
+    """The level at which they are packed so; None: the codec's own."""
     times: TimeBounds | None
-    """What producers may say; None: the broker gives its own time (LogAppendTime)."""
+    """The allowed times of producers; None: the broker gives its own time (LogAppendTime)."""
     durable: bool
     """Whether closed segments go to the durable store, where there is one (see `Partition.is_exported`)."""
     compact: bool
@@ -70,18 +70,19 @@ class PartitionSettings:
 
     @property
     def checks_uncompressed(self) -> bool:
-        """Whether each record is looked at also where the batch is not compressed."""
+        """Whether each record is looked at, even where the batch is not compressed."""
         return self.validate_records or self.compact
 
     def rules(self, now_ms: int) -> Rules:
-        """What each record of a client has to keep at this time."""
+        """Return the rules that each record of a client has to keep at this time."""
         if self.times is None:
             return Rules(self.compact)
         return Rules(self.compact, now_ms - self.times.before_ms, now_ms + self.times.after_ms)
 
 
 def log_config(config: TopicConfig) -> LogConfig:
-    """Retention is for topics whose policy names delete; a compacted one rolls in time for its longest lag."""
+    """Return the log's configuration. Retention is for topics whose policy names delete; a compacted one rolls in time
+    for its longest lag."""
     compact, delete = _policies(config)
     return LogConfig(
         segment_bytes=config.internal_segment_bytes or config.segment_bytes,
@@ -105,7 +106,8 @@ def log_config(config: TopicConfig) -> LogConfig:
 
 
 def partition_settings(config: TopicConfig, *, internal: bool = False) -> PartitionSettings:
-    """`internal`: of a topic that is read by its coordinator, from its leader's log alone, and so is never exported."""
+    """Return the settings. `internal`: the topic is read by its coordinator, from its leader's log alone, and so is
+    never exported."""
     compact, delete = _policies(config)
     return PartitionSettings(
         max_message_bytes=config.max_message_bytes,
@@ -139,6 +141,6 @@ def _codec_level(config: TopicConfig) -> int | None:
 
 
 def _policies(config: TopicConfig) -> tuple[bool, bool]:
-    """Whether `cleanup.policy` names compact, and whether it names delete."""
+    """Return whether `cleanup.policy` names compact, and whether it names delete."""
     names = config.cleanup_policy.split(",")
     return "compact" in names, "delete" in names

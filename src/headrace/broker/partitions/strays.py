@@ -1,14 +1,20 @@
-"""Logs that a broker finds in its directory when it starts, and that are not its any more: their topic was deleted, or
-their partition went elsewhere, while it was away or just before it died.
+"""Logs in the broker's directory at a start that are not its own any more.
 
-Promises: nothing is touched that this broker holds, or keeps for who takes it over, nor what was written under another
-directory's id. What an earlier owner has left goes: the image says that a later assignment has begun since, with all
-that was acknowledged. One that began with durable history alone lacks what that did not have: what was there before it
-is set aside, for it may be all that there is of it. Whatever
-else is not held here is set aside under another name, whole, for an operator to remove, as Kafka does with its strays
-(`LogManager.isStrayKraftReplica`). It is not deleted, though the image is a committed one and newer than all that was
-ever written here, for it has this process's own registration: where an operator has put back an older copy of the
-metadata directory, that image does not know of what came later, and these logs are all that there is of it.
+Their topic was deleted, or their partition went elsewhere, while the broker was away or just before it died.
+
+Promises:
+- No log is touched that this broker holds, or keeps for its next owner, or that was written under another directory's
+  id.
+- A log that an earlier owner has left is removed: the image says that a later assignment has begun since, with all
+  acknowledged records.
+- An assignment that began with durable history alone lacks the records that history did not have. An earlier log is
+  then set aside, for it may be their only copy.
+- Every other log that is not held here is set aside under another name, whole, for an operator to remove. Kafka does so
+  with its strays (`LogManager.isStrayKraftReplica`).
+
+Such a log is not deleted, though the image is committed and newer than everything written here: it has this process's
+own registration. Where an operator has put back an older copy of the metadata directory, that image does not know of
+later records. These logs are then their only copy.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from headrace.storage.engine import LogEngine, LogIdentity
 log = structlog.get_logger(__name__)
 
 TOLD_MAX: Final = 20
-"""Of the directories that are set aside, so many are named in one line."""
+"""The number of set-aside directories that one line names."""
 
 
 class Strays:
@@ -41,12 +47,12 @@ class Strays:
         self._directory_id = directory_id
 
     async def clear(self, image: MetadataImage) -> list[Path]:
-        """Once, before any log is opened. `image`: has this process's own registration. What
-        `LogEngine.begin_delete` has left."""
+        """Clear the directory, once, before any log is opened. `image` has this process's own registration. Returns the
+        directories that `LogEngine.begin_delete` has left."""
         return await in_thread(partial(self._clear, image))
 
     def _clear(self, image: MetadataImage) -> list[Path]:
-        """In a worker thread."""
+        """Clear the directory, in a worker thread."""
         try:
             found = self._engine.identities()
         except OSError as error:
@@ -58,7 +64,7 @@ class Strays:
                 continue
             try:
                 if self._engine.stamped(identity) != identity:
-                    continue  # under its name is another log: this is a copy that somebody has made of one
+                    continue  # another log is under its name: this is somebody's copy of one
                 if self._is_left_behind(identity, image):
                     left.append(self._engine.begin_delete(identity))
                 else:
@@ -74,12 +80,12 @@ class Strays:
         return [directory for directory in left if directory is not None]
 
     def _is_kept(self, identity: LogIdentity, image: MetadataImage) -> bool:
-        """Whether it is held here, or was sealed here and is kept until the move is finished."""
+        """Whether the log is held here, or was sealed here and is kept until the move is finished."""
         partition = _partition(identity, image)
         return partition is not None and (self._node in partition.replicas or partition.left_by == self._node)
 
     def _is_left_behind(self, identity: LogIdentity, image: MetadataImage) -> bool:
-        """Whether the partition has been handed over since this log was its, and nothing was given up since."""
+        """Whether the partition has been handed over since this log was its own, and nothing was given up since."""
         partition = _partition(identity, image)
         if partition is None or may_hold_more(identity, image):
             return False
@@ -87,8 +93,8 @@ class Strays:
 
 
 def may_hold_more(identity: LogIdentity, image: MetadataImage) -> bool:
-    """Whether the partition has been recovered from durable history alone since this log was its: what was acknowledged
-    above that may be nowhere else."""
+    """Whether the partition has been recovered from durable history alone since this log was its own. Records
+    acknowledged above that history may be nowhere else."""
     partition = _partition(identity, image)
     return partition is not None and identity.assignment_epoch < partition.recovered_epoch
 

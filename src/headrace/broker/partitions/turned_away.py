@@ -1,9 +1,9 @@
-"""Idempotent producers that are not known yet, and whose batch was refused for a reason of the moment: a full disk, too
-few replicas in sync.
+"""Remembers unknown idempotent producers whose batch was refused for a passing reason: a full disk, too few replicas in
+sync.
 
-A producer sends several batches at once. Where the reason is over between two of them, the second would be its first
-here, may begin anywhere, and would leave the first out for good. Promises: what follows a refused batch is not taken
-before that is; nothing is remembered for longer than TURNED_AWAY_MS_MAX, nor of more than TURNED_AWAY_MAX producers.
+A producer sends several batches at once. If the reason ends between two of them, the second would be its first here. It
+could begin anywhere, and would leave the first out for good. Promises: a batch behind a refused one is not appended
+before it. Nothing is remembered for longer than TURNED_AWAY_MS_MAX, nor of more than TURNED_AWAY_MAX producers.
 Sans-IO.
 """
 
@@ -22,17 +22,17 @@ class _Refused(NamedTuple):
 
 
 class TurnedAway:
-    """Of one partition. `now`: monotonic seconds."""
+    """The refused batches of one partition. `now`: monotonic seconds."""
 
     def __init__(self) -> None:
         self._first: dict[int, _Refused] = {}
-        """The first batch of each that was refused, by producer id."""
+        """The first refused batch of each producer, by producer id."""
 
     def __bool__(self) -> bool:
         return bool(self._first)
 
     def note(self, header: BatchHeader, now: float) -> None:
-        """This batch of a producer that is not known was refused."""
+        """Note that this batch of an unknown producer was refused."""
         known = self._first.get(header.producer_id)
         if header.producer_id < 0 or (known is not None and known.epoch >= header.producer_epoch and known.until > now):
             return

@@ -1,9 +1,15 @@
-"""The leader's side of copying: where each follower stands in all that is led here, and what there is for it.
+"""The leader's side of copying: the position of each follower in every partition that this broker leads, and the data
+for it.
 
-A follower says once where it stands in a partition, and from then on is sent all that is appended; each of its frames
-that wants an answer gets one, as soon as there is anything. Promises: what a follower says counts only in the leader
-epoch, and for the process of the follower, that it was said in; nothing waits for anybody's clock; what is sent and not
-yet flushed there is bounded by the follower, which asks for no more. Loop-only.
+A follower reports its position in a partition once, and from then on is sent every append. Each of its frames that
+wants an answer gets one, as soon as there is anything.
+
+Promises:
+- A follower's report counts only in its leader epoch, and for its process.
+- Nothing waits for another's clock.
+- The follower bounds the data that it was sent and has not flushed: it asks for no more.
+
+Loop-only.
 """
 
 from __future__ import annotations
@@ -52,22 +58,22 @@ log = structlog.get_logger(__name__)
 
 NOWHERE: Final = EpochEnd(NO_EPOCH, Offset(-1))
 NO_SUCH_EPOCH: Final = LeaderEpoch(-2)
-"""In an answer: the leader's log has nothing so old."""
+"""In an answer: the leader's log has no epoch so old."""
 SESSION: Final = "follower"
-"""Under which a connection keeps its session."""
+"""The key under which a connection keeps its session."""
 
 
 class Place(NamedTuple):
-    """Where a follower stands in one partition."""
+    """The position of a follower in one partition."""
 
     partition: Partition
     generation: int
     next_offset: Offset
-    """What it is to be sent next."""
+    """The offset to send next."""
 
 
 class Beginner(NamedTuple):
-    """A follower of one partition that is to begin anew."""
+    """A follower of one partition that is to begin again."""
 
     placed: Placed
     partition: Partition
@@ -78,29 +84,29 @@ class FollowerSession:
     """One connection of one process of one follower."""
 
     def __init__(self, who: Who, begins: bytes, services: Followers) -> None:
-        """`begins`: as all of its frames do."""
+        """`begins`: the bytes with which all of its frames begin."""
         self.begins = begins
         self.replica = who.replica
         self.broker_epoch = who.broker_epoch
         self.heard_at = 0.0
-        """When it last said anything, in monotonic seconds."""
+        """When the last frame came, in monotonic seconds."""
         self._followers = services
         self._loop = asyncio.get_running_loop()
         self._places: dict[TopicPartition, Place] = {}
         self._placed_as: dict[int, TopicPartition] = {}
-        """The same by generation, which is the follower's name for them."""
+        """Partitions by generation, which is the follower's name for them."""
         self._ready: dict[TopicPartition, None] = {}
-        """Of which there is more to send; what was served last goes to the back."""
+        """Partitions with more to send; the one served last goes to the back."""
         self._throttled: dict[TopicPartition, None] = {}
-        """Of which there is more to send, once the throttle lets us."""
+        """Partitions with more to send, once the throttle allows it."""
         self._news: dict[TopicPartition, None] = {}
-        """Whose high watermark, or start, has risen since it was told, or whose damage was found."""
+        """Partitions whose high watermark, or start, has risen since the last answer, or in which damage was found."""
         self._told: dict[TopicPartition, Copied] = {}
-        """To be told once, whatever else: refusals and divergences."""
+        """Refusals and divergences, each to be sent once."""
         self._beginning: dict[TopicPartition, Beginner] = {}
-        """Those that are to begin anew, and are told once their producers are put together."""
+        """Partitions that are to begin again; the follower hears it once their producers are put together."""
         self._begun: set[TopicPartition] = set()
-        """Of these, those in `_told`."""
+        """Partitions of `_told` that are to begin again."""
         self._encoder: asyncio.Task[None] | None = None
         self._gathering = GroupCommitTimer(self._loop)
         self._is_behind = False
@@ -108,12 +114,13 @@ class FollowerSession:
         self._waiting: Waiting | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
-        """Until there is room in the throttle."""
+        """Runs until there is room in the throttle."""
 
-    # what the follower says
+    # frames of the follower
 
     def on_frame(self, frame: ReplicaFetch, image: MetadataImage, *, may_join: bool) -> Waiting | None:
-        """The answer that it wants, if any, to come. `may_join`: as `_may_join` of the image."""
+        """Take a frame; return the answer that it wants, which may come later, or None. `may_join`: as `_may_join` of
+        the image."""
         self.heard_at = self._followers.clock.monotonic()
         for generation in frame.forgotten:
             if (key := self._placed_as.get(generation)) is not None:
@@ -146,7 +153,7 @@ class FollowerSession:
         return broker is not None and not broker.fenced and broker.epoch == self.broker_epoch
 
     def on_liveness(self, image: MetadataImage) -> None:
-        """It may have been fenced, or unfenced."""
+        """Note that the follower may have been fenced, or unfenced."""
         may_join = self._may_join(image)
         for place in self._places.values():
             place.partition.on_liveness(self.replica, may_join=may_join)
@@ -164,10 +171,10 @@ class FollowerSession:
         if error := found.check_epoch(placed.leader_epoch):
             self._tell(placed, error)
             return
-        if self.replica not in found.standings.replicas:  # as far as is known here: it asks again
+        if self.replica not in found.standings.replicas:  # as far as this broker knows: the follower asks again
             self._tell(placed, ErrorCode.UNKNOWN_LEADER_EPOCH)
             return
-        if refused:  # once examined, it is known to be damaged, and whoever is sound may lead
+        if refused:  # once examined, the log is known to be damaged, and a sound replica may lead
             found.on_unreadable(CorruptData("a follower could not take what it was sent"), placed.log_end)
         our_log = found.log
         our_start = our_log.log_start_offset
@@ -178,14 +185,15 @@ class FollowerSession:
             start_epoch=our_log.epoch_at(our_start),
             epoch_before=our_log.epoch_at(Offset(our_start - 1)),
         )
-        if older and found.start_offset < our_start:  # else all that it has below our start is deleted everywhere
+        # Otherwise, all its records below our start are deleted everywhere.
+        if older and found.start_offset < our_start:
             self._tell_begin(placed, found)
             return
         ours = our_log.end_offset_for_epoch(placed.last_epoch) if placed.last_epoch >= 0 else NOWHERE
         if diverges(ours, placed.last_epoch, placed.log_end):
             if our_log.read_only is None:
                 self._tell(placed, ErrorCode.NONE, found, ours)
-            else:  # what was flushed here is gone: it may be what the follower has
+            else:  # flushed records of this log are gone: the follower may have them
                 self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
             return
         next_offset = placed.log_end
@@ -209,17 +217,18 @@ class FollowerSession:
         found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _tell_begin(self, placed: Placed, partition: Partition) -> None:
-        """It is to drop what it has, and begin where our log does."""
+        """Tell the follower to drop its log, and begin where ours does."""
         begin = self._begin_of(partition)
         if isinstance(begin, ErrorCode):
             self._tell(placed, begin)
-        elif partition.log.read_only is not None:  # what was flushed here is gone: it may be what the follower has
+        elif partition.log.read_only is not None:  # flushed records of this log are gone: the follower may have them
             self._tell(placed, ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             self._begin_anew(placed, partition, begin)
 
     def _begin_anew(self, placed: Placed, partition: Partition, begin: Offset) -> None:
-        """It is to begin there, and told of the producers from before: they are put together in a worker thread."""
+        """Tell the follower where to begin, with the producers from before, which are put together in a worker
+        thread."""
         if not len(partition.producers):
             self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin)
             return
@@ -231,16 +240,17 @@ class FollowerSession:
             self._encoder = started(self._encode(), "producers for copies", self._followers.on_bug)
 
     async def _encode(self) -> None:
-        """One after the other, as long as few of them wait to be taken: each may be large."""
+        """Put producers together one after the other, as long as few results wait to be sent: each may be large."""
         while self._beginning and len(self._begun) < REPLICA_BEGINNINGS_MAX:
             key, beginner = next(iter(self._beginning.items()))
             known = beginner.partition.producers.as_of(beginner.begin)
             snapshot = await in_thread(known.snapshot) if len(known) else b""
             if self._beginning.get(key) is not beginner:
-                continue  # it stands elsewhere now
+                continue  # it has another position now
             del self._beginning[key]
             placed, partition, begin = beginner
-            if error := partition.check_epoch(placed.leader_epoch):  # who leads no more has nobody drop anything
+            # A broker that leads no more must not let others drop anything.
+            if error := partition.check_epoch(placed.leader_epoch):
                 self._tell(placed, error)
                 self.answer_now()
                 continue
@@ -250,8 +260,8 @@ class FollowerSession:
         self._encoder = None
 
     def _sent_in_vain(self, placed: Placed) -> bool:
-        """Whether it stands below what it was sent on this connection, in this epoch, and has not said that it copies
-        no more: as one does that finds the bytes damaged."""
+        """Whether the follower stands below the records that it was sent on this connection, in this epoch, without
+        having stopped copying. A follower that finds the bytes damaged does so."""
         known = self._places.get(placed.key)
         return (
             known is not None
@@ -260,7 +270,8 @@ class FollowerSession:
         )
 
     def _begin_of(self, partition: Partition) -> Offset | ErrorCode:
-        """Where a copy begins: below the log's start, where that is in the middle of a batch, for that comes whole."""
+        """Return where a copy begins. It is below the log's start where that is in the middle of a batch, for that
+        comes whole."""
         start = partition.log.log_start_offset
         try:
             first = partition.read_tail(start, 1, at_least_one=True)
@@ -271,7 +282,7 @@ class FollowerSession:
     def _on_flushed(self, flushed: Flushed, *, may_join: bool) -> None:
         key = self._placed_as.get(flushed.generation)
         if key is None:
-            return  # it was said of an epoch, or a log, that is over
+            return  # it belongs to an epoch, or a log, that is over
         place = self._places[key]
         if flushed.flushed_end > place.next_offset:
             raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
@@ -279,7 +290,7 @@ class FollowerSession:
         place.partition.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _forget(self, key: TopicPartition) -> None:
-        """It is not copied any more, or stands elsewhere now."""
+        """Forget the partition, which the follower does not copy any more, or copies from another position."""
         self._beginning.pop(key, None)
         self._begun.discard(key)
         self._told.pop(key, None)
@@ -289,7 +300,8 @@ class FollowerSession:
         if (place := self._places.pop(key, None)) is not None:
             del self._placed_as[place.generation]
             place.partition.unwatch_tail(self)
-            place.partition.on_liveness(self.replica, may_join=False)  # who copies no more is not waited for
+            # The leader does not wait for a follower that copies no more.
+            place.partition.on_liveness(self.replica, may_join=False)
 
     def _tell(
         self,
@@ -301,7 +313,8 @@ class FollowerSession:
         begin: Offset | None = None,
         records: bytes = b"",
     ) -> None:
-        """`begin`: where its log is to begin; the leader's start, unless that is said. `records`: with what."""
+        """Have a row sent once. `begin`: where the follower's log is to begin; the leader's start, where it is None.
+        `records`: the producers for it."""
         start = Offset(-1) if partition is None else partition.start_offset
         epoch, end = NOWHERE if diverging is None else diverging
         if diverging is not None and epoch < 0:
@@ -311,10 +324,10 @@ class FollowerSession:
         row = Copied(placed.generation, error, NO_OFFSET, start, epoch, end, Offset(0), NO_OFFSET, None, records)
         self._told[placed.key] = row
 
-    # what there is for it
+    # answers
 
     def take(self, bytes_max: int) -> list[Copied]:
-        """All that there is to be told now, within so many bytes, but for one first batch of any size."""
+        """Return everything to send now, up to `bytes_max`, except that one first batch may have any size."""
         self._gathering.begun()
         rows: list[Copied] = []
         size = self._take_told(rows, bytes_max)
@@ -352,7 +365,7 @@ class FollowerSession:
         return rows
 
     def _take_told(self, rows: list[Copied], bytes_max: int) -> int:
-        """The bytes of these."""
+        """Add rows that are sent once, and return their bytes."""
         size = 0
         for key in list(self._told):
             if rows and size >= bytes_max:
@@ -377,7 +390,8 @@ class FollowerSession:
             self._pause = self._loop.call_later(self._followers.throttle.wait_s(), self._let_go)
 
     def _look_at_throttled(self) -> None:
-        """Before the pause is over it may be in sync, where nothing holds it back, or the rate may have been raised."""
+        """Release partitions that may be sent before the pause is over. The follower may be in sync, where nothing
+        holds it back, or the rate may have been raised."""
         has_room = self._followers.throttle.room() > 0
         for key in list(self._throttled):
             if has_room or not self._places[key].partition.throttles(self.replica):
@@ -393,7 +407,8 @@ class FollowerSession:
 
     def _read(self, place: Place, room: int, *, at_least_one: bool) -> tuple[Buffer, ErrorCode]:
         partition = place.partition
-        if place.next_offset < partition.log.log_start_offset:  # deleted here since it was placed: it says where it is
+        # Deleted here since it was placed: the follower reports its position again.
+        if place.next_offset < partition.log.log_start_offset:
             return b"", ErrorCode.NOT_LEADER_OR_FOLLOWER
         try:
             return partition.read_tail(place.next_offset, room, at_least_one=at_least_one), ErrorCode.NONE
@@ -409,7 +424,7 @@ class FollowerSession:
             return b"", partition.on_unreadable(error, place.next_offset)
 
     def answer_now(self) -> None:
-        """Whatever there is: the frame that waits for an answer, if any, gets it."""
+        """Answer the frame that waits, if any, with what there is."""
         waiting, self._waiting = self._waiting, None
         if self._timer is not None:
             self._timer.cancel()
@@ -423,14 +438,14 @@ class FollowerSession:
             self._gathering.begin(self.answer_now)
 
     def _hurry(self) -> None:
-        """Who copies nothing now is still told before long how far it may be read."""
+        """Answer before long: a follower that copies nothing now still hears how far it may be read."""
         if self._timer is None or self._waiting is None or self._waiting.is_hurried:
             return
         self._waiting.is_hurried = True
         self._timer.cancel()
         self._timer = self._loop.call_later(REPLICA_NEWS_MS_MAX / 1000, self.answer_now)
 
-    # what the partitions say
+    # news of the partitions
 
     def on_appended(self, partition: Partition) -> None:
         key = partition.topic_partition
@@ -455,7 +470,7 @@ class FollowerSession:
             self._loop.call_soon(self.answer_now)
 
     def end(self) -> None:
-        """The connection is over, or another has come in its place."""
+        """End the session: the connection is over, or another has replaced it."""
         for key in list(self._places):
             self._forget(key)
         self._beginning.clear()
@@ -483,14 +498,14 @@ class Waiting(Deferred):
         self.settle(lambda: encode_answer(self._session.take(self._bytes_max)))
 
     def cancel(self) -> bool:
-        """The connection is gone."""
+        """End the session, as the connection is gone."""
         cancelled = super().cancel()
         if cancelled:
             self._session.end()
         return cancelled
 
     def answer(self) -> Answer | None:
-        """As it was put together when there was something."""
+        """Return the answer as it was put together."""
         if self.cancelled():
             return None
         error = self.exception()
@@ -524,20 +539,22 @@ class Followers:
         self._sessions: dict[BrokerId, FollowerSession] = {}
 
     def serve(self, frame: memoryview, connection: Connection) -> Waiting | None:
-        """A frame from a broker that copies. Raises CorruptData, for which the listener closes the connection."""
+        """Take a frame from a broker that copies. Raises CorruptData, for which the listener closes the connection."""
         session = connection.session.get(SESSION)
         if not isinstance(session, FollowerSession) or frame[: len(session.begins)] != session.begins:
             session = connection.session[SESSION] = self._begin(frame)
         image = self._image()
         broker = image.brokers.get(session.replica)
         if broker is None or broker.epoch != session.broker_epoch or self._sessions.get(session.replica) is not session:
-            connection.abort()  # it will be known, is not any more, or has a newer connection: who may comes again
+            # It is not known yet, or no longer, or has a newer connection. A broker that may copy comes again.
+            connection.abort()
             return None
         request = decode_request(frame, len(session.begins))
         return session.on_frame(request, image, may_join=not broker.fenced)
 
     def _begin(self, frame: memoryview) -> FollowerSession:
-        """Who says this is another one than before on this connection, or the first."""
+        """Begin a session: the frame is the first on this connection, or names another broker or process than
+        before."""
         who, begins = decode_who(frame)
         if who.cluster_id != self._cluster_id or who.leader != self._node or who.replica == self._node:
             raise CorruptData(
@@ -546,7 +563,7 @@ class Followers:
             )
         session = FollowerSession(who, begins, self)
         broker = self._image().brokers.get(who.replica)
-        if broker is not None and broker.epoch == who.broker_epoch:  # else it is turned away, and takes nobody's place
+        if broker is not None and broker.epoch == who.broker_epoch:  # else it is turned away, and replaces nobody
             if (known := self._sessions.get(who.replica)) is not None:
                 known.end()
             self._sessions[who.replica] = session
@@ -557,17 +574,17 @@ class Followers:
             del self._sessions[session.replica]
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """Follow who is live."""
+        """Note changes of who is live."""
         if delta.before.brokers is not delta.after.brokers:
             for session in list(self._sessions.values()):
                 session.on_liveness(delta.after)
 
     def heard_at(self) -> Mapping[BrokerId, float]:
-        """When each was last heard of, in monotonic seconds."""
+        """When each follower was last heard of, in monotonic seconds."""
         return {replica: session.heard_at for replica, session in self._sessions.items()}
 
     def answer_all(self) -> None:
-        """The broker stops."""
+        """Answer every waiting frame, as the broker stops."""
         for session in list(self._sessions.values()):
             session.answer_now()
 

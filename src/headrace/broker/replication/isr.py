@@ -1,7 +1,11 @@
-"""Who is in sync: what the leaders here want of the controller, and who is too late.
+"""Changes the ISR of the partitions that this broker leads: sends their proposals, and finds late followers.
 
-Promises: one ask is under way at a time, with all that is wanted by then; what is refused for good is taken back, what
-may yet be done is asked again, until the image shows its outcome; that a disk failed is told at once.
+Promises:
+- One request is under way at a time, with everything that is wanted by then.
+- A proposal that is refused for good is taken back.
+- A proposal that may yet be carried out is sent again, until the image shows its outcome.
+- A failed disk is reported at once.
+
 Loop-only. Sources: KIP-497, KIP-841.
 """
 
@@ -35,10 +39,11 @@ from headrace.wire.errors import ErrorCode
 log = structlog.get_logger(__name__)
 
 ASKED_AGAIN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER)
-"""What was decided on is not what is known here: one of the two is behind, and an earlier ask may have been heard."""
+"""The controller's state is not this broker's: one of the two is behind, and an earlier request may have arrived."""
 NOT_DONE: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST)
-"""It was decided on the state that is known here, and is not done. Whatever else is refused, this broker does not lead
-any more: an earlier ask may have been heard before that, and nothing is taken back until the image tells."""
+"""The controller decided on the state that is known here, and did nothing. After any other refusal, this broker does
+not lead any more. An earlier request may have arrived before that, and nothing is taken back until the image shows it.
+"""
 CHECKS_PER_LAG: Final = 2
 """Looks at the followers in the time after which one is too late, as in Kafka."""
 
@@ -70,13 +75,14 @@ class IsrKeeper:
         self._lag_max_s = lag_max_s
         self._on_bug = on_bug
         self._wanted: dict[Partition, None] = {}
-        """Not by name: what is asked again for a leadership that is over is to put off nothing of the next one's."""
+        """Not by name: a repeated proposal of an ended leadership must not delay those of the next one."""
         self._doubted: dict[TopicPartition, tuple[LeaderEpoch, PartitionEpoch]] = {}
-        """On which state something was asked for of which nobody knows what became: it may yet be heard."""
+        """The states on which proposals with an unknown outcome were sent: they may yet arrive."""
         self._failed: dict[TopicPartition, None] = {}
-        """Held here no more, for their disk has failed: others are to lead them."""
+        """Partitions that this broker serves no more, as their disk has failed: others are to lead them."""
         self._full: dict[TopicPartition, None] = {}
-        """Nothing can be appended to them here, for their disk is full: others are to lead, where they have room."""
+        """Partitions to which nothing can be appended here, as their disk is full: others are to lead, where they have
+        room."""
         self._asking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
@@ -88,17 +94,18 @@ class IsrKeeper:
         self._looking = started(self._look(), "looks at followers", self._on_bug)
 
     def propose(self, partition: Partition, _: ProposeIsr) -> None:
-        """Ask for what it proposes, at the latest state of that."""
+        """Send the partition's proposal, with its latest state."""
         self._wanted[partition] = None
         self._ask_soon()
 
     def leave(self, key: TopicPartition) -> None:
-        """Ask that others lead it, and count no more on this broker."""
+        """Ask that others lead the partition, and that this broker counts no more in its ISR."""
         self._failed[key] = None
         self._ask_soon()
 
     def leave_full(self, waiting: Sequence[Waiting]) -> None:
-        """Ask it for those of these that others could lead, or that are counted on. Called again while they wait."""
+        """Ask the same for those of these that others could lead, or whose ISR counts this broker. Called again while
+        they wait."""
         for each in waiting:
             if isinstance(each, Replica) and each.availability is ErrorCode.NONE:
                 known = self._image().partition(each.topic_partition)
@@ -113,7 +120,7 @@ class IsrKeeper:
 
     async def _ask(self) -> None:
         try:
-            await asyncio.sleep(0)  # with all that is wanted in this turn
+            await asyncio.sleep(0)  # with everything that is wanted in this turn
             while (self._wanted or self._failed or self._full) and not self._stopped:
                 await self._leave_some()
                 await self._leave_some_full()
@@ -193,7 +200,7 @@ class IsrKeeper:
             self._later(partition.propose_again)  # after a while, for it may want the same again at once
 
     def _again(self, partitions: list[Partition]) -> None:
-        """After a while; whatever the image tells by then may have settled it."""
+        """Propose again after a while; by then, the image may have settled it."""
 
         def ask_again() -> None:
             for partition in partitions:
@@ -218,7 +225,8 @@ class IsrKeeper:
         )
 
     def _epoch(self, member: BrokerId, seen: BrokerEpoch) -> BrokerEpoch:
-        """Of the leader, and of a member that has not fetched in this epoch: as is known."""
+        """Return the epoch of a member. For the leader, and a member that has not fetched in this epoch, it is that of
+        the image."""
         if seen != ANY_EPOCH:
             return seen
         known = self._image().brokers.get(member)

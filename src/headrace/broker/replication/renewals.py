@@ -1,10 +1,15 @@
-"""Damaged copies are taken anew from their leaders, one of a few at a time (decision 0023).
+"""Copies damaged logs again from their leaders, a few at a time (decision 0023).
 
-A copy first leaves the ISR, in an entry that begins a leader epoch; in that epoch, before its leader is told anything
-of it, it is dropped, and then copied and let in like any that is new. Promises: nothing is dropped that anybody counts
-on; nobody leaves an ISR that would have too few members then, or for a leader that has damaged the same; what was
-dropped is kept beside until the new copy is in sync; what cannot be done is told once, and tried again for as long as
-it may become possible. Loop-only.
+A copy first leaves the ISR, in an entry that begins a leader epoch. In that epoch, before its leader hears anything of
+it, it is dropped. Then it is copied and joins the ISR like any new one.
+
+Promises:
+- No copy is dropped that anybody counts on.
+- No broker leaves an ISR that would then have too few members, or for a leader with the same damage.
+- The dropped log is kept in another directory until the new copy is in sync.
+- An obstacle is logged once, and the copy is tried again for as long as it may become possible.
+
+Loop-only.
 """
 
 from __future__ import annotations
@@ -41,11 +46,11 @@ STUCK: Final = "its leader cannot send what comes next: put back a sound copy of
 
 
 class Wish(NamedTuple):
-    """A copy that could be begun anew."""
+    """A copy that could begin again."""
 
     role: Replica
     successor: BrokerId = NO_LEADER
-    """Who is to lead, where that is this broker now."""
+    """The next leader, where this broker leads now."""
 
 
 class Renewals:
@@ -66,49 +71,49 @@ class Renewals:
         self._control = control
         self._on_bug = on_bug
         self._noted: dict[TopicPartition, None] = {}
-        """What is damaged, is being copied anew, or has something beside it that may go."""
+        """Partitions that are damaged, are being copied again, or have a kept log that may go."""
         self._under_way: dict[TopicPartition, None] = {}
-        """Of these, what may be dropped as soon as nobody counts on it, or has been."""
+        """The part of `_noted` that may be dropped as soon as nobody counts on it, or has been."""
         self._let_in: set[TopicPartition] = set()
-        """Of these, what was in sync, and no leader yet, since it was begun anew: nobody needs what it had before."""
+        """The part of `_noted` that was in sync, and not led here, since it began again: nobody needs the kept log."""
         self._obstacles: dict[TopicPartition, str] = {}
-        """Why what is damaged stays so, as it was told."""
+        """Why a damaged copy stays so, as it was logged."""
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
         partitions.damaged = self.note
         partitions.let_in = self._let_in.add
 
     def note(self, key: TopicPartition) -> None:
-        """Its log is damaged, or there is something beside it."""
+        """Note that the partition's log is damaged, or that a log is kept beside it."""
         self._noted[key] = None
         if self._looking is None and not self._stopped:
             self._looking = started(self._look_on(), "renewal of damaged copies", self._on_bug)
 
     def begins_anew(self, copy: FollowerPartition) -> bool:
-        """Whether it is to be dropped now. See `Me`."""
+        """Whether the copy is to be dropped now. See `Me`."""
         return copy.topic_partition in self._under_way and _is_ill(copy) and copy.may_be_dropped
 
     def obstacle(self, key: TopicPartition) -> str | None:
-        """Why what is damaged cannot be copied anew now, as a clause that says what to do; None: it can, as far as is
-        known."""
+        """Return why a damaged copy cannot be copied again now, as a clause that says what to do. None: it can, as far
+        as is known."""
         return self._obstacles.get(key)
 
     def ailments(self) -> Sequence[Ailment]:
-        """All that is damaged, or cannot be led for want of its history."""
+        """Return everything that is damaged, or cannot be led without its history."""
         roles = [role for key in self._noted if (role := self._partitions.role(key)) is not None]
         told = [each for role in roles if (each := self._ailment(role)) is not None]
         told += self._waiting()
         return told[:AILMENTS_TOLD_MAX]
 
     def _waiting(self) -> Iterator[Ailment]:
-        """What is to be led here, and is not before its durable history is read."""
+        """Iterate over partitions that this broker is to lead, once their durable history is read."""
         for key, todo in self._partitions.durable_wins.waits.items():
             if (role := self._partitions.role(key)) is not None:
                 ends_at = -1 if role.history is None else role.history.next_offset
                 yield Ailment(role.topic, key.partition, True, ends_at, ends_at, todo)
 
     def _ailment(self, role: Replica) -> Ailment | None:
-        """None: it is sound, and goes on."""
+        """Return the partition's damage; None: it is sound, and goes on."""
         key = role.topic_partition
         obstacle = self._obstacles.get(key, "")
         stuck_at = role.stuck_at if isinstance(role, FollowerPartition) else None
@@ -160,10 +165,11 @@ class Renewals:
         self._let_in.discard(key)
         self._obstacles.pop(key, None)
 
-    # what stands in its way
+    # obstacles
 
     def _wish(self, role: Replica) -> Wish | str | None:
-        """An obstacle, where it has to wait and somebody can do something about it; None: it will be known soon."""
+        """Return a wish, or an obstacle, where it has to wait and somebody can do something about it. None: it will be
+        known soon."""
         if isinstance(role, Partition):
             return self._wish_of_leader(role)
         assert isinstance(role, FollowerPartition), "it leads or follows"
@@ -201,7 +207,7 @@ class Renewals:
             )
 
     async def _affordable(self, wishes: list[Wish]) -> list[Wish]:
-        """Those for which there is room, and that are not too many at once."""
+        """Return the wishes for which there is room, and not too many at once."""
         roles = [self._partitions.role(key) for key in self._under_way]
         going = [role for role in roles if not (isinstance(role, FollowerPartition) and role.waits_for_others)]
         count = RENEWALS_AT_ONCE_MAX - len(going)
@@ -221,7 +227,7 @@ class Renewals:
                 found.append(wish)
         return found
 
-    # having nobody count on it
+    # leaving the ISR
 
     async def _begin(self, wishes: list[Wish]) -> None:
         asking: list[Wish] = []
@@ -264,14 +270,15 @@ class Renewals:
                 self._hinder(role, TOO_FEW)
 
     def _forego(self, role: Replica) -> None:
-        """Not now: others have their turn first."""
+        """Put it off: others have their turn first."""
         key = role.topic_partition
         self._under_way.pop(key, None)
         self._noted.pop(key, None)
         self._noted[key] = None
 
     def _push(self, role: Replica) -> None:
-        """Have it dropped, where nobody counts on it and that is not under way; else it is asked for once more."""
+        """Have the copy dropped, where nobody counts on it and that is not under way; else the controller is asked
+        again."""
         if not isinstance(role, FollowerPartition):
             if not role.has_stepped_down:  # else it is about to follow
                 self._forego(role)

@@ -1,5 +1,5 @@
-"""What replication may take of this broker, as a leader and as a follower: its throttles, at the rates that are
-configured now. Loop-only. Source: KIP-73."""
+"""The limits of replication on this broker, as a leader and as a follower, at the rates that are configured now.
+Loop-only. Source: KIP-73."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 
 
 class BrokerThrottle:
-    """One of the two, by the broker's clock."""
+    """One of the two limits, by the broker's clock."""
 
     def __init__(self, clock: Clock, rate: float) -> None:
         self._clock = clock
         self._throttle = Throttle(rate)
 
     def room(self) -> int:
-        """Bytes that may be taken now."""
+        """Return the bytes that may be taken now."""
         return self._throttle.room(self._clock.monotonic())
 
     def wait_s(self) -> float:
-        """Seconds until there is room; 0: there is."""
+        """Return the seconds until there is room; 0: there is room."""
         return self._throttle.wait_s(self._clock.monotonic())
 
     def take(self, size: int) -> None:
@@ -41,7 +41,7 @@ class BrokerThrottle:
 
 
 class Throttles:
-    """Both."""
+    """The limits of both sides."""
 
     def __init__(self, *, node: BrokerId, configs: Mapping[str, str], image: MetadataImage, clock: Clock) -> None:
         self._node = node
@@ -50,7 +50,7 @@ class Throttles:
         self.follower = BrokerThrottle(clock, self._rate(FOLLOWER_RATE, image))
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """Rates may have changed."""
+        """Adopt changed rates."""
         if delta.before.broker_configs is not delta.after.broker_configs:
             self.leader.set_rate(self._rate(LEADER_RATE, delta.after))
             self.follower.set_rate(self._rate(FOLLOWER_RATE, delta.after))
