@@ -1,5 +1,6 @@
-"""The simulator: a shipped broker on virtual time, on a network and a disk that fail as real ones do, from one seed.
+"""The simulator: runs a shipped broker on virtual time from one seed, with a network and a disk that fail like real
+ones.
 
-The same seed gives the same run to the letter. Nothing here is a stand-in for a part of the broker: only the ports
-of `headrace.base.ports` and the event loop are replaced.
+One seed always gives exactly one run. Only the ports of `headrace.base.ports` and the event loop are replaced; every
+other part of the broker is the real one.
 """

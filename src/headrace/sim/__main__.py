@@ -1,7 +1,7 @@
-"""`python -m headrace.sim`: replay one seed and tell its story, or run a swarm of them until one fails.
+"""`python -m headrace.sim`: replay one seed and print its story, or run a swarm of seeds until one fails.
 
-Without `--cluster`: one broker, its disk and its clients. With it, and by `headrace sim`: a cluster, of whole brokers
-where the seed is even and of their quorum alone where it is odd.
+Without `--cluster`, it simulates one broker, its disk and its clients. With it, and in `headrace sim`, it simulates a
+cluster: whole brokers for an even seed, their quorum alone for an odd one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINES_EVERY: Final = 20
 
 
 class Told(Protocol):
-    """What became of one seed, whatever was run."""
+    """The outcome of one seed, in either simulation."""
 
     @property
     def seed(self) -> int: ...
@@ -44,18 +44,18 @@ class Told(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One of the two simulations. `figures`: of many outcomes, in words."""
+    """One of the two simulations. `figures` describes many outcomes in words."""
 
     run: Callable[[int], Any]
     virtual_seconds: Callable[[Any], float]
     figures: Callable[[Sequence[Any]], str]
     plants: Mapping[str, Callable[[], AbstractContextManager[None]]]
     options: str
-    """That choose it."""
+    """Command-line options that select it."""
 
 
 def main() -> int:
-    """The exit code: 0 when every promise was kept."""
+    """Returns the exit code: 0 when every promise was kept."""
     parser = argparse.ArgumentParser(prog="python -m headrace.sim", description=__doc__)
     parser.add_argument("--cluster", action="store_true", help="several brokers, and faults between them")
     parser.add_argument("--part", choices=PARTS, help="with --cluster: only this part of each seed")
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def _as_json(kind: Kind, first: int, count: int | None) -> int:
-    """As both of the others, for programs. A story is told of a single seed only."""
+    """Output of both modes as JSON. The story is included only for a single seed."""
     for seed in range(first, first + (count or 1)):
         outcome: Told = kind.run(seed)
         told = {"seed": seed, "sound": outcome.is_sound, "problems": [str(problem) for problem in outcome.problems]}
@@ -130,7 +130,7 @@ def _swarm(kind: Kind, first: int, count: int) -> int:
 
 
 def _show_progress(kind: Kind, outcomes: Sequence[Told], count: int, seconds: float) -> None:
-    """One line that grows on a terminal; elsewhere one line in twenty seeds."""
+    """Show progress: one line that grows on a terminal, otherwise one line per twenty seeds."""
     done = len(outcomes)
     text = f"{done}/{count} seeds, {done / seconds:.1f}/s, {kind.figures(outcomes)}"
     if sys.stderr.isatty():

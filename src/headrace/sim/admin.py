@@ -1,6 +1,6 @@
-"""The administrator of the workload: makes topics, lets them grow, deletes them and makes them anew.
+"""The administrator of the workload: it creates topics, grows them, deletes them and creates them again.
 
-Every request is repeated until its outcome is known, for an answer may be lost with a crash after the deed was done.
+Every request is repeated until its outcome is known, because a crash may lose the answer to a completed request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTITIONS_MAX: Final = 3
 
 
 class Admin:
-    """See the module. One request at a time."""
+    """The administrator, as the module says. It makes one request at a time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -32,7 +32,7 @@ class Admin:
         self._count = 0
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Work until the world winds down."""
         world = self._world
         while not world.winding_down:
             try:
@@ -79,7 +79,7 @@ class Admin:
         topic_id = result.topic_id
         if in_doubt and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             topic_id = await self._id_of(name)
-            if topic_id in world.history.topics:  # an older one, whose deletion the failing disk refused
+            if topic_id in world.history.topics:  # an older topic, whose deletion the failing disk refused
                 return None
         elif result.error_code != ErrorCode.NONE:
             return self._check_refusal("create", name, result)

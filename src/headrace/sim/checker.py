@@ -1,7 +1,8 @@
-"""Judges a run's history against what is there at its end. Knows the promises; knows nothing of the broker's code.
+"""Checks a run's history against the final state. It knows the promises, but nothing of the broker's code.
 
-The kinds are those of Jepsen's Kafka workload, and some of our own: lost-write, duplicate, inconsistent-offsets, gap,
-gone, phantom, misordered, high-watermark-fell, topic-lost, topic-undead, lost-commit.
+Its kinds of problems are those of Jepsen's Kafka workload, and some of our own:
+- lost-write, duplicate, inconsistent-offsets, gap, gone, phantom, misordered;
+- high-watermark-fell, topic-lost, topic-undead, lost-commit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from headrace.sim.history import Acked, FinalState, Found, History, PartitionKey
 
 
 def check(history: History, final: FinalState) -> list[Problem]:
-    """Every broken promise, those that were noted on the way first."""
+    """Every broken promise; those noted during the run come first."""
     return [*history.problems, *_check_topics(history, final), *_check_partitions(history, final)]
 
 
@@ -59,7 +60,8 @@ def _by_partition(history: History) -> dict[PartitionKey, list[tuple[bytes, Sent
 
 
 def _check_content(history: History, partition: PartitionKey, content: list[Found]) -> Iterator[Problem]:
-    """The log itself: contiguous, each record one that was sent here, once, in its lane's order."""
+    """Check the log itself: it is contiguous, and each record was sent there, is there once, and is in its lane's
+    order."""
     places: dict[bytes, int] = {}
     last_in_lane: dict[str, int] = {}
     for expected, found in enumerate(content):
@@ -86,9 +88,9 @@ def _check_content(history: History, partition: PartitionKey, content: list[Foun
 def _check_acknowledged(
     acked: list[tuple[bytes, Sent, Acked]], partition: PartitionKey, content: list[Found]
 ) -> Iterator[Problem]:
-    """What was acknowledged is there, where it was said to be.
+    """Check that acknowledged records are at their acknowledged offsets.
 
-    At acks=1 it may be lost with its era; it may not where the high watermark passed it before that was over.
+    A record acknowledged at acks=1 may be lost when its era ends, unless the high watermark passed it before that.
     """
     places = {found.value: found.offset for found in content}
     durable_end: dict[int, int] = {-1: -1}
@@ -107,7 +109,8 @@ def _check_acknowledged(
 
 
 def _check_seen(history: History, partition: PartitionKey, content: list[Found]) -> Iterator[Problem]:
-    """What a consumer saw is still there: nothing at or above the high watermark was ever shown."""
+    """Check that every record that a consumer saw is still there: nothing at or above the high watermark was ever
+    shown."""
     values = {found.offset: found.value for found in content}
     for offset, value in history.seen.get(partition, {}).items():
         now = values.get(offset)

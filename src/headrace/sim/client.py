@@ -1,7 +1,7 @@
-"""A small Kafka client for the workload: one connection, requests pipelined in order, nothing retried by itself.
+"""A small Kafka client for the workload: one connection, requests pipelined in order, no automatic retries.
 
-It says what happened and decides nothing: an answer, or a ConnectionError (which TimeoutError becomes), after which
-the request's outcome is unknown.
+It reports and decides nothing: it gives an answer, or a ConnectionError (also for a timeout), after which the request's
+outcome is unknown.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ REQUEST_SECONDS_MAX: Final = 5.0
 
 
 class Lost(ConnectionError):  # noqa: N818 - a state of the connection
-    """The connection is gone, and with it all answers that were awaited."""
+    """The connection is gone, and so are all awaited answers."""
 
 
 class _Awaited:
-    """A request whose answer has not come."""
+    """A request whose answer has not arrived."""
 
     def __init__(self, known: Api, version: int, future: asyncio.Future[Any]) -> None:
         self.api = known
@@ -66,7 +66,7 @@ class _Connection(asyncio.Protocol):
 
 
 class Client:
-    """One client of the broker at `address`; it connects when it has something to say."""
+    """One client of the broker at `address`. It connects when it has a request to send."""
 
     def __init__(self, name: str, address: Address) -> None:
         self.name = name
@@ -75,7 +75,7 @@ class Client:
         self._correlation_id = 0
 
     async def connect(self) -> None:
-        """Connect where not connected. Raises ConnectionError."""
+        """Connect unless connected. Raises ConnectionError."""
         if self._connection is not None and not self._connection.lost:
             return
         loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class Client:
             raise Lost(str(error)) from error
 
     def send(self, key: ApiKey, version: int, message: Any) -> asyncio.Future[Any]:
-        """Write the request now, behind all others; the future brings the answer or `Lost`."""
+        """Send the request now, behind all others. The future gets the answer or `Lost`."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         connection = self._connection
         if connection is None or connection.lost:
@@ -103,7 +103,7 @@ class Client:
         return future
 
     async def answer(self, future: asyncio.Future[Any]) -> Any:
-        """Await one answer. Raises Lost, also when it takes too long: then the connection is broken."""
+        """Await one answer. Raises Lost, also when it takes too long; then the connection is broken."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
                 return await future
@@ -117,7 +117,7 @@ class Client:
         return await self.answer(self.send(key, version, message))
 
     def reset(self) -> None:
-        """Break the connection in the middle, as networks do."""
+        """Break the connection in the middle, as a network may."""
         if self._connection is not None and not self._connection.lost:
             self._connection.transport.network.reset(self._connection.transport)
             self._connection.connection_lost(None)

@@ -11,8 +11,8 @@ BORN_MS: Final = 1_700_000_000_000
 
 
 class SimClock:
-    """Wall-clock and monotonic time of one machine. `jump_ms` moves the wall clock, which may jump; `rate` is how fast
-    both go, 1.0 being right."""
+    """Wall-clock and monotonic time of one machine. `jump_ms` moves the wall clock. `rate` is the speed of both clocks;
+    1.0 is right."""
 
     def __init__(self, loop: VirtualLoop, *, rate: float = 1.0, started_ago: float = 0.0) -> None:
         self._loop = loop
@@ -27,5 +27,5 @@ class SimClock:
         return self._started_ago + self._loop.time() * self._rate
 
     def jump_ms(self, by: int) -> None:
-        """Move the wall clock by so many milliseconds, forward or back."""
+        """Move the wall clock by that many milliseconds, forward or back."""
         self._ahead_ms += by

@@ -1,6 +1,6 @@
-"""A group that commits how far it has read: ever larger positions, and asks for them back.
+"""A group that commits ever larger positions, and reads them back.
 
-A position that was acknowledged, or a later one that was asked for, is what the broker must answer, over every crash.
+Over every crash, the broker must return a position that was acknowledged, or a later one that was requested.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Committer:
-    """See the module. One request at a time."""
+    """The committer, as the module says. It makes one request at a time."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -39,7 +39,7 @@ class Committer:
         self._found = False
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Commit until the world winds down."""
         world = self._world
         while not world.winding_down:
             await world.think(THINK_SECONDS_MAX)
@@ -79,12 +79,12 @@ class Committer:
 
 
 async def find_coordinator(client: Client) -> None:
-    """As clients do first: it makes the offsets topic where there is none. Raises Lost."""
+    """Look up the coordinator, as clients do first; this creates the offsets topic. Raises Lost."""
     await client.call(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=(GROUP,)))
 
 
 async def check_committed(world: World, client: Client, partition: PartitionKey) -> bool:
-    """Compare the committed position with what was acknowledged and asked for; False where none is told now."""
+    """Compare the committed position with the acknowledged and requested ones; False where none is returned now."""
     history = world.history
     low = history.positions_acked.get(partition, -1)
     asked = OffsetFetchRequestTopics(name=world.live_partitions[partition], partition_indexes=(partition.number,))

@@ -1,6 +1,6 @@
 """The consuming half of the workload: readers that follow every partition from its start, and a prober of ends.
 
-A reader holds its place over every crash: what it saw must stay, and nothing may be skipped or come again.
+A reader keeps its position over every crash: records that it saw must stay, and none may be skipped or repeated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fetch_request(world: World, positions: dict[PartitionKey, int], *, wait_ms: 
 
 
 def fetched(world: World, asked: dict[PartitionKey, int], answer: Any) -> Iterator[tuple[PartitionKey, Any]]:
-    """The partitions of a fetch's answer, by the keys under which they were asked for."""
+    """The partitions of a fetch's answer, by the keys of their requests."""
     names = {(world.live_partitions.get(key), key.number): key for key in asked}
     for topic in answer.responses:
         for data in topic.partitions:
@@ -65,7 +65,7 @@ def records_from(data: bytes | memoryview, position: int) -> Iterator[Found]:
 
 
 class Reader:
-    """One consumer of everything."""
+    """One consumer of all partitions."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
@@ -76,7 +76,7 @@ class Reader:
         self._bytes_max = world.random.choice((1, 3000, 100_000))
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Read until the world winds down."""
         world = self._world
         while not world.winding_down:
             asked = {each: self._positions.get(each, 0) for each in world.live_partitions}
@@ -126,7 +126,7 @@ class Reader:
 
 
 class Prober:
-    """Asks for the ends of partitions: none may lie below what was acknowledged or seen."""
+    """Asks for the ends of partitions: none may be below acknowledged or seen records."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""Counts what the journals of a run did, so that it can be seen that a swarm reaches them."""
+"""Counts the work of a run's journals, to show that a swarm reaches them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace.storage.log.journal.journal import Journal, JournalRound, Recovera
 
 @dataclass(slots=True)
 class JournalFigures:
-    """Of all the lives of a run's broker."""
+    """Figures of all lives of a run's broker."""
 
     rounds: int = 0
-    """Written."""
+    """Rounds written."""
     recovered: int = 0
-    """Entries that a log's own files lacked, in whole or in part."""
+    """Entries that a log's own files lacked, wholly or in part."""
     reused: int = 0
-    """Files that were written over."""
+    """Files that were reused."""
 
     def add(self, other: JournalFigures) -> None:
         self.rounds += other.rounds

@@ -1,7 +1,7 @@
-"""The Disk port over a simulated medium: it loses what was not synced, and fails when told to.
+"""The Disk port over a simulated medium: it loses unsynced data, and fails on request.
 
-A `SimDisk` is the hardware, which outlives processes and power cuts; a `Mount` is one process's view of it, and is
-dead when the process is. Nothing here forgives: a sync on the event loop raises, for it would block a real broker.
+A `SimDisk` is the hardware, which outlives processes and power cuts. A `Mount` is one process's view of it, and dies
+with the process. A sync on the event loop raises, because it would block a real broker.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SYNC_SECONDS_MAX: Final = 0.004
 SLOW_SYNC_SECONDS_MAX: Final = 0.15
 SLOW_SYNC_PROBABILITY: Final = 0.02
 PAUSE_PROBABILITY: Final = 0.2
-"""Of a worker's disk operations, how many let the loop run before they go on."""
+"""Share of a worker's disk operations that let the loop run before they continue."""
 
 TORN_PROBABILITY: Final = 0.6
-"""Of the writes that a death or a full disk stops, how many leave a part of themselves."""
+"""Share of the writes stopped by a death or a full disk that leave a part of themselves."""
 
 
 class SimDisk:
-    """The hardware. Counters tell the story: `syncs`, `operations` (those that change something, syncs included)."""
+    """The hardware. It counts `syncs` and `operations` (those that change something, including syncs)."""
 
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
         self.loop = loop
@@ -39,11 +39,11 @@ class SimDisk:
         self.root = DirectoryNode()
         self.locks: dict[Path, Process] = {}
         self.full: Path | None = None
-        """What lies below is on a volume without room."""
+        """The volume below this path has no room."""
         self.stuck: Path | None = None
-        """Directories below it cannot be renamed."""
+        """Directories below this path cannot be renamed."""
         self.slowness = 1.0
-        """By how much each sync takes longer."""
+        """Factor by which each sync takes longer."""
         self._sound_syncs = self._failing_syncs = 0
         self.operations = 0
         self.syncs = 0
@@ -51,26 +51,26 @@ class SimDisk:
         self._trigger: Callable[[], None] | None = None
 
     def trigger(self, operations: int, action: Callable[[], None]) -> None:
-        """Call `action` in the middle of the so-manieth operation from now (1: the next); it may kill the process."""
+        """Call `action` in the middle of the n-th operation from now (1: the next); it may kill the process."""
         self._trigger_in, self._trigger = operations, action
 
     def disarm(self) -> None:
         self._trigger = None
 
     def heal(self) -> None:
-        """No trigger, no failing sync, room again, and names that can be changed."""
+        """End all faults: no trigger, no failing syncs, room again, and names that can be changed."""
         self._trigger, self._failing_syncs, self.full, self.stuck = None, 0, None, None
 
     def has_room(self, path: Path) -> bool:
-        """Whether the volume with this path does."""
+        """Whether the volume with this path has room."""
         return self.full is None or not path.is_relative_to(self.full)
 
     def fail_syncs(self, count: int, *, after: int = 0) -> None:
-        """Let so many syncs fail, once so many more have succeeded."""
+        """Let `count` syncs fail, after `after` more have succeeded."""
         self._sound_syncs, self._failing_syncs = after, count
 
     def sync_fails(self) -> bool:
-        """Count one sync: whether it is one of those that fail."""
+        """Count one sync; returns whether it fails."""
         self.syncs += 1
         if self._failing_syncs == 0:
             return False
@@ -81,12 +81,12 @@ class SimDisk:
         return True
 
     def power_cut(self) -> None:
-        """Nothing but the medium is left. The processes must be dead already."""
+        """Lose everything except the medium. The processes must be dead already."""
         self.root.power_cut(self.random)
         self.locks.clear()
 
     def make_durable_directory(self, path: Path) -> None:
-        """As an operator's mkdir of long ago."""
+        """Make a directory that was durable long ago, like an operator's mkdir."""
         node = self.root
         for part in path.parts[1:]:
             child = node.names.setdefault(part, DirectoryNode())
@@ -95,7 +95,7 @@ class SimDisk:
             node = child
 
     def make_durable_file(self, path: Path, data: bytes) -> None:
-        """As something that was put there long ago."""
+        """Make a file that was durable long ago."""
         self.make_durable_directory(path.parent)
         node: Node = self.root
         for part in path.parent.parts[1:]:
@@ -107,7 +107,7 @@ class SimDisk:
         node.names[path.name] = node.durable[path.name] = file
 
     def durable_bytes(self, path: Path) -> bytes | None:
-        """What is on the medium under this name; None: nothing."""
+        """The content on the medium under this name; None: there is none."""
         node: Node | None = self.root
         for part in path.parts[1:]:
             node = node.durable.get(part) if isinstance(node, DirectoryNode) else None
@@ -117,7 +117,7 @@ class SimDisk:
         return self._trigger is not None and self._trigger_in <= 1
 
     def step(self) -> bool:
-        """Count one operation; True when the trigger went off in it."""
+        """Count one operation; True when the trigger fired in it."""
         self.operations += 1
         if self._trigger is not None:
             self._trigger_in -= 1
@@ -386,7 +386,8 @@ class Mount:
     # time and death
 
     def step(self) -> None:
-        """Before each operation that changes something: here a process may die, here a worker may lose its turn."""
+        """Called before each operation that changes something: here a process may die, and a worker may lose its
+        turn."""
         if self.disk.step():
             self.process.check_alive()
         self.maybe_pause()

@@ -1,4 +1,4 @@
-"""Reads all there is once the last recovery is over, as any client would."""
+"""Reads everything after the last recovery, as any client would."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Keeps the real world out: a simulated process that reads a real clock, draws real chance, opens a real file or
-starts a real thread is stopped in the act. Its locks and pools of threads are the simulator's.
+"""Keeps the real world out of a simulated process. It may not read a real clock, draw real randomness, open a real file
+or start a real thread: these raise. Its locks and thread pools are the simulator's.
 
-The simulator itself, the tests and the interpreter's own imports are left alone: only code that runs as a `Process`
-is refused.
+The simulator itself, the tests and the interpreter's own imports are left alone: only code that runs as a `Process` is
+refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RealWorldUsed(AssertionError):  # noqa: N818 - an accusation
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """While it lasts, every door to the real world is locked for simulated processes."""
+    """While it lasts, simulated processes cannot reach the real world."""
     with ExitStack() as stack:
         for place, names in DOORS:
             for name in names:

@@ -1,6 +1,7 @@
-"""What the clients of one run asked, were told and saw. Facts only: `headrace.sim.checker` judges them.
+"""The requests of one run's clients, their answers, and the records they saw. `headrace.sim.checker` judges these
+facts.
 
-Every record's value is unique in its run, so that a value stands for the record.
+Every record's value is unique in its run, so a value identifies the record.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 
 class PartitionKey(NamedTuple):
-    """A partition by its topic's id, so that a topic made anew under an old name is another."""
+    """A partition by its topic's id, so that a topic created again under an old name is another."""
 
     topic_id: uuid.UUID
     number: int
@@ -23,9 +24,9 @@ class Sent:
 
     partition: PartitionKey
     lane: str
-    """Producer and partition: within one lane records are sent in order."""
+    """Producer and partition: records of one lane are sent in order."""
     number: int
-    """Place in the lane."""
+    """Position in the lane."""
     key: bytes
     timestamp: int
     idempotent: bool
@@ -33,29 +34,29 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """The broker said that a record is at `offset` (-1: it did not say where)."""
+    """The broker acknowledged a record at `offset` (-1: it gave no offset)."""
 
     offset: int
     durable: bool
-    """acks=all."""
+    """Whether it was acknowledged at acks=all."""
     era: int
-    """The era of request and answer; -1 where it ended between them."""
+    """The era of request and answer; -1 where an era ended between them."""
 
 
 @dataclass(slots=True)
 class TopicStory:
-    """One topic, by what the broker answered about it."""
+    """One topic, according to the broker's answers."""
 
     name: str
     partitions: int
-    """As many as were acknowledged."""
+    """The acknowledged number."""
     partitions_asked: int
     delete_asked: bool = False
     deleted: bool = False
 
 
 class Found(NamedTuple):
-    """A record as a fetch gave it."""
+    """A record in a fetch's answer."""
 
     offset: int
     key: bytes | None
@@ -65,10 +66,10 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class FinalState:
-    """All that was read once the last recovery was over."""
+    """Everything that was read after the last recovery."""
 
     topics: dict[uuid.UUID, tuple[str, int]] = field(default_factory=dict)
-    """Id to name and number of partitions."""
+    """By id: name and number of partitions."""
     contents: dict[PartitionKey, list[Found]] = field(default_factory=dict)
     high_watermarks: dict[PartitionKey, int] = field(default_factory=dict)
 
@@ -85,15 +86,15 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """See the module."""
+    """The history, as the module says."""
 
     era: int = 0
-    """Rises when what is not flushed may be lost: with a power cut, and when the disk begins to fail."""
+    """Rises when unflushed data may be lost: with a power cut, and when the disk begins to fail."""
     cuts: int = 0
     kills: int = 0
     topics: dict[uuid.UUID, TopicStory] = field(default_factory=dict)
     names_asked: set[str] = field(default_factory=set)
-    """Topics whose creation was asked for, whatever the answer."""
+    """Topics whose creation was requested, whatever the answer."""
     sent: dict[bytes, Sent] = field(default_factory=dict)
     acked: dict[bytes, Acked] = field(default_factory=dict)
     seen: dict[PartitionKey, dict[int, bytes | None]] = field(default_factory=dict)
@@ -102,17 +103,17 @@ class History:
     durable_ends: dict[PartitionKey, int] = field(default_factory=dict)
     """One past the highest offset acknowledged at acks=all."""
     positions_asked: dict[PartitionKey, int] = field(default_factory=dict)
-    """The last position that the group tried to commit; they only ever rise."""
+    """The last position that the group tried to commit; positions only rise."""
     positions_acked: dict[PartitionKey, int] = field(default_factory=dict)
     producer_ids: set[int] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, kind: str, what: str) -> None:
-        """Note a promise that was broken before everybody's eyes."""
+        """Note a promise whose breach was seen during the run."""
         self.problems.append(Problem(kind, what))
 
     def acknowledge(self, values: list[bytes], base_offset: int, *, durable: bool, sent_in_era: int) -> None:
-        """The broker acknowledged a batch at `base_offset` (-1: as a duplicate, place unknown)."""
+        """The broker acknowledged a batch at `base_offset` (-1: as a duplicate at an unknown offset)."""
         era = self.era if sent_in_era == self.era else -1
         partition = self.sent[values[0]].partition
         for number, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""How simulated brokers keep their journals: as shipped ones do by default, but so small that files are used again."""
+"""Journal settings of simulated brokers: those of shipped ones, but so small that files are reused."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headrace.storage.log.journal.journal import JournalSettings
 JOURNALED: Final = 0.9
 """Share of the runs whose brokers keep a journal."""
 UNJOURNALED_LIVES: Final = 0.1
-"""Of their lives, how many do without."""
+"""Share of their lives that have no journal."""
 NONE: Final = JournalSettings(files_max=0)
 
 
 class Journals:
-    """Those of one run. `chance`: a source of their own."""
+    """The journal settings of one run. `chance` is a source of randomness of its own."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._are_kept = chance.random() < JOURNALED
 
     def of_a_life(self) -> JournalSettings:
-        """Of one process. Seldom, one life or the whole run has none."""
+        """The settings of one process. Seldom, one life or the whole run has no journal."""
         if not self._are_kept or self._chance.random() < UNJOURNALED_LIVES:
             return NONE
         return JournalSettings(

@@ -1,8 +1,9 @@
-"""What lies between the hosts of a simulated network: directions that are cut, hosts without power, slow roads.
+"""The links between hosts of a simulated network: they can be cut in one direction, slow, or end at a host without
+power.
 
-A byte stream neither loses nor reorders. So what is sent into a cut is kept and sent again until the cut is healed, or
-until the kernel's patience ends: then that end of the connection is lost, and the other end hears of it only when it
-sends something itself. What a host without power had in its buffers is gone, and nobody is told.
+A byte stream neither loses nor reorders. So data sent into a cut is kept and sent again until the cut is healed, or
+until the kernel's patience ends. Then that end of the connection is lost, and the other end learns of it only when it
+sends something. Data in the buffers of a host without power is lost, without notice to anybody.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ if TYPE_CHECKING:
     from headrace.sim.network import Transport
 
 Link = tuple[str, str]
-"""From a host to a host."""
+"""From one host to another."""
 
 PATIENCE_SECONDS_MIN: Final = 3.0
 PATIENCE_SECONDS_MAX: Final = 12.0
-"""How long a kernel sends again what nobody acknowledges (Linux: 15 minutes, or TCP_USER_TIMEOUT)."""
+"""Time for which a kernel resends unacknowledged data (Linux: 15 minutes, or TCP_USER_TIMEOUT)."""
 RESEND_SECONDS_MAX: Final = 0.4
-"""From the end of a cut to the next try."""
+"""Time from the end of a cut to the next try."""
 
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """Something on its way into a cut."""
+    """Data on its way into a cut."""
 
     sender: Transport
     victim: Transport
-    """The end that is lost when patience ends: who waits for the acknowledgement."""
+    """The end that is lost when patience ends: the one that waits for the acknowledgement."""
     deliver: Callable[[], object]
     is_over: bool = False
 
 
 class Links:
-    """See the module. Whole as long as nobody cuts anything."""
+    """The links, as the module says. They are whole until they are cut."""
 
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
         self._loop = loop
@@ -57,13 +58,13 @@ class Links:
         return self._cut
 
     def blocks(self, source: str, target: str) -> bool:
-        """Whether nothing comes through in this direction. Within a host everything does, while it has power."""
+        """Whether nothing passes in this direction. Within a host everything passes while it has power."""
         if not self._cut and not self._down:
             return False
         return (source, target) in self._cut or source in self._down or target in self._down
 
     def holds(self, source: str, target: str) -> bool:
-        """Whether something from before still waits here: what comes later must not overtake it."""
+        """Whether earlier data still waits here, which later data must not overtake."""
         return bool(self._held) and (source, target) in self._held
 
     def is_down(self, host: str) -> bool:
@@ -71,34 +72,35 @@ class Links:
         return host in self._down
 
     def slowness(self, source: str, target: str) -> float:
-        """By how much a delay is longer here."""
+        """Factor by which a delay is longer here."""
         return self._slowness.get((source, target), 1.0) if self._slowness else 1.0
 
     def set_cut(self, links: Iterable[Link]) -> None:
-        """These are cut from now on, and no others."""
+        """Cut exactly these links from now on."""
         self._cut = frozenset(links)
         self._release()
 
     def set_slow(self, slowness: dict[Link, float]) -> None:
-        """These are slower by these factors, and no others."""
+        """Slow down exactly these links by these factors."""
         self._slowness = dict(slowness)
 
     def power_off(self, host: str) -> None:
         self._down.add(host)
         for link in [each for each in self._held if each[0] == host]:
             for held in self._held.pop(link):
-                held.is_over = held.sender.vanished = True  # whatever else comes for it is told that it is unknown
+                # later data for it is answered that the connection is unknown
+                held.is_over = held.sender.vanished = True
 
     def power_on(self, host: str) -> None:
         self._down.discard(host)
         self._release()
 
     def patience(self) -> float:
-        """Seconds."""
+        """The kernel's patience in seconds."""
         return PATIENCE_SECONDS_MIN + self._random.random() * (PATIENCE_SECONDS_MAX - PATIENCE_SECONDS_MIN)
 
     def hold(self, sender: Transport, victim: Transport, deliver: Callable[[], object]) -> None:
-        """Keep what cannot pass from `sender` to its peer now. In order."""
+        """Keep, in order, data that cannot pass from `sender` to its peer now."""
         held = _Held(sender, victim, deliver)
         self._held.setdefault((sender.host, sender.peer.host), deque()).append(held)
         self._loop.call_later(self.patience(), self._give_up, held, context=self._loop.no_process)

@@ -1,8 +1,11 @@
 """An asyncio event loop on virtual time: no clock, no selector, no socket; time jumps to the next timer.
 
-Promises: one seed gives one order of events, to the letter; a killed process never runs again; work given to an
-executor runs at a random later moment, with random moments between its disk operations, and never in parallel
-with the loop. Never waits in real time. Anything that would need the real world raises.
+Promises:
+- One seed gives exactly one order of events.
+- A killed process never runs again.
+- Work given to an executor runs at a random later moment, with random pauses between its disk operations, and never in
+  parallel with the loop.
+- It never waits in real time. Anything that would need the real world raises.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ from headrace.sim.workers import Pool, Workers
 T = TypeVar("T")
 
 TURNS_WITHOUT_TIME_MAX: Final = 100_000
-"""Turns of the loop without virtual time moving after which the run counts as a busy loop."""
+"""Turns of the loop at one virtual time after which the run counts as a busy loop."""
 
 
 class Stuck(Exception):  # noqa: N818 - a state of the run
-    """Nothing will ever happen again, or nothing but work that takes no time."""
+    """Nothing can happen any more, or nothing except work that takes no time."""
 
 
 class _Jump:
-    """Stands where BaseEventLoop has its selector: instead of waiting it moves the clock to the next timer."""
+    """Replaces the selector of BaseEventLoop: instead of waiting it moves the clock to the next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -53,7 +56,7 @@ class _Jump:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """See the module. `failures` holds what nobody caught, each with the process it came from."""
+    """The loop, as the module says. `failures` holds uncaught exceptions, each with the process it came from."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -68,7 +71,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.workers = Workers(self, random)
         self.failures: list[str] = []
         self.no_process: Final = contextvars.Context()
-        """For what belongs to the machinery of the simulation, whoever sets it off."""
+        """The context for the simulation's own machinery, whoever triggers it."""
         self.set_task_factory(_make_task)
         self.set_exception_handler(_note_failure)
 
@@ -82,10 +85,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = max(self._now, self._scheduled[0].when())
 
     def _process_events(self, event_list: list[object]) -> None:
-        """There are none: everything comes by timer."""
+        """There are no events: everything comes by timer."""
 
     def _write_to_self(self) -> None:
-        """Nobody else is awake while the loop runs, so there is nobody to wake it."""
+        """Not needed: nothing else is awake while the loop runs."""
 
     # processes
 
@@ -123,7 +126,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task that belongs to `process`, and so do all that it starts."""
+        """Start a task that belongs to `process`, as do all tasks that it starts."""
         return self.create_task(coroutine, context=process.context())
 
     def kill(self, process: Process) -> None:
@@ -140,7 +143,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         contextvars.Context().run(self.call_soon, self._bury, process)
 
     def pause(self, process: Process) -> None:
-        """As SIGSTOP: nothing of it runs until it is resumed; what others send it waits."""
+        """Pause it, as by SIGSTOP: nothing of it runs until it is resumed, and data sent to it waits."""
         if not process.alive or process.held is not None:
             return
         process.held = []
@@ -160,7 +163,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heapq.heapify(self._scheduled)
 
     def resume(self, process: Process) -> None:
-        """As SIGCONT: what was due meanwhile runs now, in the order in which it was due."""
+        """Resume it, as by SIGCONT: overdue work runs now, in the order in which it was due."""
         if process.held is None:
             return
         held, process.held = process.held, None
@@ -174,14 +177,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._ready.append(handle)
 
     def _bury(self, process: Process) -> None:
-        """Close what is left of its coroutines and threads, so that no later garbage collection can run any of it."""
+        """Close the rest of its coroutines and threads, so that no later garbage collection can run any of it."""
         self.workers.bury(process)
         for task in list(process.tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # no warning for a task that was killed
             coroutine = task.get_coro()
             try:
                 process.context().run(coroutine.close)
-            except BaseException as error:  # whatever its `finally` did, it did to a dead process
+            except BaseException as error:  # its `finally` acted on a dead process, so nothing of it counts
                 del error
 
     # the rest of the world
@@ -210,7 +213,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _nothing() -> None:
-    """To be called by nobody."""
+    """A callback that is never called."""
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
@@ -220,12 +223,12 @@ def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) 
         process.tasks.add(task)
         if not process.alive:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # as in _bury
-            coroutine.close()  # it never begins
+            coroutine.close()  # it is never to begin
     return task
 
 
 def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An exception that nobody caught is a failure of the run, unless it is a death."""
+    """Note an uncaught exception as a failure of the run, unless it is a death."""
     assert isinstance(loop, VirtualLoop)
     error = context.get("exception")
     if isinstance(error, ProcessDied):

@@ -1,7 +1,7 @@
-"""The machine that the broker runs on: boots it, kills it, cuts its power, and knows whether it is up.
+"""The machine of the simulated broker: boots it, kills it, cuts its power, and knows whether it is up.
 
-The broker is the shipped one, `headrace.broker.boot.Broker`, made anew at every boot with the machine's clock, disk
-and chance; a new process has nothing of the old but the disk.
+The broker is the shipped one, `headrace.broker.boot.Broker`, made again at every boot with the machine's clock, disk
+and randomness. A new process has nothing of the old one except the disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONFIGS: Final = {
     "log.scrub.interval.ms": "150",
     "log.scrub.io.max.bytes.per.second": "50000000",
 }
-"""So that the offsets topic is compacted within a run."""
+"""These let the offsets topic be compacted within a run."""
 START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 
@@ -73,7 +73,7 @@ class Machine:
         return self.is_up
 
     async def _watch(self, broker: Broker) -> None:
-        """A broker that gives up by itself, on a disk that did not fail, is a problem."""
+        """Report a broker that gives up by itself on a disk that did not fail."""
         await broker.over()
         if broker.failure is not None and not self._world.in_trouble:
             self._world.history.problem("broker-error", f"the broker gave up: {broker.failure!r}")
@@ -97,7 +97,7 @@ class Machine:
         return broker
 
     async def stop(self) -> None:
-        """A clean stop, and the end of the process."""
+        """Stop cleanly and end the process."""
         assert self.broker is not None
         self._world.tell("clean stop")
         await self._in_process(self.broker.stop(), STOP_SECONDS_MAX, "stop")
@@ -110,10 +110,11 @@ class Machine:
         self._died.set()
 
     def kill(self) -> None:
-        """kill -9; a power cut where the disk is failing.
+        """kill -9; a power cut if the disk is failing.
 
-        A failed sync leaves bytes in the page cache that pass for clean. The broker cuts them off its files as soon as
-        it hears of the failure; killed before that and started again on the same page cache, it would believe them.
+        A failed sync leaves bytes in the page cache that look clean. The broker cuts them off its files as soon as it
+        learns of the failure. If it were killed before that and started again on the same page cache, it would believe
+        them.
         """
         if self._world.in_trouble:
             self.power_cut()
@@ -123,7 +124,7 @@ class Machine:
         self.end()
 
     def power_cut(self) -> None:
-        """The process and all that was not synced."""
+        """End the process and lose all unsynced data."""
         self._world.tell(f"power cut at disk operation {self.disk.operations}")
         self._world.history.cuts += 1
         self._world.history.era += 1
@@ -135,7 +136,8 @@ class Machine:
         await self._died.wait()
 
     async def _in_process(self, work: Coroutine[Any, Any, T], seconds_max: float, what: str) -> T | None:
-        """Run it as the broker's own; None where the broker died meanwhile. Raises RunOver where it failed."""
+        """Run the work in the broker's process; None where the broker died meanwhile. Raises RunOver where it
+        failed."""
         assert self.process is not None
         world = self._world
         task = world.loop.spawn(self.process, work)

@@ -1,8 +1,8 @@
 """A network in memory, for asyncio protocols: delays, pieces, back-pressure, resets; in order within a connection.
 
-Promises of TCP that it keeps: bytes arrive in order, once, unchanged, or the connection is lost. Everything else
-it may do: cut a write in pieces, hold it for long, reset a connection in the middle, refuse one; between hosts also
-what `headrace.sim.links` says. It never calls a protocol from within that protocol's own call.
+It keeps TCP's promises: bytes arrive in order, once, unchanged, or the connection is lost. It may do everything else.
+It cuts a write in pieces, delays it for long, resets a connection in the middle, or refuses one. Between hosts
+`headrace.sim.links` applies, too. It never calls a protocol from within that protocol's own call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.sim.loop import VirtualLoop
 
 WINDOW_BYTES: Final = 64 * 1024
-"""Bytes that one direction of a connection holds on the wire and unread; the rest waits in the sender's transport."""
+"""Bytes of one direction of a connection that are on the wire or unread; the rest waits in the sender's transport."""
 HIGH_WATER_BYTES: Final = 64 * 1024
 """Default write buffer above which a protocol is asked to pause (asyncio's)."""
 DELAY_SECONDS_MIN: Final = 0.000_05
@@ -32,14 +32,14 @@ SLOW_PROBABILITY: Final = 0.01
 SPLIT_PROBABILITY: Final = 0.1
 PORTS_FROM: Final = 40_000
 KNOCK_SECONDS: Final = 0.25
-"""From the first try to reach a host to the second; twice that to the third, and so on."""
+"""Time from the first attempt to reach a host to the second; it doubles for each further one."""
 CONNECT_SECONDS_MAX: Final = 10.0
 
 Address = tuple[str, int]
 
 
 class Transport(asyncio.Transport):
-    """One end of a connection. `context` is that of the process whose end it is."""
+    """One end of a connection. `context` is that of the process that has this end."""
 
     def __init__(self, network: Network, context: contextvars.Context, local: Address, remote: Address) -> None:
         super().__init__({"sockname": local, "peername": remote})
@@ -48,9 +48,9 @@ class Transport(asyncio.Transport):
         self.process = owner(context)
         self.host = LOOPBACK if self.process is None else self.process.host
         self.vanished = False
-        """This end is gone, and the other may not have heard of it: it does when it sends something."""
+        """This end is gone, and the other end may not know: it learns of it when it sends something."""
         self.forgotten = False
-        """And what it had sent, and nobody acknowledged, is not sent again."""
+        """Unacknowledged data of this end is not sent again."""
         self.peer: Transport
         self._protocol: asyncio.Protocol
         self._unsent: deque[bytes] = deque()
@@ -63,12 +63,12 @@ class Transport(asyncio.Transport):
         self._eof_queued = False
         self._lost = False
         self.is_shown = True
-        """Whether its protocol has seen it: only then it hears of the end."""
+        """Whether its protocol has seen it; only then is it told of the end."""
         self._writing_paused = False
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
 
-    # what a protocol may call
+    # calls by a protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
@@ -136,10 +136,10 @@ class Transport(asyncio.Transport):
         self.lose(None)
         self.network.after_delay(self, self.peer.lose, ConnectionResetError(errno.ECONNRESET, "reset by peer"))
 
-    # what the network does
+    # calls by the network
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is gone for this end: its protocol hears of it once, soon."""
+        """The connection is gone for this end. Its protocol is told soon, once."""
         if self._lost:
             return
         self._lost = self._closing = True
@@ -151,19 +151,19 @@ class Transport(asyncio.Transport):
             self.network.loop.call_soon(self._protocol.connection_lost, error, context=self.context)
 
     def drop(self) -> None:
-        """Nobody wants this end any more, and its protocol has never seen it."""
+        """This end is no longer wanted, and its protocol has never seen it."""
         self._lost = self._closing = True
         self.network.transports.pop(self, None)
         self.network.after_delay(self, self.peer.lose, ConnectionResetError(errno.ECONNRESET, "reset by peer"))
 
     def vanish(self, error: Exception) -> None:
-        """As `lose`, without a word to the other end."""
+        """Like `lose`, without notice to the other end."""
         if not self._lost:
             self.vanished = self.forgotten = True
             self.lose(error)
 
     def _pump(self) -> None:
-        """Send as much as the window lets through; then the end, if it is queued."""
+        """Send as much as the window allows; then the end, if it is queued."""
         while self._unsent and self._on_the_wire < WINDOW_BYTES:
             data = self._unsent.popleft()
             size = self.network.piece(min(len(data), WINDOW_BYTES - self._on_the_wire))
@@ -187,7 +187,7 @@ class Transport(asyncio.Transport):
             self.network.loop.call_soon(self._protocol.resume_writing, context=self.context)
 
     def arrive(self, data: bytes | None) -> None:
-        """The next piece (None: the end) is here; it waits while this end does not read."""
+        """The next piece (None: the end) arrives. It waits while this end does not read."""
         if self.vanished:
             self.network.after_delay(self, self.peer.lose, ConnectionResetError(errno.ECONNRESET, "unknown here"))
             return
@@ -214,7 +214,7 @@ class Transport(asyncio.Transport):
             self.peer.taken(size)
 
     def taken(self, size: int) -> None:
-        """The other end read `size` bytes, so that more may be sent."""
+        """The other end read `size` bytes, so more may be sent."""
         self._on_the_wire -= size
         if self._unsent:
             self.network.loop.call_soon(self._send_more, context=self.context)
@@ -225,13 +225,13 @@ class Transport(asyncio.Transport):
             self._update_pause()
 
     def next_arrival(self, delay: float) -> float:
-        """When a piece sent now arrives: after everything sent before it."""
+        """The arrival time of a piece sent now: after everything sent before it."""
         self._last_arrival = max(self._last_arrival + 1e-6, self.network.loop.time() + delay)
         return self._last_arrival
 
 
 class _Socket:
-    """What a server shows as its socket: its name, nothing else."""
+    """The socket that a server shows: it has its name, nothing else."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -274,12 +274,12 @@ class Server(asyncio.AbstractServer):
         await asyncio.shield(self._closed)
 
     def died(self) -> None:
-        """Its process is dead: nobody listens, and those who were about to be accepted are not."""
+        """Its process is dead: nobody listens, and connections about to be accepted are refused."""
         self.network.stop_listening(self)
         for future in self.connecting:
             if not future.done() and not self.network.links.is_down(self.address[0]):
                 future.set_exception(ConnectionResetError(errno.ECONNRESET, "reset while connecting"))
-                future.exception()  # whoever knocked may have gone away
+                future.exception()  # the client may be gone
 
 
 class Network:
@@ -299,13 +299,13 @@ class Network:
         return DELAY_SECONDS_MIN + self.random.random() * longest
 
     def piece(self, size: int) -> int:
-        """How much of a write of `size` bytes goes at once."""
+        """The number of bytes of a write of `size` bytes that are sent at once."""
         if size > 1 and self.random.random() < SPLIT_PROBABILITY:
             return self.random.randrange(1, size)
         return size
 
     def after_delay(self, sender: Transport, callback: Callable[..., object], *args: object) -> None:
-        """Call the other end, in its own process, after all that was sent before."""
+        """Call the other end, in its own process, after everything sent before."""
         source, target = sender.host, sender.peer.host
         if self.links.blocks(source, target) or self.links.holds(source, target):
             self.links.hold(sender, sender, lambda: self.after_delay(sender, callback, *args))
@@ -315,7 +315,7 @@ class Network:
         self.loop.call_at(sender.next_arrival(delay), callback, *args, context=context)
 
     def reset(self, transport: Transport) -> None:
-        """Break a connection in the middle: both ends hear of it, each in its own time."""
+        """Break a connection in the middle. Both ends learn of it, each at its own time."""
         for end in (transport, transport.peer):
             error = ConnectionResetError(errno.ECONNRESET, "connection reset")
             self.loop.call_later(self.delay(), end.lose, error, context=end.context)
@@ -351,7 +351,7 @@ class Network:
     async def create_connection(
         self, factory: Any, host: Any, port: Any, options: dict[str, Any]
     ) -> tuple[Transport, asyncio.BaseProtocol]:
-        """Raises ConnectionRefusedError, ConnectionResetError or TimeoutError."""
+        """Connect. Raises ConnectionRefusedError, ConnectionResetError or TimeoutError."""
         if options.get("sock") is not None or options.get("ssl") is not None:
             raise RuntimeError("the simulated network has no real sockets and no TLS")
         await asyncio.sleep(self.delay())
@@ -372,7 +372,7 @@ class Network:
             server.connecting.pop(made, None)
 
     async def _shake_hands(self, target: str) -> None:
-        """Return once both directions are open; knock again and again until then. Raises TimeoutError."""
+        """Return once both directions are open; retry until then. Raises TimeoutError."""
         source, wait, waited = _host_of(None), KNOCK_SECONDS, 0.0
         while self.links.blocks(source, target) or self.links.blocks(target, source):
             if waited > CONNECT_SECONDS_MAX:
@@ -382,7 +382,7 @@ class Network:
 
     def _accept(self, server: Server, near: Transport, factory: Callable[[], Any], made: asyncio.Future[Any]) -> None:
         if made.done():
-            return  # whoever knocked has gone away
+            return  # the client is gone
         context = server.context.copy()
         far = Transport(self, context, server.address, near.get_extra_info("sockname"))
         near.peer, far.peer = far, near
@@ -411,20 +411,20 @@ class Network:
         made.set_result((near, protocol))
 
     def power_off(self, host: str) -> None:
-        """To be called before its processes are killed: nobody hears of it."""
+        """Cut the power of a host, without notice to anybody. Call this before its processes are killed."""
         self.links.power_off(host)
         for end in [each for each in self.transports if each.host == host]:
             end.vanish(ConnectionAbortedError(errno.ECONNABORTED, "no power"))
 
     def power_on(self, host: str) -> None:
-        """Whoever sends to a connection from before is told then."""
+        """Restore the power of a host. From now on, senders to its old connections are told that these are gone."""
         self.links.power_on(host)
 
     def _end_died(self, end: Transport) -> None:
-        """A killed process sends nothing more; what is on the wire still arrives; then the other end hears."""
+        """A killed process sends nothing more. Data on the wire still arrives, and then the other end is told."""
         if end in self.transports:
             self.transports.pop(end)
-            end.vanished = end.host != LOOPBACK  # there, word of it always arrives
+            end.vanished = end.host != LOOPBACK  # within loopback, the news always arrives
             error = ConnectionResetError(errno.ECONNRESET, "the other process died")
             self.after_delay(end, end.peer.lose, error)
 

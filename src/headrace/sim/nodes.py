@@ -1,7 +1,7 @@
-"""Files and directories as a page cache over a durable medium, and what a power cut leaves of them.
+"""Files and directories as a page cache over a durable medium, and the effects of a power cut.
 
-POSIX, taken at its word: a sync makes durable what was written before it began; contents and names are durable
-apart from each other; of all the rest any part may be there after a power cut, in any order, and nothing must.
+POSIX, taken literally: a sync makes durable everything written before it began. Contents and names are durable
+independently. Of everything else, any part may be there after a power cut, in any order, or nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from headrace.base.ports import Random
 
 SECTOR_BYTES: Final = (512, 4096)
-"""Units that a medium writes whole, with all that was in them by then; one is drawn for each file and power cut."""
+"""Units that a medium writes atomically, with all their content by then; one is drawn for each file and power cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +61,29 @@ class FileNode:
 
     @property
     def settled(self) -> int:
-        """How many changes the medium has taken or lost: while it is the same, so is `durable`."""
+        """Number of changes that the medium has taken or lost: while it is unchanged, so is `durable`."""
         return self._settled
 
     def change(self, change: Change) -> None:
-        """To the page cache only."""
+        """Change the page cache only."""
         apply_change(self.data, change)
         self.pending.append(change)
 
     def begin_sync(self) -> int:
-        """A mark: what `end_sync` makes durable is what was written until now."""
+        """A mark: `end_sync` makes everything written until now durable."""
         return self._settled + len(self.pending)
 
     def end_sync(self, mark: int) -> None:
-        """Everything before the mark is on the medium."""
+        """Put everything before the mark on the medium."""
         for change in self._settle(mark):
             apply_change(self.durable, change)
 
     def fail_sync(self, mark: int, random: Random) -> None:
-        """The kernel gave up: some of it is on the medium, and the rest it will never try again."""
+        """The kernel gave up: part of it is on the medium, and the rest is never tried again."""
         self.durable = survivors(random, self.durable, self._settle(mark))
 
     def rot(self, content: bytearray) -> None:
-        """The medium holds other bytes than were written, and whoever reads is given them. Nothing is pending."""
+        """The medium holds other bytes than were written, and readers get them. Nothing is pending."""
         assert not self.pending, "all of it is on the medium"
         self.data, self.durable = bytearray(content), bytearray(content)
         self._settled += 1
@@ -102,7 +102,7 @@ class FileNode:
 
 
 def survivors(random: Random, durable: bytearray, pending: Sequence[Change]) -> bytearray:
-    """What a medium may hold after a power cut: `durable`, and any part of `pending`."""
+    """The possible content of a medium after a power cut: `durable`, and any part of `pending`."""
     content = bytearray(durable)
     if not pending:
         return content
@@ -120,7 +120,8 @@ def survivors(random: Random, durable: bytearray, pending: Sequence[Change]) -> 
 
 
 def _keep_prefix(random: Random, content: bytearray, pending: Sequence[Change]) -> None:
-    """The first changes in order, the last of them torn at any byte; after it zeroes, or what lay there before."""
+    """Apply the first changes in order, the last of them torn at any byte. After it are zeroes, or what lay there
+    before."""
     last = random.randrange(0, len(pending))
     for change in pending[:last]:
         apply_change(content, change)
@@ -132,7 +133,7 @@ def _keep_prefix(random: Random, content: bytearray, pending: Sequence[Change]) 
 
 
 def _keep_sectors(random: Random, durable: bytearray, pending: Sequence[Change]) -> bytearray:
-    """Each sector as it was after some of the changes, whichever; the length as it was after some of them."""
+    """Take each sector as it was after any number of the changes; likewise the length."""
     sector = SECTOR_BYTES[random.randrange(0, len(SECTOR_BYTES))]
     working, content = bytearray(durable), bytearray(durable)
     versions: dict[int, int] = {}
@@ -164,13 +165,13 @@ def _extent(change: Change, size: int) -> tuple[int, int]:
 
 
 def _version(random: Random, count: int) -> int:
-    """How many of `count` changes are in: often none or all, else any number."""
+    """The number of `count` changes that are applied: often none or all, else any number."""
     chance = random.random()
     return 0 if chance < 0.3 else count if chance < 0.7 else random.randrange(0, count + 1)
 
 
 def _lengthen(random: Random, content: bytearray, size_max: int) -> None:
-    """The new length reached the medium, the bytes did not: zeroes, or whatever lay in those blocks before."""
+    """The new length reached the medium, the bytes did not: they are zeroes, or what lay in those blocks before."""
     if size_max <= len(content):
         return
     length = random.randrange(len(content) + 1, size_max + 1) - len(content)
@@ -186,7 +187,7 @@ def _lengthen(random: Random, content: bytearray, size_max: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """One atomic change of the names in a directory: what it takes out, and what it puts in."""
+    """One atomic change of the names in a directory: the names that it removes and those that it adds."""
 
     removes: Sequence[tuple[str, Node]] = ()
     adds: Sequence[tuple[str, Node]] = ()
@@ -194,7 +195,7 @@ class Rename:
 
 @dataclass(eq=False)
 class DirectoryNode:
-    """A directory: names now, names on the medium, and the changes between."""
+    """A directory: its names now, its names on the medium, and the changes between."""
 
     names: dict[str, Node] = field(default_factory=dict)
     durable: dict[str, Node] = field(default_factory=dict)
@@ -202,7 +203,7 @@ class DirectoryNode:
     _settled: int = 0
 
     def change(self, change: Rename) -> None:
-        """To the cache only."""
+        """Change the cache only."""
         _apply_names(self.names, change)
         self.pending.append(change)
 
@@ -211,12 +212,12 @@ class DirectoryNode:
         return self._settled + len(self.pending)
 
     def end_sync(self, mark: int) -> None:
-        """Every change before the mark is on the medium."""
+        """Put every change before the mark on the medium."""
         for change in self._settle(mark):
             _apply_names(self.durable, change)
 
     def power_cut(self, random: Random) -> None:
-        """Keep the durable names and any of the pending changes; then the same below."""
+        """Keep the durable names and any of the pending changes; then do the same below."""
         chance = random.random()
         keep = 0.0 if chance < 0.3 else 1.0 if chance < 0.5 else 0.5
         first = random.randrange(0, len(self.pending) + 1) if chance >= 0.75 else len(self.pending)

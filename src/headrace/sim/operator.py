@@ -1,4 +1,4 @@
-"""Who breaks things: rounds of load that end in a power cut, a kill or a clean stop, and connections that break.
+"""Faults of a single broker: rounds of load that end in a power cut, a kill or a clean stop; and broken connections.
 
 Half of the crashes happen in the middle of a disk operation, also while the broker is starting.
 """
@@ -20,24 +20,24 @@ DOWN_SECONDS_MAX: Final = 0.3
 RESET_SECONDS_MAX: Final = 0.6
 BOOTS_MAX: Final = 30
 DISK_FAULTS: Final = 0.15
-"""Share of the rounds in which syncs fail, the disk is full, or, apart from the journal's, the logs' volume."""
+"""Share of the rounds in which syncs fail, the disk is full, or the logs' volume alone is, apart from the journal's."""
 LOGS: Final = DATA / "logs"
 FILLED: Final = 0.25
-"""Share of the rounds that begin with a full disk under the logs, and go on once that has room again."""
+"""Share of the rounds that begin with a full disk under the logs, and continue once that has room again."""
 FULL_SECONDS_MAX: Final = 0.5
 GOES_ON_SECONDS_MAX: Final = 30.0
-"""From when there is room again until a producer is acknowledged, in virtual seconds."""
+"""Virtual seconds from the return of room until a producer must be acknowledged."""
 
 
 class Operator:
-    """See the module."""
+    """The operator, as the module says."""
 
     def __init__(self, world: World, machine: Machine) -> None:
         self._world = world
         self._machine = machine
 
     async def rounds(self) -> None:
-        """All crashes of the run; at the end the broker is up, and nothing breaks any more."""
+        """Run all crashes. At the end the broker is up, and there are no more faults."""
         resets = self._world.loop.create_task(self._reset_connections())
         for _ in range(self._world.random.randrange(*ROUNDS)):
             await self._boot_with_trouble()
@@ -47,13 +47,13 @@ class Operator:
         await self.boot_until_up()
 
     async def boot_until_up(self) -> None:
-        """Start the broker, with no trouble."""
+        """Start the broker, without faults."""
         self._machine.disk.heal()
         if not self._machine.is_up:
             await self._machine.boot()
 
     async def _boot_with_trouble(self) -> None:
-        """Start it, and now and then crash in the middle of that, more than once."""
+        """Start it; sometimes crash in the middle of that, more than once."""
         world, machine = self._world, self._machine
         for _ in range(BOOTS_MAX):
             if world.random.random() < 0.3:
@@ -66,7 +66,8 @@ class Operator:
             await world.think(DOWN_SECONDS_MAX)
 
     async def _fill(self) -> None:
-        """Nothing has failed: all is read meanwhile, and what is written goes on by itself afterwards."""
+        """Fill the disk. Nothing has failed: everything stays readable meanwhile, and writes resume by themselves
+        afterwards."""
         world, machine = self._world, self._machine
         world.tell(f"there is no room in {LOGS} for a while")
         machine.disk.full, world.lacks_room = LOGS, True
@@ -82,7 +83,7 @@ class Operator:
         world.lacks_room = False
 
     async def _one_round(self) -> None:
-        """Load, until something ends it."""
+        """Load, until a fault ends it."""
         world, machine = self._world, self._machine
         if world.random.random() < FILLED:
             await self._fill()
@@ -125,7 +126,7 @@ class Operator:
         machine.disk.full = None
 
     async def _reset_connections(self) -> None:
-        """Break a connection now and then."""
+        """Break a connection from time to time."""
         network = self._world.loop.network
         while True:
             await self._world.think(RESET_SECONDS_MAX)

@@ -1,6 +1,6 @@
 """Bugs to plant in the shipped broker, one at a time, to show that the simulator finds them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.wire.errors import ErrorCode
 
 @contextmanager
 def acknowledge_before_fsync() -> Iterator[None]:
-    """acks=all is answered once the batch is in the page cache; the flush comes when it comes."""
+    """acks=all is answered once the batch is in the page cache; the flush comes later."""
 
     def park_commit(self: Partition, end: Offset, waiter: Commit) -> None:
         waiter.on_outcome(ErrorCode.NONE)
@@ -41,7 +41,7 @@ def acknowledge_before_fsync() -> Iterator[None]:
 
 
 class _Forgetful:
-    """A disk, but for one thing."""
+    """A disk that lacks one operation."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -50,12 +50,12 @@ class _Forgetful:
         return getattr(self._disk, name)
 
     def sync_directory(self, path: Path) -> None:
-        """Forgotten."""
+        """Does nothing."""
 
 
 @contextmanager
 def no_directory_fsync() -> Iterator[None]:
-    """A flush syncs the contents of new files, and forgets that their names need it too."""
+    """A flush syncs the contents of new files, but not their names."""
     sync = Ticket.sync
 
     def forgetful_sync(self: Ticket) -> None:
@@ -68,7 +68,7 @@ def no_directory_fsync() -> Iterator[None]:
 
 @contextmanager
 def recovery_accepts_a_bad_batch() -> Iterator[None]:
-    """Recovery believes a batch's header and does not look at its CRC."""
+    """Recovery believes a batch's header and does not check its CRC."""
 
     def believe(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
         return parse_header(buffer, at)
@@ -79,10 +79,10 @@ def recovery_accepts_a_bad_batch() -> Iterator[None]:
 
 @contextmanager
 def journal_reused_unsynced() -> Iterator[None]:
-    """A file of the journal is used again though nobody synced the logs' own files behind it."""
+    """A file of the journal is reused although the logs' own files behind it were not synced."""
 
     def sync_behind(self: Journal, path: Path) -> None:
-        """Forgotten."""
+        """Does nothing."""
 
     with patch.object(Journal, "sync_behind", sync_behind):
         yield
@@ -90,7 +90,7 @@ def journal_reused_unsynced() -> Iterator[None]:
 
 @contextmanager
 def recovery_ignores_the_journal() -> Iterator[None]:
-    """A log is what its own files say."""
+    """Recovery reads a log's own files only."""
 
     def recoverable(self: Journal, key: LogKey) -> Sequence[Recoverable]:
         return ()
@@ -101,7 +101,7 @@ def recovery_ignores_the_journal() -> Iterator[None]:
 
 @contextmanager
 def acknowledge_before_the_journals_sync() -> Iterator[None]:
-    """A round is over once it is in the page cache; its sync ends when it ends."""
+    """A round is over once it is in the page cache; its sync ends later."""
     begin = LocalRound.begin
 
     def hasty_begin(self: LocalRound, done: Done) -> None:
@@ -118,7 +118,7 @@ def acknowledge_before_the_journals_sync() -> Iterator[None]:
 
 @contextmanager
 def torn_rounds_are_taken() -> Iterator[None]:
-    """A round of the journal is believed for its head: its CRC says nothing."""
+    """A round of the journal is believed for its head; its CRC is not checked."""
 
     def crc32c(data: Buffer, value: int = 0) -> int:
         return 0
@@ -129,7 +129,7 @@ def torn_rounds_are_taken() -> Iterator[None]:
 
 @contextmanager
 def a_torn_write_stays() -> Iterator[None]:
-    """What a write on a full disk has left is not cut off before more is written."""
+    """The leftover of a failed write on a full disk is not cut off before more is written."""
 
     def undo_write(self: Contents, kept: int) -> None:
         del self._held[kept:]
@@ -141,7 +141,7 @@ def a_torn_write_stays() -> Iterator[None]:
 
 @contextmanager
 def acknowledge_what_found_no_room() -> Iterator[None]:
-    """A flush that finds a full disk counts like any other: it is made up for, as soon as there is room."""
+    """A flush that finds a full disk counts like any other: it is repeated as soon as there is room."""
     failed = Replica._fail
 
     def forgive(self: Replica, cause: Exception) -> None:

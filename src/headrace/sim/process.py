@@ -1,7 +1,7 @@
-"""A simulated process: what is killed as one.
+"""A simulated process, the unit that is killed.
 
-A callback, task or worker thread belongs to the process in whose context it was made. Once a process is dead
-nothing of it runs again, and whatever of it is still being unwound can neither touch a disk nor send a byte.
+A callback, task or worker thread belongs to the process in whose context it was made. Once a process is dead nothing of
+it runs again. Parts of it that are still unwinding can neither touch a disk nor send a byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 LOOPBACK: Final = "127.0.0.1"
-"""Where whoever is no process lives, and a process that is not told otherwise."""
+"""The host of code outside any process, and of a process without another host."""
 
 
 class ProcessDied(BaseException):
@@ -32,16 +32,17 @@ class Process:
         self.host = host
         self.alive = True
         self.held: list[tuple[float, asyncio.Handle]] | None = None
-        """While it is paused (as by SIGSTOP): what would have run, and when."""
+        """While it is paused (as by SIGSTOP): the handles that would have run, with their times."""
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.at_death: list[Callable[[], None]] = []
-        """Called once, in order, at the instant of death: the machine's side of it, never the process's own code."""
+        """Called once, in order, at the instant of death. They are the machine's side of it, never the process's own
+        code."""
 
     def __repr__(self) -> str:
         return f"Process({self.name}, {'alive' if self.alive else 'dead'})"
 
     def check_alive(self) -> None:
-        """Raises ProcessDied in what is left of a dead process."""
+        """Raises ProcessDied in the remains of a dead process."""
         if not self.alive:
             raise ProcessDied(self.name)
 

@@ -1,7 +1,7 @@
 """The producing half of the workload: each lane is one producer writing to one partition, in bursts of batches.
 
-An idempotent lane resends what is in doubt, the same bytes with the same sequence, until it is told what became of
-it; a plain lane never resends. So in both a record may be in the log once at most.
+An idempotent lane resends batches in doubt, with the same bytes and sequence, until it knows the outcome. A plain lane
+never resends. So in both a record may be in the log once at most.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 
 BURST_BATCHES_MAX: Final = 4
-"""Below the five batches per producer that a broker remembers."""
+"""Fewer than the five batches per producer that a broker remembers."""
 BATCH_RECORDS_MAX: Final = 6
 THINK_SECONDS_MAX: Final = 0.06
 RETRY_SECONDS_MAX: Final = 0.05
 BURSTS_MAX: Final = 25
-"""Bursts after which a lane ends, and another may begin elsewhere."""
+"""Bursts after which a lane ends; another may begin on another partition."""
 TRIES_WHILE_WINDING_DOWN_MAX: Final = 400
-"""About ten seconds, at RETRY_SECONDS_MAX: a producer that lacks what a leader alone had acknowledged is told so only
-OVERTAKING_MS_MAX after the leader's beginning, and the clients of users are patient for two minutes."""
+"""About ten seconds, at RETRY_SECONDS_MAX. A producer may lack records that a leader alone had acknowledged. It learns
+that only OVERTAKING_MS_MAX after the leader's beginning, and users' clients retry for two minutes."""
 TIMEOUT_MS: Final = 3_000
 HASTY_EVERY: Final = 4
-"""Of the idempotent lanes about one in so many asks for acks=1, and resends what is in doubt all the same."""
+"""About one idempotent lane in this many asks for acks=1, and still resends batches in doubt."""
 
 GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -46,7 +46,7 @@ class _Batch:
 
 
 class Lane:
-    """See the module. `acks` is -1 (all) or 1."""
+    """The lane, as the module says. `acks` is -1 (all) or 1."""
 
     def __init__(
         self, world: World, name: str, partition: PartitionKey, topic: str, *, idempotent: bool, hasty: bool = False
@@ -61,7 +61,7 @@ class Lane:
         if hasty:
             self._acks = 1
         self._era = world.history.era
-        """When it began."""
+        """The era in which it began."""
         self._client = Client(name, BROKER)
         self._codec = world.random.choice((Compression.NONE, Compression.NONE, Compression.LZ4, Compression.GZIP))
         self._padding = world.random.choice((0, 100, 100, 600, 5000))
@@ -74,11 +74,12 @@ class Lane:
 
     @property
     def _is_ending(self) -> bool:
-        """Whether it takes up nothing new."""
+        """Whether it starts nothing new."""
         return self._world.winding_down or self._bursts <= 0
 
     async def run(self) -> None:
-        """Until it has said enough, or the world winds down, and nothing is in doubt; or the topic goes away."""
+        """Send until it has no more bursts, or the world winds down, and nothing is in doubt; or until the topic is
+        gone."""
         world = self._world
         while self._partition in world.live_partitions and (self._open or not self._is_ending):
             if not await self._ready_to_send() or not await self._burst():
@@ -88,7 +89,7 @@ class Lane:
         self._client.close()
 
     async def _ready_to_send(self) -> bool:
-        """Connected, and with a producer id where one is needed."""
+        """Connect, and get a producer id where one is needed; returns whether it is ready."""
         try:
             await self._client.connect()
             if self._idempotent and self._producer[0] < 0:
@@ -110,7 +111,7 @@ class Lane:
         self._producer = (answer.producer_id, answer.producer_epoch)
 
     async def _burst(self) -> bool:
-        """Send some batches without waiting between them; True when all were settled."""
+        """Send some batches without waiting between them. True when all were settled."""
         if not self._is_ending:
             self._bursts -= 1
             wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1)
@@ -143,7 +144,7 @@ class Lane:
             self._open.append(batch)
 
     def _check_refusal(self, error: ErrorCode) -> None:
-        """The first batch in doubt may only be refused for reasons of the moment."""
+        """Check that the first batch in doubt is only refused for transient reasons."""
         if self._world.in_trouble:
             return
         if error.retriable and error not in GONE and error is not ErrorCode.CORRUPT_MESSAGE:
@@ -194,7 +195,7 @@ class Lane:
 
 
 class Producers:
-    """Starts lanes on whatever partitions there are."""
+    """Starts lanes on all existing partitions."""
 
     def __init__(self, world: World, lanes: int) -> None:
         self._world = world
@@ -202,7 +203,7 @@ class Producers:
         self._count = 0
 
     async def run(self) -> None:
-        """Keep the wanted number of lanes going until the world winds down; then wait for them."""
+        """Keep the wanted number of lanes running until the world winds down, then wait for them."""
         world = self._world
         lanes: list[asyncio.Task[None]] = []
         while not world.winding_down:

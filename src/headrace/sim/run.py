@@ -1,7 +1,9 @@
 """One run: a broker, its clients and its crashes, from one seed, judged at the end.
 
-The order of things: load and crashes for some rounds; then all is healthy and the clients finish what is in doubt;
-then one last power cut, and everything is read and compared with what was acknowledged.
+A run has these phases:
+- Load and crashes, for some rounds.
+- All is healthy, and the clients finish what is in doubt.
+- One last power cut. Everything is read and compared with the acknowledged records.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ READERS: Final = 2
 RUN_SECONDS_MAX: Final = 600.0
 """Virtual seconds after which a run counts as stuck."""
 EVENTS_PER_SNAPSHOT: Final = 12
-"""So that metadata snapshots happen within a run (the broker's own number is thousands)."""
+"""Few, so that metadata snapshots happen within a run (the broker's own number is thousands)."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     problems: list[Problem] = field(default_factory=list)
@@ -51,7 +53,7 @@ class Outcome:
     cuts: int = 0
     kills: int = 0
     acknowledged: int = 0
-    """Records."""
+    """Number of records."""
     virtual_seconds: float = 0.0
     journal: JournalFigures = field(default_factory=JournalFigures)
 
@@ -61,7 +63,7 @@ class Outcome:
 
 
 def run(seed: int) -> Outcome:
-    """Simulate one seed, from birth to judgement. Never raises for what the broker did."""
+    """Simulate one seed, from birth to judgement. Never raises for anything that the broker did."""
     for key in known_keys():
         api(key)
     loop = VirtualLoop(random.Random(f"loop {seed}"))
@@ -111,7 +113,7 @@ async def _simulate(world: World, seed: int) -> FinalState:
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """No collection during a run: when it came would depend on what ran before."""
+    """No garbage collection during a run: its time would depend on what ran before."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -123,7 +125,7 @@ def garbage_kept() -> Iterator[None]:
 
 @contextmanager
 def _logs_in(world: World) -> Iterator[None]:
-    """The broker's own log lines become part of the story; what it logs as an error is a problem."""
+    """Add the broker's own log lines to the story. Lines that it logs as errors are problems."""
 
     def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         text = f"{event.pop('event')} " + " ".join(f"{key}={value}" for key, value in event.items())
@@ -141,7 +143,7 @@ def _logs_in(world: World) -> Iterator[None]:
 
 
 def close(loop: VirtualLoop) -> None:
-    """End everything, whatever state it is in."""
+    """End everything, in any state."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

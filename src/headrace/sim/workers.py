@@ -1,8 +1,8 @@
 """Worker threads that take turns with the loop: the default executor of the virtual loop.
 
-A function runs in a real thread, so that it may pause in the middle (at a disk operation) while the loop and other
-workers go on, but only one of all these ever runs at a time: each hands the turn over and waits for it. So a race
-between the loop and a worker is found, and is found again from the same seed.
+A function runs in a real thread. So it may pause in the middle (at a disk operation) while the loop and other workers
+go on. But only one of all these runs at a time: each passes the turn on and waits for it. So a race between the loop
+and a worker is found, and the same seed finds it again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ T = TypeVar("T")
 START_SECONDS_MAX: Final = 0.002
 """Longest that a function waits for a thread."""
 FINISH_SECONDS_MAX: Final = 0.001
-"""Longest from a function's end to the loop's hearing of it."""
+"""Longest time from a function's end until the loop learns of it."""
 LOCK_SECONDS: Final = 0.000_1
-"""After which who waits for a lock looks again."""
+"""Pause after which a thread that waits for a lock tries again."""
 
 
 class Mutex:
-    """A lock of a simulated process: who waits for it hands the turn on meanwhile. With a real one it would keep the
-    turn, and the thread that holds the lock, paused at its disk, would never have its next."""
+    """A lock of a simulated process. A waiting thread passes the turn on. With a real lock it would keep the turn. Then
+    the thread that holds the lock, paused at its disk, would never get it."""
 
     def __init__(self) -> None:
         self._is_held = False
@@ -56,14 +56,14 @@ class Mutex:
 
 
 class Pool:
-    """As `ThreadPoolExecutor`: so many functions at a time, those that come later in their order behind them."""
+    """Like `ThreadPoolExecutor`: a limited number of functions at a time, and the others queue behind them in order."""
 
     def __init__(self, max_workers: int, thread_name_prefix: str = "") -> None:
         self._free = max_workers
         self._waiting: deque[_Job] = deque()
 
     def take(self, job: _Job) -> bool:
-        """Whether it may start; else it waits."""
+        """Whether the job may start; otherwise it waits."""
         if self._free == 0:
             self._waiting.append(job)
             return False
@@ -71,7 +71,7 @@ class Pool:
         return True
 
     def give_back(self) -> _Job | None:
-        """One has ended; whose turn it is now."""
+        """A job has ended. Returns the next one, which may start now."""
         while self._waiting:
             job = self._waiting.popleft()
             if not job.future.cancelled():
@@ -80,7 +80,8 @@ class Pool:
         return None
 
     def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
-        """What has not begun is cancelled, where that is wanted. Nobody waits for the rest: the loop would stand."""
+        """Cancel jobs that have not begun, if requested. Nothing waits for the others, because the loop would stand
+        still."""
         assert not wait, "waiting for threads on the event loop would block the broker"
         if cancel_futures:
             for job in self._waiting:
@@ -88,7 +89,7 @@ class Pool:
 
 
 _in_turn: Workers | None = None
-"""Those of whom one has its turn now."""
+"""The workers of which one has its turn now."""
 
 
 class _Job:
@@ -106,7 +107,7 @@ class _Job:
 
 
 class _Thread:
-    """A pooled thread and the two locks by which it and the loop hand each other the turn."""
+    """A pooled thread and the two locks with which it and the loop pass each other the turn."""
 
     def __init__(self) -> None:
         self.job: _Job | None = None
@@ -153,7 +154,7 @@ class Workers:
         self.running: _Thread | None = None
 
     def submit(self, func: Callable[..., T], *args: Any, pool: Pool | None = None) -> asyncio.Future[T]:
-        """Run it at a random moment from now, and deliver its result at a random moment after it ended."""
+        """Run the function at a random moment from now, and deliver its result at a random moment after it ended."""
         future: asyncio.Future[T] = self._loop.create_future()
         job = _Job(future, lambda: func(*args), pool)
         if pool is None or pool.take(job):
@@ -164,13 +165,14 @@ class Workers:
         self._loop.call_later(self._random.random() * START_SECONDS_MAX, self._start, job, context=job.context.copy())
 
     def _end(self, job: _Job) -> None:
-        """Another of its pool may start."""
+        """Let another job of its pool start."""
         following = None if job.pool is None else job.pool.give_back()
         if following is not None:
             self._start_soon(following)
 
     def pause(self, seconds: float) -> None:
-        """Let virtual time pass inside a worker. On the loop itself it returns at once: there nothing may wait."""
+        """Let virtual time pass inside a worker. On the loop itself it returns at once, because nothing may wait
+        there."""
         thread = self.running
         if thread is None:
             return

@@ -1,4 +1,4 @@
-"""What the clients of one run share: the loop, chance, the history, the story, and who may still work."""
+"""State shared by the clients of one run: the loop, randomness, the history, the story, and who may still work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROKER: Final[Address] = ("127.0.0.1", 9092)
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The API versions that this run speaks: old clients and new ones."""
+    """The API versions of this run, those of old clients and new ones."""
 
     produce: int
     fetch: int
@@ -33,11 +33,11 @@ class Versions:
 
 
 class RunOver(Exception):  # noqa: N818 - a state of the run
-    """A problem after which going on would show nothing more. It is noted in the history already."""
+    """A problem after which the rest would show nothing more. The history has it already."""
 
 
 class World:
-    """Made before the run. `winding_down`: no new work, finish what is open."""
+    """Made before the run. `winding_down`: start no new work, finish what is open."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
@@ -46,15 +46,15 @@ class World:
         self.story: list[str] = []
         self.winding_down = False
         self.in_trouble = False
-        """The disk fails, by the operator's doing: refusals and errors of any kind are in order."""
+        """The operator makes the disk fail: refusals and errors of any kind are allowed."""
         self.lacks_room = False
-        """The logs' disk is full for a while: what is written is refused, and that may be complained of."""
+        """The logs' disk is full for a while: writes are refused, and the broker may complain."""
         self.live_partitions: dict[PartitionKey, str] = {}
-        """Partitions to work on, with their topic's name."""
+        """Partitions to work on, with their topics' names."""
         self.versions = Versions(self.random.choice((3, 7, 9, 12, 13, 13)), self.random.choice((4, 8, 12, 13, 16)))
 
     def tell(self, text: str) -> None:
-        """One line of the story."""
+        """Add one line to the story."""
         self.story.append(f"{self.loop.time():11.6f}  {text}")
 
     async def think(self, seconds_max: float) -> None:

@@ -1,1 +1,1 @@
-"""Whole clusters on virtual time: hosts, the network between them, a workload, what breaks them, and the judges."""
+"""Whole clusters on virtual time: hosts, the network between them, a workload, faults, and judges."""

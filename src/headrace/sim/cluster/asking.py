@@ -1,4 +1,4 @@
-"""One of our own requests to a simulated broker, on a connection of its own: what the commands ask."""
+"""Sends one of our own requests to a simulated broker, as the commands do, on a connection of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER_SECONDS_MAX: Final = 3.0
 
 
 async def asked(address: str, request: bytes) -> memoryview | None:
-    """The frame of the answer, without its length; None: nobody knows. `request`: a whole frame."""
+    """The frame of the answer, without its length; None: the outcome is unknown. `request` is a whole frame."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[memoryview] = loop.create_future()
     try:

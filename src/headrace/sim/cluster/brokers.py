@@ -1,4 +1,4 @@
-"""The shipped broker as what runs on the hosts of a simulated cluster."""
+"""The shipped broker as the program of a simulated cluster's hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIGS: Final[Mapping[str, str]] = {"offsets.topic.num.partitions": "1"}
 
 
 class BrokerProgram:
-    """One life of a broker."""
+    """One process of a broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -41,8 +41,8 @@ class BrokerProgram:
 
 
 class BrokerPrograms:
-    """Makes them. `known`: brokers whose addresses every broker is told, to find the others by; `configs`: static;
-    `journal`: the settings of one life's."""
+    """Makes brokers. `known`: brokers whose addresses every broker gets, to find the others. `configs`: static configs.
+    `journal`: returns the journal settings of one process."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class BrokerPrograms:
 
     @staticmethod
     def birth(hosts: Sequence[Host]) -> None:
-        """One cluster with these as its voters, as `headrace up --nodes N` writes it before any of them starts."""
+        """Write one cluster with these hosts as voters, as `headrace up --nodes N` does before any of them starts."""
         identities = born(hosts[0].world.chance("birth"), {BrokerId(host.node): (host.address, PORT) for host in hosts})
         for host, identity in zip(hosts, identities, strict=True):
             host.disk.make_durable_file(DATA / FILE_NAME, json.dumps(encode(identity)).encode())

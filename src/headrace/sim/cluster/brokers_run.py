@@ -1,8 +1,11 @@
-"""One run of whole brokers: faults and load, then calm and progress, then all power lost, then judgement.
+"""One run of whole brokers: faults and load, then calm and progress, then a power cut for all, then judgement.
 
-The order of things: some brokers are born; clients work while the nemesis breaks things, and the judge looks at every
-step; then nothing breaks any more, and every broker must take part again and answer; then the power of all is cut at
-once, and what was acknowledged must be there; then the whole history of operations is judged.
+A run has these phases:
+- Some brokers are born.
+- Clients work while the nemesis causes faults, and the judge checks every step.
+- All faults end. Every broker must take part again and answer.
+- The power of all brokers is cut at once. Everything acknowledged must still be there.
+- The whole history of operations is judged.
 """
 
 from __future__ import annotations
@@ -26,21 +29,21 @@ from headrace.sim.cluster.world import ClusterWorld
 
 SIZES: Final = (3, 3, 3, 4, 5)
 TICKS_MS: Final = (10, 10, 50)
-"""As many elections as a run has time for; and now and then the shipped pace."""
+"""Short ticks give as many elections as possible; one run in three has the shipped tick."""
 ENTRIES_KEPT: Final = (3, 1_000)
-"""Below a snapshot, for those who are a little behind."""
+"""Entries kept below a snapshot, for members that are slightly behind."""
 SPARE: Final = (0, 1, 2)
-"""Hosts that are there to join later."""
+"""Hosts that may join later."""
 CLIENTS: Final = 4
 VOTERS: Final = 3
-"""`controller.voters` by default."""
+"""The default of `controller.voters`."""
 FAULTS_SECONDS: Final = (4.0, 12.0)
 STEPS_MAX: Final = 60_000
-"""Of the search for an order of the history."""
+"""Limit of the search for an order of the history."""
 
 
 class BrokersRun(Play):
-    """Whole brokers."""
+    """A run of whole brokers."""
 
     def __init__(self, world: ClusterWorld) -> None:
         super().__init__(world)
@@ -55,7 +58,7 @@ class BrokersRun(Play):
         self.undecided = 0
 
     def watching(self) -> AbstractContextManager[None]:
-        """Have the judge see everything, of a quorum in more or less of a hurry."""
+        """Connect the judge to every step. Ticks and snapshots of the quorum vary by run."""
         pick = self._world.random.choice
         tick_ms = pick(TICKS_MS)
         return watching(self.judge, tick_ms=tick_ms, settings=replace(SETTINGS, entries_kept=pick(ENTRIES_KEPT)))
@@ -89,7 +92,7 @@ class BrokersRun(Play):
         self._judge_history()
 
     async def _restored(self) -> None:
-        """There are as many voters as there can be, whoever was lost, replaced or removed."""
+        """Wait until there are as many voters as possible, after losses, replacements and removals."""
         try:
             async with asyncio.timeout(LIVENESS_SECONDS_MAX):
                 while self.judge.lacks_voters(VOTERS):  # noqa: ASYNC110 - virtual time
@@ -100,7 +103,7 @@ class BrokersRun(Play):
             raise Over from None
 
     async def _progress(self, when: str) -> None:
-        """Every broker answers, and shows what all show."""
+        """Check that every broker answers, and that all show the same state."""
         for host in self.hosts:
             try:
                 async with asyncio.timeout(LIVENESS_SECONDS_MAX):
@@ -117,7 +120,7 @@ class BrokersRun(Play):
             raise Over from None
 
     async def _ask_all(self, host: Host, when: str) -> None:
-        """One change through this broker, and then every question: what it shows must be as new as the change."""
+        """Make one change through this broker, then ask every question: its answers must include the change."""
         world, voice = self._world, Voice(self._world, f"judge-{when}")
         while True:
             create = Create(f"{when}-{host.node}", self._ledger.next_number())
@@ -149,7 +152,7 @@ class BrokersRun(Play):
             self.undecided += 1
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         return {
             "faults": self._nemesis.acts,
             "starts of a broker": sum(host.boots for host in self.hosts),

@@ -1,7 +1,7 @@
-"""A catalogue of topics as one client would see it: the model that the cluster's metadata is judged by.
+"""A catalog of topics as one client would see it: the model against which the cluster's metadata is judged. Pure.
 
-A topic is its name, the tag that its creation gave it (unique in a history, so that a topic made anew is another) and
-one setting that is changed afterwards. Pure.
+A topic is its name, the tag from its creation, and one setting that changes later. The tag is unique in a history, so a
+topic that is created again is another one.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """The names of all topics."""
+    """List the names of all topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """Whether a list of all topics has this one: what a `List` asks, for one topic alone."""
+    """Whether a list of all topics has this one: the question of a `List`, for one topic alone."""
 
     name: str
 
@@ -54,22 +54,22 @@ Action: TypeAlias = Create | Delete | Configure | Describe | List | Mention
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was carried out."""
+    """The action was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Refused: there is such a topic."""
+    """Refused: the topic exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Refused, or seen: there is no such topic."""
+    """Refused, or seen: the topic does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a topic is. `setting` None: never changed."""
+    """The state of a topic. `setting` None: never changed."""
 
     tag: int
     setting: int | None
@@ -80,7 +80,7 @@ class Names:
     names: frozenset[str]
 
     def __repr__(self) -> str:
-        return f"Names({', '.join(sorted(self.names))})"  # a set's order is another in each process
+        return f"Names({', '.join(sorted(self.names))})"  # a set has another order in each process
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Catalog:
         return after if answer is None or answer == right else None
 
     def do(self, state: Topics, action: Action) -> tuple[Topics, Answer]:
-        """The state after it, and what it is told."""
+        """The state after the action, and its answer."""
         if isinstance(action, List):
             return state, Names(frozenset(state))
         found = state.get(action.name)
@@ -129,8 +129,8 @@ def topic_of(action: Action) -> Hashable:
 
 
 def relevant(operations: Iterable[Operation]) -> list[Operation]:
-    """Without the changes of settings that nobody knows the outcome of and whose value nobody ever saw: an order with
-    one of them is one without it too."""
+    """The operations without setting changes of unknown outcome whose value nobody saw. An order that contains one of
+    them is valid without it, too."""
     operations = list(operations)
     seen = {each.answer.setting for each in operations if isinstance(each.answer, Found)}
     return [
@@ -141,8 +141,8 @@ def relevant(operations: Iterable[Operation]) -> list[Operation]:
 
 
 def by_topic(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Each list of all topics taken apart, into what it says of every single one: what holds of the whole holds of
-    these, and these can be judged topic by topic."""
+    """The operations, with each list of all topics split into a mention of every single topic. If the list is right, so
+    are its mentions, and these can be judged topic by topic."""
     operations = list(operations)
     names = sorted({each.action.name for each in operations if not isinstance(each.action, List)})
     for each in operations:

@@ -1,7 +1,7 @@
-"""The workload on whole brokers: clients of Kafka's protocol that make, change, delete and look at a few topics.
+"""The workload on whole brokers: clients of Kafka's protocol that create, change, delete and read a few topics.
 
-Each asks through any broker and is told something, or not; nothing is retried, so that each request is one operation
-of the history. What a topic was created with, and changed to, are two of its configs, which hold numbers.
+Each asks through any broker and gets an answer, or none. Nothing is retried, so each request is one operation of the
+history. A topic's tag and its changed setting are two of its configs, with numbers as values.
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ NAMES: Final = tuple("abcdefgh")
 TAG: Final = "retention.ms"
 SETTING: Final = "retention.bytes"
 TOPIC: Final = 2
-"""The resource type of the protocol."""
+"""The protocol's number for this resource type."""
 SET: Final = 0
 TIMEOUT_MS: Final = int(TIMEOUT_SECONDS * 1000)
 THINK_SECONDS_MAX: Final = 0.4
 PAUSE_AFTER_SILENCE_SECONDS_MAX: Final = 0.5
 CERTAINLY_NOT: Final = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.BROKER_NOT_AVAILABLE)
-"""Refusals that nothing can have come of."""
+"""Refusals after which nothing can have happened."""
 UNANSWERED_PER_NAME_MAX: Final = 8
-"""Changes of one topic that nobody knows the outcome of; with more, the judge of the history would have too many
-orders to try."""
+"""Changes of one topic whose outcome is unknown. With more, the judge would have too many orders to try."""
 
 APIS: Final = (
     ApiKey.METADATA,
@@ -60,11 +59,11 @@ APIS: Final = (
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
 )
-"""What the workload speaks, so that it can be loaded before any clock starts."""
+"""The APIs of the workload, so that they can be loaded before any clock starts."""
 
 
 class Ledger:
-    """What the clients of a run share: numbers that are used once, and how much is in doubt."""
+    """State shared by the clients of a run: unique numbers, and the count of operations in doubt."""
 
     def __init__(self) -> None:
         self.number = 1_000_000
@@ -79,7 +78,7 @@ class Ledger:
 
 
 def some_action(world: ClusterWorld, ledger: Ledger) -> Action:
-    """Mostly changes; of topics about which not too much is in doubt."""
+    """Choose an action, mostly a change, for a topic with few operations in doubt."""
     roll, name = world.random.random(), world.random.choice(NAMES)
     if roll < 0.1:
         return List()
@@ -91,7 +90,7 @@ def some_action(world: ClusterWorld, ledger: Ledger) -> Action:
 
 
 class Voice:
-    """One client; it keeps a connection to each broker that it asks."""
+    """One client. It keeps a connection to each broker that it asks."""
 
     def __init__(self, world: ClusterWorld, name: str) -> None:
         self._world = world
@@ -99,7 +98,7 @@ class Voice:
         self._clients: dict[int, Client] = {}
 
     async def ask(self, node: int, action: Action) -> Answer | ErrorCode | None:
-        """The answer; an error that is none of these; None where nobody answered."""
+        """The answer; an error code that is no answer; None where no answer came."""
         client = self._clients.setdefault(node, Client(self._name, (address_of(node), PORT)))
         try:
             match action:
@@ -169,7 +168,7 @@ async def _list(client: Client) -> Answer | ErrorCode:
 
 
 async def work(world: ClusterWorld, ledger: Ledger, name: str, hosts: Sequence[Host]) -> None:
-    """One client, until the world winds down. `hosts`: those that there are; it changes."""
+    """Run one client until the world winds down. `hosts` are the hosts there are; the list changes."""
     voice, node = Voice(world, name), world.random.choice(hosts).node
     while not world.winding_down:
         if world.random.random() < 0.3:
@@ -185,7 +184,7 @@ async def work(world: ClusterWorld, ledger: Ledger, name: str, hosts: Sequence[H
 
 
 def settle(world: ClusterWorld, ledger: Ledger, asked: Asked, answer: Answer | ErrorCode | None) -> None:
-    """Note what became of an operation; an error that no client should see is a problem."""
+    """Note the outcome of an operation. An error that no client should see is a problem."""
     if not isinstance(answer, ErrorCode | None):
         world.hear(asked, answer)
         return

@@ -1,6 +1,6 @@
 """Bugs to plant in replicas behind durable history, one at a time, to show that simulated clusters find them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.storage.tier.frontier import Beginning, NotTold
 
 @contextmanager
 def copy_is_not_compared() -> Iterator[None]:
-    """A copy that has nothing says of no epoch what comes before it: it begins at the frontier, though its leader has
+    """An empty copy does not report the epoch before its start. It begins at the frontier, though its leader has
     another history there."""
     position: Any = FollowerPartition.__dict__["position"]
 
@@ -40,8 +40,8 @@ def copy_is_not_compared() -> Iterator[None]:
 
 @contextmanager
 def gives_way_without_the_store() -> Iterator[None]:
-    """A leader whose log ends below history begins behind it with the producers that it knows; the store is not
-    asked."""
+    """A leader whose log ends below history begins behind it with the producers that it knows, without reading the
+    store."""
 
     async def unread(self: Frontiers, catalog: PartitionCatalog) -> Beginning:
         raise NotTold("nobody has looked")
@@ -52,7 +52,7 @@ def gives_way_without_the_store() -> Iterator[None]:
 
 @contextmanager
 def producers_of_the_footer_are_not_taken() -> Iterator[None]:
-    """Who begins behind history knows no producers."""
+    """A log that begins behind history knows no producers."""
     read_beginning = frontier.read_beginning
 
     def forgets(*args: Any, **options: Any) -> Beginning:
@@ -64,15 +64,15 @@ def producers_of_the_footer_are_not_taken() -> Iterator[None]:
 
 @contextmanager
 def durable_history_does_not_win() -> Iterator[None]:
-    """A leader goes on at the end of its log, though history goes on above that."""
+    """A leader continues at the end of its log, though history goes further."""
     with patch.object(partitions, "wins", lambda *_: False):
         yield
 
 
 @contextmanager
 def recovery_begins_no_assignment() -> Iterator[None]:
-    """Who goes on behind history alone does so in a new leader epoch, and that is all: what lies on the disk of who
-    comes back is a log of the same assignment."""
+    """Continuing behind history alone begins a new leader epoch and nothing else. So an old log of a returning broker
+    counts as a log of the same assignment."""
     recovered = recovery._recovered
 
     def unnumbered(*args: Any) -> list[MetadataEvent]:

@@ -1,6 +1,6 @@
 """Bugs to plant in the coordinators of groups, one at a time, to show that simulated clusters find them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headrace.wire.errors import ErrorCode
 
 @contextmanager
 def commit_acknowledged_when_appended() -> Iterator[None]:
-    """What is appended counts, whoever else has it."""
+    """An appended commit counts, whichever replicas have it."""
 
     def hasty(self: GroupShard, entries: list[Entry]) -> None:
         if not self.lost:
@@ -51,7 +51,7 @@ def commit_acknowledged_when_appended() -> Iterator[None]:
 
 @contextmanager
 def generation_not_checked() -> Iterator[None]:
-    """Any member commits, in whatever generation it thinks it is."""
+    """Any member may commit, whatever generation it believes in."""
     check = offsets._commit_error
 
     def lenient(group: Group, event: CommitOffsets) -> ErrorCode:
@@ -64,7 +64,7 @@ def generation_not_checked() -> Iterator[None]:
 
 @contextmanager
 def any_older_epoch_commits() -> Iterator[None]:
-    """A member of a consumer group commits at any epoch that it has had, whoever reads the partition by now."""
+    """A member of a consumer group may commit at any epoch that it has had, whoever reads the partition by now."""
     check = ConsumerGroup.check_commit
 
     def lenient(
@@ -80,7 +80,7 @@ def any_older_epoch_commits() -> Iterator[None]:
 
 @contextmanager
 def answers_while_loading() -> Iterator[None]:
-    """A new coordinator answers from what it has, which is nothing yet."""
+    """A new coordinator answers from its state before that is loaded."""
     find = GroupService.shard
 
     def hasty(self: GroupService, group_id: str) -> GroupShard | ErrorCode:
@@ -94,7 +94,7 @@ def answers_while_loading() -> Iterator[None]:
 
 @contextmanager
 def answers_after_its_leadership() -> Iterator[None]:
-    """A coordinator goes on answering from what it had, once it is none."""
+    """A former coordinator goes on answering from its old state."""
     find, lose = GroupService.shard, GroupShard.lose
     last: WeakKeyDictionary[GroupService, dict[PartitionIndex, GroupShard]] = WeakKeyDictionary()
 
@@ -121,7 +121,8 @@ def _index(service: GroupService, group_id: str) -> PartitionIndex:
 
 @contextmanager
 def coordinator_never_in_doubt() -> Iterator[None]:
-    """Whoever takes itself for the controller takes heartbeats, and a coordinator believes in itself until it hears."""
+    """A broker that believes that it is the controller accepts heartbeats, and a coordinator trusts its lease without
+    limit."""
 
     with quorum_not_asked_at_a_heartbeat(), patch.object(Lease, "is_held", True):
         yield
@@ -129,7 +130,7 @@ def coordinator_never_in_doubt() -> Iterator[None]:
 
 @contextmanager
 def quorum_not_asked_at_a_heartbeat() -> Iterator[None]:
-    """Whoever takes itself for the controller answers from what it has."""
+    """A broker that believes that it is the controller answers from its own image."""
 
     async def unasked(self: ControllerService, ask: Heartbeat) -> bool | Refusal:
         known = self._metadata.image.brokers.get(ask.broker_id)
@@ -141,14 +142,14 @@ def quorum_not_asked_at_a_heartbeat() -> Iterator[None]:
 
 @contextmanager
 def lease_not_limited_to_the_session() -> Iterator[None]:
-    """It lasts for as long as a follower may be behind."""
+    """The lease lasts as long as a follower may be behind."""
     with patch.object(membership, "lease_s", lambda session_s, lag_max_s: lag_max_s):
         yield
 
 
 @contextmanager
 def fenced_though_heard() -> Iterator[None]:
-    """Whoever was silent when the controller looked is fenced, also if it is heard before its turn comes."""
+    """A broker that was silent when the controller looked is fenced, even if it is heard from before its turn."""
     fence = BrokerTransitions.fence
 
     async def all_the_same(self: BrokerTransitions, known: BrokerImage, **options: Any) -> Refusal | None:
@@ -160,7 +161,7 @@ def fenced_though_heard() -> Iterator[None]:
 
 @contextmanager
 def generation_not_kept() -> Iterator[None]:
-    """The log holds who is in a group, and not in which generation."""
+    """The log has the members of a group without their generation."""
     formed = rebalance.formed
 
     def forgetful(group: Group, assignments: Mapping[str, bytes]) -> GroupFormed:
@@ -172,7 +173,7 @@ def generation_not_kept() -> Iterator[None]:
 
 @contextmanager
 def given_before_released() -> Iterator[None]:
-    """A consumer group's partition goes to its next owner as soon as it is to."""
+    """A consumer group's partition goes to its next owner as soon as it is assigned."""
 
     def at_once(member: ConsumerMember, **options: Any) -> ConsumerMember:
         return reconcile(member, **{**options, "owners": {}})
@@ -189,7 +190,7 @@ def given_before_released() -> Iterator[None]:
 
 @contextmanager
 def end_of_a_session_bumps_no_epoch() -> Iterator[None]:
-    """Who is silent is out, and what it read goes to nobody until something else happens."""
+    """A silent member is removed, and its partitions go to nobody until something else happens."""
     due = heartbeats.on_due
 
     def quiet(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:

@@ -1,7 +1,7 @@
-"""A host of the cluster: its disk, its clock and its broker, which is booted, killed, paused and left without power.
+"""A host of the cluster: its disk, its clock and its broker, which can be booted, killed, paused and left without
+power.
 
-What runs on it is made anew at every boot by the `Programs` that the run was given; a new process has nothing of the
-old but the disk.
+The run's `Programs` make its program again at every boot. A new process has nothing of the old one except the disk.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ T = TypeVar("T")
 DATA: Final = Path("/srv/headrace")
 STOP_SECONDS_MAX: Final = 60.0
 REMOVED: Final = "was removed from the cluster"
-"""What a broker says that ends because an operator had it removed."""
+"""The last words of a broker that an operator has removed."""
 STILL_THERE: Final = "runs already, with another data directory"
-"""What a broker with a new disk is told while the session of its last life may still be going on."""
+"""The refusal of a broker with a new disk while the session of its former life may still last."""
 SUPERSEDED: Final = "headrace quorum rejoin"
-"""A broker says this where it ends because the quorum was recovered without it."""
+"""Part of the last words of a broker that ends because the quorum was recovered without it."""
 PATIENCE_SECONDS: Final = 2.0
-"""After which whoever looks after it starts it again."""
+"""Delay after which its keeper starts it again."""
 RATE_ERROR_MAX: Final = 0.03
-"""By how much a clock goes wrong: far more than a real one."""
+"""Largest error of a clock's rate, far above that of a real clock."""
 STARTED_AGO_SECONDS_MAX: Final = 1_000_000.0
 
 
 class Program(Protocol):
-    """What runs on a host: one life of it. All of it is called as its process."""
+    """The program of a host, in one life. All methods are called in its process."""
 
     async def start(self) -> None:
         """Returns once it serves. Raises where it cannot start."""
 
     async def over(self) -> Exception | None:
-        """Wait until it has given up by itself; why."""
+        """Wait until it has given up by itself; returns the cause."""
 
     async def stop(self) -> None:
-        """A clean stop."""
+        """Stop cleanly."""
 
 
 class Programs(Protocol):
-    """Makes them."""
+    """Makes programs."""
 
     def make(self, host: Host, *, clock: SimClock, disk: Mount, chance: random.Random) -> Program: ...
 
 
 class Host:
-    """See the module. `node` is the broker's id; `life` counts its disks."""
+    """The host, as the module says. `node` is the broker's id; `life` counts its disks."""
 
     def __init__(self, world: ClusterWorld, node: int, programs: Programs) -> None:
         self.world = world
@@ -66,7 +66,7 @@ class Host:
         self._chance = world.chance(f"host {node}")
         self.process: Process | None = None
         self.program: Program | None = None
-        """Once it serves."""
+        """Set once it serves."""
         self.clock = self._new_clock()
         self.disk = self._new_disk()
         self.boots = 0
@@ -85,7 +85,7 @@ class Host:
 
     @property
     def is_starting(self) -> bool:
-        """Whether it has not served yet."""
+        """Whether its process runs and has not served yet."""
         return self.is_up and self._served_boots < self.boots
 
     @property
@@ -103,7 +103,7 @@ class Host:
         return disk
 
     def boot(self) -> None:
-        """Start the process; it serves some time later, or not."""
+        """Start the process. It serves some time later, or fails."""
         assert not self.is_up
         self.boots += 1
         self.world.lives[self.node] = self.boots
@@ -159,11 +159,11 @@ class Host:
         return await self.world.loop.spawn(process, done())
 
     def is_of(self, process: Process) -> bool:
-        """Whether this is its process, and lives."""
+        """Whether this is its process, and alive."""
         return self.process is process and process.alive
 
     async def within(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
-        """Run it as the process's own, and wait for it. Raises Gone where the process died meanwhile."""
+        """Run the work in the process, and wait for it. Raises Gone where the process died meanwhile."""
         task, died = self.world.loop.spawn(process, work), self._died
         death = self.world.loop.create_task(died.wait())
         try:
@@ -175,7 +175,7 @@ class Host:
         return task.result()
 
     async def stop(self) -> None:
-        """A clean stop, where it serves; else as a kill."""
+        """Stop it cleanly if it serves, otherwise kill it."""
         process, program = self.process, self.program
         if process is None or program is None or not process.alive or self.is_paused:
             self.kill()
@@ -199,7 +199,7 @@ class Host:
             self.end()
 
     def power_cut(self) -> None:
-        """The process and all that was not synced; and nobody is told."""
+        """End the process and lose all unsynced data, without notice to anybody."""
         if self.is_up:
             assert self.process is not None
             self.world.tell(f"{self.process.name} loses power at disk operation {self.disk.operations}")
@@ -208,7 +208,7 @@ class Host:
         self.disk.power_cut()
 
     def wipe(self) -> None:
-        """Its disk is lost, and another takes its place."""
+        """Replace its disk by an empty one."""
         self.power_cut()
         self.world.tell(f"the disk of broker {self.node} is lost")
         self.life += 1
@@ -226,7 +226,7 @@ class Host:
             self.world.loop.resume(self.process)
 
     def end(self) -> None:
-        """The process is over, without a word."""
+        """End the process without notice."""
         self.disk.disarm()
         if self.process is not None:
             self.world.loop.kill(self.process)
@@ -235,7 +235,7 @@ class Host:
 
 
 class Gone(Exception):  # noqa: N818 - a state of the process
-    """The process died before it had done what was wanted of it."""
+    """The process died before the work was done."""
 
 
 def _frames(error: Exception) -> str:

@@ -1,8 +1,8 @@
-"""Who breaks a quorum: what the nemesis does, ten times as fast, and plots against leaders and elections.
+"""Faults for a quorum: those of the nemesis ten times as fast, and plots against leaders and elections.
 
-Each plot is a short play of faults that a network, a disk or an operator can come up with, and that chance alone seldom
-puts into this order: the moments in which a consensus protocol has to be right. It knows who leads and who votes, as
-the judge hears of it, and nothing of what may be wrong.
+Each plot is a short sequence of faults that a network, a disk or an operator can cause. Chance alone seldom puts them
+in this order. A plot covers the moments in which a consensus protocol must be right. The plots know leaders and voters
+from the judge, and nothing of what may be wrong.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from headrace.sim.links import Link
 
 TEMPO: Final = 0.1
 ELECTION_SECONDS: Final = 0.1
-"""About as long as voters wait for a silent leader."""
+"""About the time for which voters wait for a silent leader."""
 REIGN_SECONDS_MAX: Final = 0.02
-"""Of leaders that somebody has it in for."""
+"""Reign of a leader that is about to be cut off."""
 SLOW_DISK_FACTOR: Final = 60.0
 TRIES_MAX: Final = 4
-"""To have somebody elected whom a leader hands over to."""
+"""Attempts to get the target of a leadership transfer elected."""
 CHANGES_AT_ONCE: Final = 3
 CHANGE_SECONDS_MAX: Final = 1.0
 VOTERS_MIN: Final = 3
-"""Below that only a plot takes votes away."""
+"""Below this number of voters, only plots remove any."""
 
 
 class Intriguer(Nemesis):
-    """See the module."""
+    """The nemesis with plots, as the module says."""
 
     def __init__(self, world: ClusterWorld, hosts: Sequence[Host], judge: Judge) -> None:
         super().__init__(world, hosts, judge, tempo=TEMPO)
         judge.on_commit = self._on_commit
         self._at_commits = self._at_crowns = 0.0
         self._crowned = asyncio.Event()
-        """Set when somebody is elected."""
+        """Set when a leader is elected."""
         self._ambush: Callable[[Host], bool] | None = None
-        """Whom a plot waits for, to be cut off when it is elected."""
+        """The condition for a new leader that a plot cuts off at its election."""
         self._marked: Host | None = None
-        """Who is cut off when it next says that something is committed."""
+        """The host that is cut off when it next commits something."""
         self._plotting = False
-        """A plot goes its way undisturbed by what happens to leaders otherwise."""
+        """Set during a plot: no other fault hits leaders then."""
 
     def _mood(self) -> list[tuple[Act, float]]:
         pick = self._random.choice
@@ -78,7 +78,8 @@ class Intriguer(Nemesis):
     # at the moments of an election
 
     def _on_leader(self, leader: Peer) -> None:
-        """Now and then it is cut off with its first entry in few logs or none; whoever was cut off before is back."""
+        """Sometimes cut the new leader off, with its first entry in few logs or none. Formerly cut-off hosts are
+        connected again."""
         self._crowned.set()
         self._crowned = asyncio.Event()
         host = self._host(leader)
@@ -92,7 +93,7 @@ class Intriguer(Nemesis):
             super()._on_leader(leader)
 
     def _on_commit(self, leader: Peer) -> None:
-        """Those who do not know of it yet hear no more of this leader."""
+        """Sometimes cut the leader off, so that members that do not know of the commit hear no more from it."""
         host = self._host(leader)
         if self.is_over:
             return
@@ -103,7 +104,7 @@ class Intriguer(Nemesis):
             self._depose(host, 0.0)
 
     def _depose(self, host: Host, seconds: float) -> None:
-        """After so long; where that is nothing, before it has said anything."""
+        """Cut the host off after this time; if that is 0, before it has sent anything."""
         if seconds:
             self._later(seconds, lambda: self._part(host))
         else:
@@ -112,15 +113,15 @@ class Intriguer(Nemesis):
     # plots
 
     def storm(self) -> None:
-        """The leader is taken for dead, and several stand at once."""
+        """The leader is believed dead, and several members stand at once."""
         self._world.tell("the leader is said to be dead")
         for host in self._hosts:
             if self._random.random() < 0.8:
                 self._stand(host)
 
     async def duel(self) -> None:
-        """Two who cannot hear each other stand; a third, who has heard the one, is gone and back before the other asks,
-        whose disk is slow."""
+        """Two members that cannot hear each other stand. A third has answered the first. It restarts before the second,
+        whose disk is slow, asks it."""
         able = [host for host in self._hosts if driver_of(host) is not None]
         if len(able) < 3:
             return
@@ -141,8 +142,8 @@ class Intriguer(Nemesis):
         self.heal()
 
     async def late_word(self) -> None:
-        """A leader is cut off with a few whose acknowledgements stay on the road; another leader overwrites what they
-        have; the first one is elected again, and has few to count on when the word arrives."""
+        """A leader is cut off with a few members whose acknowledgements are delayed. Another leader overwrites their
+        entries. Then the first is elected again, and has few members to count when the acknowledgements arrive."""
         first = self._leader()
         friends = self._friends(first, (1, 1, 2)) if first is not None else []
         if first is None or not self._can_do_without(first, *friends):
@@ -164,7 +165,7 @@ class Intriguer(Nemesis):
         self.heal()
 
     async def _succeeds(self, heir: Host, leader: Host) -> bool:
-        """Whether it is elected, where the leader dies or hands over to it."""
+        """Whether the heir is elected after the leader dies or hands over to it."""
         if self._random.random() < 0.5:
             leader.kill()
             self._later(2 * ELECTION_SECONDS, lambda: self._boot(leader))
@@ -176,9 +177,9 @@ class Intriguer(Nemesis):
         return False
 
     async def figure_eight(self) -> None:
-        """Figure 8 of the Raft paper: a leader is cut off with what nobody else has, and so is the next one; the first
-        is elected again and spreads what it has; as soon as it takes something for committed, it is cut off, and the
-        second one is back."""
+        """Figure 8 of the Raft paper. A leader is cut off with entries that nobody else has, and so is the next one.
+        The first is elected again and replicates its entries. As soon as it commits, it is cut off, and the second one
+        is back."""
         first = self._leader()
         if first is None:
             return
@@ -195,8 +196,8 @@ class Intriguer(Nemesis):
         self.heal()
 
     async def purge(self) -> None:
-        """A leader that is cut off is asked to change the membership, to those whom it still has: several times at
-        once, while the others elect somebody else."""
+        """A cut-off leader is asked to reduce the membership to the members that it can reach. It gets several requests
+        at once, while the others elect another leader."""
         leader = self._leader()
         driver = driver_of(leader) if leader is not None else None
         if leader is None or driver is None:
@@ -214,7 +215,7 @@ class Intriguer(Nemesis):
         self.heal()
 
     def change(self) -> None:
-        """The operator wants another membership of whoever leads, or thinks that it does."""
+        """Ask a present or presumed leader to change the membership."""
         leaders = [host for host in self._hosts if (driver := driver_of(host)) is not None and driver.is_controller]
         if leaders:
             leader = self._random.choice(leaders)
@@ -223,7 +224,7 @@ class Intriguer(Nemesis):
             self._propose(leader, self._some_change(driver.membership))
 
     def _some_change(self, membership: Membership) -> Change:
-        """Rather towards more voters than fewer."""
+        """A change, more often one towards more voters."""
         everybody = [peer_of(host.node) for host in self._hosts]
         strangers = [peer for peer in everybody if peer not in membership.members]
         learners = sorted(membership.learners)
@@ -234,7 +235,7 @@ class Intriguer(Nemesis):
             return Promote(self._random.choice(learners))
         return self._random.choice((Demote, Remove))(self._random.choice(sorted(membership.voters)))
 
-    # what plots are made of
+    # parts of plots
 
     def _host(self, peer: Peer) -> Host:
         return next(host for host in self._hosts if host.node == peer.node)
@@ -247,7 +248,7 @@ class Intriguer(Nemesis):
         return self._random.sample(others, min(len(others), self._random.choice(counts)))
 
     def _part(self, host: Host) -> None:
-        """Cut it off, with a friend or without."""
+        """Cut the host off, alone or with one other."""
         self.acts += 1
         friends = self._friends(host, (0, 0, 1, 2))
         self._cut_apart([host, *friends], self._but(host, *friends))
@@ -257,19 +258,19 @@ class Intriguer(Nemesis):
         self._set_cut({*pairs, *((other, one) for one, other in pairs), *more})
 
     def _set_cut(self, cut: set[Link]) -> None:
-        """Until something else is cut, or all is healed."""
+        """Cut these links until others are cut, or all are healed."""
         self._world.tell(f"cut: {', '.join(f'{one[7:]}>{other[7:]}' for one, other in sorted(cut))}")
         self._world.loop.network.links.set_cut(cut)
 
     def _stand(self, host: Host) -> None:
-        """It believes that its leader is dead, and so wants to be elected."""
+        """Make the host believe that its leader is dead, so that it stands for election."""
         driver, process = driver_of(host), host.process
         if driver is not None and process is not None and driver.leader is not None:
             leader, term = driver.leader, driver.term
             self._world.loop.call_soon(lambda: driver.leader_died(leader, term), context=process.context())
 
     def _ask(self, host: Host, work: Callable[[MetadataDriver], Coroutine[Any, Any, None]]) -> None:
-        """Without waiting for what becomes of it."""
+        """Ask without waiting for the outcome."""
 
         async def ask() -> None:
             await asked(host, work, CHANGE_SECONDS_MAX)
@@ -281,7 +282,7 @@ class Intriguer(Nemesis):
         self._ask(leader, lambda driver: driver.change(change))
 
     async def _ambushed(self, holds: Callable[[Host], bool]) -> Host | None:
-        """As `_until`; and in the moment of its election, before it has said so, the new leader is cut off alone."""
+        """Like `_until`, but cut the new leader off alone at its election, before it has announced it."""
         self._ambush = holds
         try:
             return await self._until(holds)
@@ -289,7 +290,7 @@ class Intriguer(Nemesis):
             self._ambush = None
 
     async def _until(self, holds: Callable[[Host], bool], seconds_max: float = 4 * ELECTION_SECONDS) -> Host | None:
-        """Wait until such a one leads."""
+        """Wait until a matching host leads."""
         try:
             async with asyncio.timeout(seconds_max):
                 while (leader := self._leader()) is None or not holds(leader):
@@ -299,7 +300,7 @@ class Intriguer(Nemesis):
         return leader
 
     def _can_do_without(self, *hosts: Host) -> bool:
-        """Whether the others are enough to elect somebody, as the first of these sees it."""
+        """Whether the other hosts can elect a leader, as the first of these sees it."""
         driver = driver_of(hosts[0])
         if driver is None:
             return False

@@ -1,8 +1,14 @@
-"""What must hold of a quorum after every step of every member, whatever happened, and of the images made of it.
+"""Invariants of a quorum after every step of every member, and of the images made from it.
 
-Told of every step of the shipped core by `watching`. Looks at what changed only. Promises in one line each: one leader
-in a term, and one vote of a member; two logs that agree at an entry agree below it; what is committed is on the disks
-of a quorum, and in the log of every later leader; all commit, and see, the same. Source: the Raft paper, figure 3.
+`watching` reports every step of the shipped core. The judge looks only at what changed.
+
+Promises:
+- A term has one leader, and a member gives one vote in it.
+- Two logs that agree at an entry agree below it.
+- A committed entry is on the disks of a quorum, and in the log of every later leader.
+- All members commit, and show, the same.
+
+Source: the Raft paper, figure 3.
 """
 
 from __future__ import annotations
@@ -25,42 +31,43 @@ from headrace.sim.cluster.world import address_of
 from headrace.sim.process import CURRENT, Process
 
 EVERYTHING: Final = 1 << 40
-"""Bytes: no bound."""
+"""So many bytes that there is no bound."""
 STEPS_PER_VALIDATION: Final = 32
-"""The invariants of a whole log take long to look at."""
+"""Steps between two validations of a whole log, which take long."""
 
 
 class Judge:
-    """See the module. `accuse(kind, sentence)` is called for what is broken."""
+    """The judge, as the module says. `accuse(kind, sentence)` is called for a broken promise."""
 
     def __init__(self, accuse: Callable[[str, str], object], tell: Callable[[str], object]) -> None:
         self._accuse = accuse
         self._tell = tell
         self.on_vote: Callable[[Peer], object] = _nobody
-        """Told of who has just given a vote, for whoever wants to make use of the moment."""
+        """Called with a member that has just given a vote, so that a fault can use the moment."""
         self.on_leader: Callable[[Peer], object] = _nobody
-        """The same of a new leader."""
+        """Called with a new leader."""
         self.on_commit: Callable[[Peer], object] = _nobody
-        """The same of a leader that has committed something."""
+        """Called with a leader that has committed something."""
         self._newest: dict[Peer, Raft] = {}
-        """By member: its core, as it was when it was last seen, those of dead processes included."""
+        """By member: its core when it was last seen, including those of dead processes."""
         self._votes: dict[tuple[Peer, int], Peer] = {}
         self.leaders: dict[int, Peer] = {}
-        """By term, as it became known."""
+        """Leaders by term, as they became known."""
         self._written: dict[tuple[int, int], tuple[Entry, int]] = {}
-        """By index and term: the entry, and the term of the one before it."""
+        """By index and term: the entry, and the term of the entry before it."""
         self.committed: list[Entry] = []
-        """As far as any member ever knew."""
+        """All committed entries that any member ever knew of."""
         self._committed_in: list[int] = []
-        """The term of whoever knew first. A leader of an earlier one, that hears of its election late, may lack it."""
+        """Term of the member that knew each one first. A leader of an earlier term may lack it, if it learns late of
+        its election."""
         self._known: dict[Raft, int] = {}
-        """By core: up to where its commits were looked at."""
+        """By core: the index up to which its commits were checked."""
         self._cores: dict[Process, Raft] = {}
-        """Of the processes that run."""
+        """Cores of the running processes."""
         self.memberships: dict[Peer, Membership] = {}
-        """By member: what it went by when it was last seen, dead ones included."""
+        """By member: the membership that it used when it was last seen, including dead ones."""
         self.images: dict[int, MetadataImage] = {}
-        """By index, as whoever came first saw it."""
+        """By index: the image of the first member that showed it."""
         self._of_members: dict[Process, MetadataImage] = {}
         self._steps = 0
 
@@ -87,7 +94,7 @@ class Judge:
             self._commits(core)
 
     def on_image(self, process: Process, image: MetadataImage) -> None:
-        """A member shows this from now on."""
+        """A member shows this image from now on."""
         before = self._of_members.get(process)
         if before is not None and before.index > image.index:
             self._accuse("image-went-back", f"{process.name} shows index {image.index} after {before.index}")
@@ -97,11 +104,11 @@ class Judge:
             self._accuse("images-differ", f"{process.name} at index {image.index} shows {_difference(first, image)}")
 
     def on_assertion(self, story: str) -> None:
-        """The core itself said that something is wrong."""
+        """An assertion of the core itself failed."""
         self._accuse("assertion", story)
 
     def apart(self) -> str | None:
-        """Whose image lags behind the others', where all should be equal. Who was removed is not counted."""
+        """A sentence about members whose images lag behind, when all should be equal. Removed members do not count."""
         running = [(process, image) for process, image in self._of_members.items() if process.alive]
         newest = max((image for _, image in running), key=lambda image: image.index, default=None)
         known = {address_of(node) for node in newest.brokers} if newest is not None else set()
@@ -109,7 +116,8 @@ class Judge:
         return None if len(set(alive.values())) <= 1 else f"brokers show different states: {alive}"
 
     def lacks_voters(self, wanted: int) -> str | None:
-        """Who could be a voter and is none, where there are fewer than `wanted`. As the last leader goes by."""
+        """A sentence about members that could be voters and are not, when there are fewer than `wanted`. It uses the
+        last leader's membership."""
         if not self.leaders or not self.images:
             return None
         members = self.memberships[self.leaders[max(self.leaders)]]
@@ -160,7 +168,8 @@ class Judge:
                 self._accuse("log-matching", f"{_name(core.me)} has {(entry, before)}, another {found}")
 
     def _commitment(self, leader: Raft) -> None:
-        """What a leader says to be committed is on the disks of a quorum; a disk that was lost meanwhile had it."""
+        """Check that the entry which a leader commits is on the disks of a quorum. A disk that was lost since then
+        counts."""
         index, voters = leader.log.commit_index, leader.membership.voters
         term = leader.log.term_at(index)
         without = [_name(peer) for peer in sorted(voters) if not _has(self._newest.get(peer), index, term)]
@@ -179,7 +188,7 @@ class Judge:
                     self._accuse("commits-differ", f"{_name(core.me)} committed {entry}, others {known}")
                 continue
             if entry.index != len(self.committed) + 1:
-                break  # of entries below, which a snapshot has taken in, no member ever told
+                break  # entries below a snapshot were never reported
             self.committed.append(entry)
             self._committed_in.append(max(core.term, self._committed_in[-1] if self._committed_in else 0))
             for other in self._cores.values():
@@ -190,8 +199,8 @@ class Judge:
 
 @contextmanager
 def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None]:
-    """While it lasts, the judge is told of every step of every core in a simulated process, and of every image that it
-    publishes. Times and sizes are such that a short run sees many elections and snapshots."""
+    """While it lasts, report every step of every core in a simulated process to the judge, and every image that it
+    publishes. Times and sizes are set so that a short run has many elections and snapshots."""
     step, init = Raft.step, MetadataDriver.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
@@ -216,14 +225,14 @@ def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None
 
 
 def _has(core: Raft | None, index: int, term: int | None) -> bool:
-    """Whether this entry is on its disk, or in its snapshot."""
+    """Whether this entry is on the member's disk, or in its snapshot."""
     if core is None or core.log.durable_index < index:
         return False
     return index < core.log.base_index or core.log.term_at(index) == term
 
 
 def _nobody(peer: Peer) -> None:
-    """Nobody wants to know."""
+    """The default callback, which does nothing."""
 
 
 def _name(peer: Peer) -> str:

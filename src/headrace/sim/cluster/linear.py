@@ -1,9 +1,12 @@
-"""Whether a concurrent history could have come from one object that does one thing at a time (linearizability).
+"""Decides whether a concurrent history could come from one object that does one thing at a time (linearizability).
 
-Promises: `judge` says LINEARIZABLE exactly where an order exists that respects real time and that the model accepts,
-BROKEN exactly where none does, and UNDECIDED only where it gave up counting. An operation that was never answered may
-have happened at any time after it was asked for, or not at all. Knows nothing of what the operations mean.
-Sources: Wing and Gong, "Testing and Verifying Concurrent Objects"; Lowe, "Testing for Linearizability" (the memo and
+Promises:
+- `judge` returns LINEARIZABLE exactly where some order respects real time and the model accepts it.
+- It returns BROKEN exactly where no such order exists, and UNDECIDED only where it reached its limit.
+- An unanswered operation may have happened at any time after its call, or not at all.
+- It knows nothing of the meaning of operations.
+
+Sources: Wing and Gong, "Testing and Verifying Concurrent Objects"; Lowe, "Testing for Linearizability" (the memo, and
 the list from which an operation is lifted), as in Porcupine.
 """
 
@@ -17,26 +20,27 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 State = TypeVar("State", bound=Hashable)
 
 STEPS_MAX: Final = 2_000_000
-"""Operations tried, after which a history counts as undecided."""
+"""Operations tried before a history counts as undecided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one client asked and was told. Moments are any numbers that rise; of two equal ones the call is first."""
+    """The request of one client and its answer. Moments are any numbers that rise; of two equal ones the call is
+    first."""
 
     client: str
     action: Any
     called: float
     answer: Any = None
     returned: float | None = None
-    """None: no answer came, or one that leaves open what became of it."""
+    """None: no answer came, or one that leaves the outcome open."""
 
 
 class Model(Protocol[State]):
-    """The object as it would be with one client."""
+    """The object as it behaves with a single client."""
 
     def first(self) -> State:
-        """Before anything was asked."""
+        """The state before any request."""
 
     def step(self, state: State, action: Any, answer: Any) -> State | None:
         """The state after `action`, where `answer` is right in this state; None where it is wrong. The answer None is
@@ -51,16 +55,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`order`: where linearizable, an order that explains all answers; else the longest beginning of one."""
+    """`order`: if linearizable, an order that explains all answers; else the longest valid beginning of one."""
 
     verdict: Verdict
     order: tuple[Operation, ...] = ()
     stuck_before: tuple[Operation, ...] = ()
-    """Where broken: the operations that were under way where that beginning ends; none of them can come next."""
+    """If broken: the operations under way at the end of that beginning. None of them can come next."""
 
 
 class _Node:
-    """A call or a return, in the list of all that is not yet in the order."""
+    """A call or a return, in the list of those not yet in the order."""
 
     __slots__ = ("after", "before", "is_call", "number", "operation", "returns")
 
@@ -69,13 +73,13 @@ class _Node:
         self.operation = operation
         self.is_call = is_call
         self.returns: _Node | None = None
-        """Of a call with an answer: its return."""
+        """For a call with an answer: its return."""
         self.before: _Node | None = None
         self.after: _Node | None = None
 
 
 def judge(operations: Iterable[Operation], model: Model[Any], *, steps_max: int = STEPS_MAX) -> Judgement:
-    """Look for an order of the whole history."""
+    """Search for an order of the whole history."""
     return _Search(list(operations), model).run(steps_max)
 
 
@@ -86,8 +90,8 @@ def judge_apart(
     *,
     steps_max: int = STEPS_MAX,
 ) -> dict[Hashable, Judgement]:
-    """Look at each part of the object alone: enough where no action concerns two (Herlihy and Wing: it is a local
-    property). `part_of`: the part that an action concerns."""
+    """Judge each part of the object alone. That is enough if no action concerns two parts, because linearizability is a
+    local property (Herlihy and Wing). `part_of` gives the part that an action concerns."""
     parts: dict[Hashable, list[Operation]] = {}
     for operation in operations:
         parts.setdefault(part_of(operation.action), []).append(operation)
@@ -96,15 +100,15 @@ def judge_apart(
 
 @dataclass(slots=True)
 class _Search(Generic[State]):
-    """Depth first. Invariant: `placed` with the operations still in the list are all there are."""
+    """A depth-first search. Invariant: `placed` and the operations in the list are all operations."""
 
     operations: Sequence[Operation]
     model: Model[State]
     head: _Node = field(init=False)
     answered: int = 0
-    """Calls in the list that have a return there."""
+    """Number of calls in the list that have a return there."""
     placed: list[tuple[_Node, State]] = field(default_factory=list)
-    """The order so far, each with the state before it."""
+    """The order so far, each operation with the state before it."""
     best: tuple[tuple[Operation, ...], tuple[Operation, ...]] = ((), ())
 
     def __post_init__(self) -> None:
@@ -152,8 +156,8 @@ class _Search(Generic[State]):
         return Judgement(Verdict.LINEARIZABLE, self._order())
 
     def _next(self, node: _Node, *, is_answered: bool) -> _Node | None:
-        """What is to be tried after `node`: all that may come next, first what was answered, then the rest. Of the rest
-        only what changes something is worth a place, and it mostly is not needed."""
+        """The next operation to try after `node`: first answered ones, then the others, of all that may come next. An
+        unanswered operation is placed only if it changes the state, which is seldom needed."""
         after = node.after
         while True:
             while after is not None and after.is_call and (after.returns is not None) != is_answered:
@@ -190,7 +194,7 @@ class _Search(Generic[State]):
         return tuple(node.operation for node, _ in self.placed)
 
     def _remember(self) -> None:
-        """For people: the farthest that any order came, and what stood before it then."""
+        """Record for people the longest order found, and the operations that were next then."""
         if self.best[1] and len(self.placed) <= len(self.best[0]):
             return
         waiting, node = [], self.head.after

@@ -1,6 +1,6 @@
 """Bugs to plant in merging, one at a time, to show that simulated clusters find them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.storage.tier.merge import merge_segments
 
 
 class _NotYet:
-    """A store that keeps for later what it is given."""
+    """A store that delays what is put into it."""
 
     def __init__(self, objects: Any) -> None:
         self._objects = objects
@@ -43,7 +43,7 @@ class _NotYet:
 
 @contextmanager
 def merged_event_before_object() -> Iterator[None]:
-    """A merged segment is put in the place of others, and then stored."""
+    """A merged segment replaces others before it is stored."""
     replace_group = Merger._replace
 
     async def hasty(
@@ -62,8 +62,8 @@ def merged_event_before_object() -> Iterator[None]:
 
 @contextmanager
 def merged_is_swept_on_its_way() -> Iterator[None]:
-    """The sweep takes what was made of others for an export that came too late: it lies below the catalog's end, and
-    nothing names it."""
+    """The sweep takes a merged object for an export that came too late: it lies below the catalog's end, and no catalog
+    names it."""
 
     def blind(image: MetadataImage, key: SegmentKey) -> bool:
         catalog = image.durable(TopicPartition(key.topic_id, key.partition))
@@ -78,7 +78,7 @@ def merged_is_swept_on_its_way() -> Iterator[None]:
 
 @contextmanager
 def vouchers_go_with_what_they_hang_on() -> Iterator[None]:
-    """Where what is replaced bears the vouchers of earlier replacements, these are not carried on."""
+    """A replaced segment's vouchers of earlier replacements are not carried on."""
     replaced = PartitionCatalog.replaced
 
     def forgets(self: PartitionCatalog, descriptor: SegmentDescriptor) -> PartitionCatalog:
@@ -93,7 +93,7 @@ def vouchers_go_with_what_they_hang_on() -> Iterator[None]:
 
 @contextmanager
 def log_is_compacted_before_its_history() -> Iterator[None]:
-    """As far as it is stable, with all tombstones."""
+    """A log is compacted as far as it is stable, with all tombstones."""
     with (
         patch.object(Replica, "cleanable_end", property(lambda self: self.last_stable_offset)),
         patch.object(Replica, "tombstones_kept_from", LAST_OFFSET),
@@ -103,14 +103,14 @@ def log_is_compacted_before_its_history() -> Iterator[None]:
 
 @contextmanager
 def tombstones_go_above_the_seam() -> Iterator[None]:
-    """Where a log is compacted above the end of its history, a tombstone goes as in any other log."""
+    """Where a log is compacted above the end of its history, tombstones are removed as in any other log."""
     with patch.object(Replica, "tombstones_kept_from", LAST_OFFSET):
         yield
 
 
 @contextmanager
 def log_behind_history_is_compacted() -> Iterator[None]:
-    """A log that begins behind its history is compacted as one that is read by itself."""
+    """A log that begins behind its history is compacted like one that is read by itself."""
     end_of: Any = Replica.__dict__["cleanable_end"]
 
     def blind(self: Replica) -> Offset:

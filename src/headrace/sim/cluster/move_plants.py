@@ -1,6 +1,6 @@
 """Bugs to plant in hand-overs and in durable history, one at a time, to show that simulated clusters find them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OF_MOVES: Final = (ReassignPartitions, MovePartitions, ProveMove, SealMove, Fini
 
 @contextmanager
 def seal_without_epoch_check() -> Iterator[None]:
-    """Whoever owns a partition may seal it, in whichever leader epoch that was proposed."""
+    """The owner of a partition may seal it, in whichever leader epoch that was proposed."""
     unsealable = moves._unsealable
 
     def lenient(image: MetadataImage, key: TopicPartition, known: PartitionImage, seal: Seal) -> Refusal | None:
@@ -76,7 +76,7 @@ def seal_without_epoch_check() -> Iterator[None]:
 
 
 class _NotYet:
-    """A store that keeps for later what it is given."""
+    """A store that delays what is put into it."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[str, bytes]] = []
@@ -88,7 +88,7 @@ class _NotYet:
 
 @contextmanager
 def event_before_object() -> Iterator[None]:
-    """A segment is published, and then stored; not the last of an owner, which its seal publishes."""
+    """A segment is published before it is stored, except the last of an owner, which its seal publishes."""
     due: dict[str, tuple[Objects, bytes]] = {}
     publish, export_tail = Exporter.publish, Owner._export_tail
 
@@ -122,7 +122,7 @@ def event_before_object() -> Iterator[None]:
 
 @contextmanager
 def owner_resumes_after_an_unknown_seal() -> Iterator[None]:
-    """An owner that is not told what became of its seal takes it for refused, and goes on."""
+    """An owner that does not learn the outcome of its seal assumes that it was refused, and continues."""
     propose = Owner._propose
 
     async def impatient(self: Owner, partition: Partition, seal: Seal, changed: asyncio.Event) -> str | None:
@@ -141,7 +141,7 @@ def owner_resumes_after_an_unknown_seal() -> Iterator[None]:
 
 @contextmanager
 def cancel_without_an_epoch() -> Iterator[None]:
-    """A move that people cancel is over, and its owner goes on in the same leader epoch."""
+    """A cancelled move is over, and its owner continues in the same leader epoch."""
     cancelled, moved, lead, is_open = moves.cancelled, replay._moved, Partition.lead, Owner._is_open
 
     def same_epoch(topic_id: TopicId, known: PartitionImage) -> tuple[MetadataEvent, PartitionImage]:
@@ -175,11 +175,11 @@ def cancel_without_an_epoch() -> Iterator[None]:
 
 @contextmanager
 def stale_local_log_wins() -> Iterator[None]:
-    """Who is handed a partition that it had before goes on with what it finds on its disk, whatever it is stamped, and
-    though durable history goes on above its end."""
+    """A target that had the partition before continues with the log on its disk. It ignores the log's stamp, and that
+    durable history goes on above its end."""
     begin = Opener._begin_at
     restamped: set[LogIdentity] = set()
-    """With the disk's and the assignment's own name."""
+    """Identities of logs with a new stamp. Each names the disk and the assignment."""
 
     def at_home(self: Opener, wanted: Wanted) -> Begun:
         engine, identity = self._engine, wanted.identity
@@ -204,14 +204,15 @@ def stale_local_log_wins() -> Iterator[None]:
 
 @contextmanager
 def new_owner_appends_before_the_move_is_finished() -> Iterator[None]:
-    """Who leads takes records."""
+    """A leader accepts records at once."""
     with patch.object(Gate, "is_open", property(lambda self: not self.is_stopped)):
         yield
 
 
 @contextmanager
 def two_decisions_on_one_image() -> Iterator[None]:
-    """What is asked about moves is decided on the committed image alone: two may be, before either is committed."""
+    """Requests about moves are decided on the committed image alone, so two may be decided before either is
+    committed."""
     submit = MetadataDriver.submit
 
     async def blind(self: MetadataDriver, decide: Any) -> Any:

@@ -1,8 +1,13 @@
-"""Who breaks a cluster: what can go wrong does, in moods that change, so that each run has its own mixture.
+"""Faults of a cluster: everything that can go wrong does, with weights that change, so that each run has its own
+mixture.
 
-Kills, lost power, crashes in the middle of a disk operation, pauses, cuts of the network in one direction or both, slow
-roads, slow disks, clocks that jump, connections that break, clean stops; and now and then all power at once. A byte
-stream does not lose, double or reorder, so messages alone are not tampered with here (tests/raft does that).
+The faults are:
+- kills, power cuts, crashes in the middle of a disk operation, pauses and clean stops;
+- one-way and two-way cuts of the network, slow links, and broken connections;
+- slow disks, and clocks that jump;
+- sometimes a power cut for all hosts at once.
+
+A byte stream does not lose, duplicate or reorder, so messages themselves are not changed here (tests/raft does that).
 """
 
 from __future__ import annotations
@@ -26,18 +31,18 @@ SLOW_DISK_FACTOR_MAX: Final = 60.0
 SLOW_ROAD_FACTOR_MAX: Final = 200.0
 OPERATIONS_TO_CRASH_MAX: Final = 60
 BOUNCE_PROBABILITY: Final = 0.4
-"""Of the dead, how many come back at once, before anybody has missed them."""
+"""Share of the dead that return at once, before anybody has missed them."""
 BOUNCE_SECONDS: Final = 0.01
 STRIKE_SECONDS_MAX: Final = 0.06
-"""From a vote or an election to what happens to its hero."""
+"""Time from a vote or an election to the fault that follows it."""
 LEADER_PROBABILITY: Final = 0.4
-"""Of what happens to one host, how often it is the leader's."""
+"""Share of the faults of one host that hit the leader."""
 
 Act = Callable[[], Awaitable[None] | None]
 
 
 class Nemesis:
-    """See the module. `hosts` is the run's own list, which may grow. `tempo`: what its times are multiplied by."""
+    """The nemesis, as the module says. `hosts` is the run's own list, which may grow. `tempo` multiplies its times."""
 
     def __init__(self, world: ClusterWorld, hosts: Sequence[Host], judge: Judge, *, tempo: float = 1.0) -> None:
         self._world = world
@@ -52,7 +57,7 @@ class Nemesis:
         judge.on_vote, judge.on_leader = self._on_vote, self._on_leader
 
     async def run(self, seconds: float) -> None:
-        """Break things for so long. The dead may be dead, and the network cut, when it returns."""
+        """Cause faults for this time. At the end, hosts may be dead and the network cut."""
         self.is_over = False
         end = self._world.loop.time() + seconds
         while self._world.loop.time() < end:
@@ -88,7 +93,7 @@ class Nemesis:
         ]
 
     def calm(self) -> None:
-        """Nothing is broken any more, and what was begun comes to its end; `keep_up` does the rest."""
+        """End all faults and let what was begun finish; `keep_up` does the rest."""
         self.is_over = True
         network = self._world.loop.network
         self._world.tell("calm")
@@ -100,7 +105,7 @@ class Nemesis:
             host.resume()
 
     async def keep_up(self) -> None:
-        """Boot whoever is not up, for ever."""
+        """Boot every host that is down, for ever."""
         while True:
             for host in self._hosts:
                 if not host.is_up:
@@ -134,7 +139,7 @@ class Nemesis:
             self._boot_later(host)
 
     def crash_in_an_operation(self) -> None:
-        """At one of the next disk operations, so that it is torn, or one of two is done."""
+        """Crash at one of the next disk operations, so that it is torn, or only one of two is done."""
         if (host := self._some()) is None:
             return
         lose_power = self._random.random() < 0.7
@@ -158,12 +163,12 @@ class Nemesis:
             self._boot_later(host)
 
     def _on_vote(self, voter: Peer) -> None:
-        """Its process dies as soon as it has voted, and is back before the election is over."""
+        """Kill its process as soon as it has voted, and restart it before the election is over."""
         if not self.is_over and self._random.random() < self._at_votes:
             self._strike(voter, self._random.choice((Host.kill, Host.power_cut)))
 
     def _on_leader(self, leader: Peer) -> None:
-        """It dies, or is cut off with a few, with what it has just appended in few logs or none."""
+        """Kill it, or cut it off with a few hosts, with its latest entries in few logs or none."""
         if not self.is_over and self._random.random() < self._at_leaders:
             self._strike(leader, self._random.choice((Host.kill, Host.power_cut, self._cut_off)))
 
@@ -200,7 +205,7 @@ class Nemesis:
             self._later(self._tempo * DOWN_SECONDS_MAX, lambda: self._boot(host))
 
     def _within(self, seconds: float) -> float:
-        """Some time up to that, at this run's tempo."""
+        """A random time up to that, at this run's tempo."""
         return self._tempo * self._random.random() * seconds
 
     def _later(self, seconds: float, act: Act) -> None:
@@ -217,7 +222,7 @@ class Nemesis:
     # the network
 
     def isolate(self) -> None:
-        """One host, from some or all of the others, in one direction or both."""
+        """Cut one host off from some or all others, in one direction or both."""
         if (host := self._some()) is None:
             return
         ways = self._random.choice((1, 2, 3))
@@ -227,7 +232,7 @@ class Nemesis:
         self._cut(cut)
 
     def partition(self) -> None:
-        """Two sides, cut from each other in both directions or one."""
+        """Cut two sides apart, in both directions or one."""
         addresses = [host.address for host in self._hosts]
         side = {address for address in addresses if self._random.random() < 0.5}
         one_way = self._random.random() < 0.3

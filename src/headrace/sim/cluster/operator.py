@@ -1,7 +1,7 @@
-"""Who changes the cluster itself: newcomers join, voters are promoted and demoted, brokers removed, disks replaced.
+"""An operator of the cluster itself: brokers join, voters are promoted and demoted, brokers removed, disks replaced.
 
-Asks any broker over Kafka's APIs, as `headrace broker` does; a refusal is a refusal. A disk is only lost where every
-membership that may count can do without it: with less, nobody promises anything.
+It asks any broker over Kafka's APIs, as `headrace broker` does, and accepts refusals. A disk is only lost where every
+membership that may count can do without it; with less there are no promises.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ APIS: Final = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UNREGISTE
 
 
 class Operator:
-    """See the module. `hosts`: all there are, `spare` those that have never been started."""
+    """The operator, as the module says. `hosts` are all there are, `spare` those that were never started."""
 
     def __init__(self, world: ClusterWorld, hosts: list[Host], spare: Sequence[Host], judge: Judge) -> None:
         self._world = world
@@ -36,16 +36,17 @@ class Operator:
         self._judge = judge
         self._random = world.chance("operator")
         self._lost: set[Peer] = set()
-        """Members whose disks are gone."""
+        """Members whose disks are lost."""
         self._clients: dict[int, Client] = {}
         pick = self._random.choice
         self._pace = pick((0.3, 1.0, 3.0))
         self._wipes = pick((0.0, 0.0, 0.15, 0.3))
-        """Where disks are lost nobody takes votes away: with both, a quorum may be gone that was there when asked."""
+        """Probability of losing disks. If disks are lost, no votes are removed: with both, a quorum could be lost after
+        the check."""
         self._asks = 0
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Work until the world winds down."""
         asking = set[asyncio.Task[None]]()
         while await self._wait():
             roll = self._random.random()
@@ -53,7 +54,7 @@ class Operator:
                 self._wipe()
             elif self._spare and roll < 0.4:
                 self._join()
-            else:  # now and then a second one while the first is under way
+            else:  # sometimes a second one while the first is under way
                 asking.add(self._world.loop.create_task(self._change()))
         if asking:
             await asyncio.wait(asking)
@@ -61,7 +62,7 @@ class Operator:
             client.close()
 
     async def _wait(self) -> bool:
-        """Whether it goes on after that."""
+        """Wait; returns whether to go on after that."""
         await asyncio.sleep(self._random.random() * CHANGES_SECONDS_MAX * self._pace)
         return not self._world.winding_down
 

@@ -1,9 +1,12 @@
-"""A seed of the cluster's simulator, in two parts: the metadata of a cluster, and the records of replicated partitions;
-and, where they are asked for, more: such records on disks that damage what lies on them, or where brokers go for good,
-or a quorum; consumer groups, hand-overs of partitions, replicas behind durable history, and these with a compacted
-topic beside.
+"""The parts of a seed in the cluster's simulator.
 
-They are runs of their own, so that each has a mixture that suits it, and a change of one leaves the other as it was.
+By default these are the metadata of a cluster, and the records of replicated partitions. More are run on request:
+- records on disks that damage their content, with brokers that are removed for good, or with a lost quorum;
+- consumer groups;
+- hand-overs of partitions;
+- replicas behind durable history, also with a compacted topic.
+
+Each part is a run of its own. So each has a mixture that suits it, and changing one leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "tables": run_tables,
 }
 USUAL: Final = ("metadata", "records")
-"""What a seed is where no part is named."""
+"""The parts of a seed where none is named."""
 ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **CLUSTER_PLANTS,
     **REPLICA_PLANTS,
@@ -55,7 +58,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
 
 
 def run_parts(seed: int, *, parts: Sequence[str] = USUAL) -> ClusterOutcome:
-    """Until a problem is found. Never raises for what the brokers did."""
+    """Run the parts until a problem is found. Never raises for anything that the brokers did."""
     whole = ClusterOutcome(seed)
     for part in parts:
         outcome = PARTS[part](seed)

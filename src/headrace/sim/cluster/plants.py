@@ -1,6 +1,6 @@
 """Bugs to plant in the shipped quorum, one at a time, to show that simulated clusters find them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.storage.raftlog.walframe import encode_frame
 
 @contextmanager
 def vote_not_persisted() -> Iterator[None]:
-    """The term survives a restart, for whom it voted in it does not."""
+    """The term survives a restart, but not the vote."""
     opened = commitlog.open_commit_log
 
     def forgetful(disk: Disk, directory: Path, *, born: Membership) -> tuple[CommitLog, Recovery]:
@@ -46,7 +46,7 @@ def vote_not_persisted() -> Iterator[None]:
 
 @contextmanager
 def answered_before_fsync() -> Iterator[None]:
-    """A write counts once it is in the page cache; its sync comes when it comes."""
+    """A write counts once it is in the page cache; its sync comes later."""
 
     def append(self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
         frame, file = self._next_frame(hard_state, entries), self._file
@@ -64,7 +64,7 @@ def answered_before_fsync() -> Iterator[None]:
 
 @contextmanager
 def older_term_committed_by_count() -> Iterator[None]:
-    """What is on a quorum is committed, whoever wrote it (Raft paper, figure 8)."""
+    """An entry on a quorum is committed, whichever term it is of (Raft paper, figure 8)."""
 
     def may_commit(self: Leadership, reached: int) -> bool:
         return reached > self._state.log.commit_index
@@ -75,7 +75,7 @@ def older_term_committed_by_count() -> Iterator[None]:
 
 @contextmanager
 def stale_acknowledgement_counts() -> Iterator[None]:
-    """An acknowledgement is taken for what it says, whichever leadership it was given to."""
+    """An acknowledgement counts, whichever leadership it was sent to."""
     on_stale = Raft._on_stale
 
     def believe(self: Raft, message: Message) -> None:
@@ -90,7 +90,7 @@ def stale_acknowledgement_counts() -> Iterator[None]:
 
 @contextmanager
 def two_changes_pending() -> Iterator[None]:
-    """A change of the membership does not wait for the one before it, in the core or before it."""
+    """A change of the membership does not wait for the previous one, in the core or before it."""
     init = ControllerService.__init__
 
     def impatient(self: ControllerService, *args: Any, **options: Any) -> None:
@@ -102,22 +102,22 @@ def two_changes_pending() -> Iterator[None]:
 
 
 class _NoLock:
-    """Lets everybody in."""
+    """A lock that lets everybody in."""
 
     def locked(self) -> bool:
-        """Nobody has it."""
+        """False: nobody holds it."""
         return False
 
     async def __aenter__(self) -> None:
-        """At once."""
+        """Enters at once."""
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing to give back."""
+        """Does nothing."""
 
 
 @contextmanager
 def wiped_voter_votes() -> Iterator[None]:
-    """Who comes back with an empty disk is taken for the voter it was."""
+    """A voter that returns with an empty disk counts as the voter it was."""
     wipe = Host.wipe
 
     def same_directory(self: Host) -> None:
@@ -132,7 +132,7 @@ def wiped_voter_votes() -> Iterator[None]:
 
 @contextmanager
 def decides_on_the_committed_image() -> Iterator[None]:
-    """What was decided and is not committed yet is not looked at."""
+    """Decisions that are not committed yet are ignored."""
     submit = MetadataDriver.submit
 
     async def blind(self: MetadataDriver, decide: Callable[[MetadataImage], Decision[Any]]) -> Any:
@@ -144,7 +144,7 @@ def decides_on_the_committed_image() -> Iterator[None]:
 
 @contextmanager
 def grows_once() -> Iterator[None]:
-    """Learners are promoted until there were voters enough, and then never again."""
+    """Learners are promoted until there are enough voters once, and never again."""
     grow, grown = ControllerService.grow, set[int]()
 
     async def once(self: ControllerService) -> None:
@@ -159,7 +159,7 @@ def grows_once() -> Iterator[None]:
 
 
 class _Unsynced:
-    """A disk whose files are not synced."""
+    """A disk whose files are not synced at once."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -179,12 +179,12 @@ class _UnsyncedFile:
         return getattr(self._file, name)
 
     def sync(self) -> None:
-        """Later."""
+        """Sync later."""
 
 
 @contextmanager
 def snapshot_renamed_before_fsync() -> Iterator[None]:
-    """A snapshot gets its name first, and its contents are synced behind it."""
+    """A snapshot is renamed first, and its contents are synced after that."""
     write, install = snapshots.write, snapshots.install
 
     def hasty_write(disk: Disk, temporary: Path, mark: SnapshotMark, lines: Iterable[bytes]) -> None:

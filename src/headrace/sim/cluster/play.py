@@ -1,4 +1,4 @@
-"""What the two kinds of runs have in common: they last until a problem is found, and are then put an end to."""
+"""The common part of the two kinds of runs: they last until a problem is found, and are ended then."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headrace.sim.cluster.judges import Judge
 from headrace.sim.cluster.world import ClusterWorld
 
 LIVENESS_SECONDS_MAX: Final = 60.0
-"""Virtual, from the end of all faults until every broker has answered."""
+"""Virtual seconds from the end of all faults until every broker must have answered."""
 
 
 class Over(Exception):  # noqa: N818 - a state of the run
-    """A problem was found: the rest would show nothing."""
+    """A problem was found, and the rest would show nothing."""
 
 
 class Play(ABC):
-    """A run. `hosts`: those that were ever started."""
+    """A run. `hosts` are those that were ever started."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self._world = world
@@ -29,18 +29,18 @@ class Play(ABC):
 
     @abstractmethod
     def watching(self) -> AbstractContextManager[None]:
-        """Have the judge see everything, of a quorum in more or less of a hurry."""
+        """Connect the judge to every step. Ticks and snapshots of the quorum vary by run."""
 
     @abstractmethod
     async def _life(self) -> None:
-        """All that is to happen. Raises Over where a problem ends it."""
+        """Everything that happens. Raises Over where a problem ends it."""
 
     @abstractmethod
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
 
     async def whole(self) -> None:
-        """All of it, or until a problem is found."""
+        """Run everything, or until a problem is found."""
         life = self._world.loop.create_task(self._until_over())
         broken = self._world.loop.create_task(self._world.broken.wait())
         await asyncio.wait({life, broken}, return_when=asyncio.FIRST_COMPLETED)
@@ -50,7 +50,7 @@ class Play(ABC):
             await life
         for host in self.hosts:
             host.end()
-        await asyncio.sleep(1)  # what is left of them is unwound
+        await asyncio.sleep(1)  # lets the rest of them unwind
 
     async def _until_over(self) -> None:
         try:

@@ -1,7 +1,7 @@
-"""One run of a quorum alone: plots and load, then calm and progress, then all power lost, then judgement.
+"""One run of a quorum alone: plots and load, then calm and progress, then a power cut for all, then judgement.
 
-Three to seven voters, whose hosts run the shipped driver with its commit log and its network, and nothing else. Times
-are short and messages small, so that a run has many leaders, rivals and changes of the membership.
+Three to seven voters run the shipped driver with its commit log and its network, and nothing else. Times are short and
+messages small, so that a run has many leaders, rivals and changes of the membership.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ SPARE: Final = (0, 1, 2)
 TICK_MS: Final = 10
 QUICK: Final = replace(SETTINGS, election_ticks=5, heartbeat_ticks=2)
 APPEND_BYTES_MAX: Final = (1, 1, SETTINGS.append_bytes_max)
-"""Of entries: one at a time, or all there are."""
+"""Bytes of entries in a message: one entry at a time, or all there are."""
 WINDOWS: Final = (1, SETTINGS.window_messages_max)
 ENTRIES_KEPT: Final = (3, 1_000)
 CLIENTS: Final = 3
 PACES: Final[Sequence[tuple[float, Sequence[int]]]] = ((0.04, (1, 1, 1, 4)), (0.3, (2, 4, 12)))
-"""Seconds at most that a client thinks, and how many requests it has at a time: a steady stream, or bursts."""
+"""Longest pause of a client in seconds, and its numbers of requests at a time: a steady stream, or bursts."""
 LOOK_PROBABILITY: Final = 0.2
 ANSWER_SECONDS_MAX: Final = (0.02, 1.0)
-"""Who is impatient goes on asking a leader that is cut off, and so fills its log with what nobody else has."""
+"""Patience of clients. An impatient client keeps asking a cut-off leader, and so fills its log with entries that no
+other member has."""
 FAULTS_SECONDS: Final = (2.0, 6.0)
 
 
 def take(image: MetadataImage) -> Decision[int]:
-    """The next number."""
+    """Take the next number."""
     start = image.next_producer_id
     event = ProducerIdsAllocated(
         broker_id=BrokerId(1), broker_epoch=BrokerEpoch(1), start=start, end=ProducerId(start + 1)
@@ -54,12 +55,12 @@ def take(image: MetadataImage) -> Decision[int]:
 
 
 def look(image: MetadataImage) -> Decision[int]:
-    """The same without taking it."""
+    """Read the next number without taking it."""
     return Decision((), image.next_producer_id)
 
 
 class QuorumRun(Play):
-    """See the module."""
+    """The run, as the module says."""
 
     def __init__(self, world: ClusterWorld) -> None:
         super().__init__(world)
@@ -111,7 +112,7 @@ class QuorumRun(Play):
     # the workload
 
     async def _work(self) -> None:
-        """One client: asks those who believe that they decide, deposed ones too, until the world winds down."""
+        """Run one client until the world winds down. It asks members that believe that they lead, also deposed ones."""
         world = self._world
         while not world.winding_down:
             if (host := self._some_host()) is not None:
@@ -125,7 +126,7 @@ class QuorumRun(Play):
         return pick(deciding) if deciding else None
 
     async def _ask(self, host: Host, *, taken: bool | None = None) -> int | None:
-        """One ticket, and what it says, where there is an answer."""
+        """Make one request; returns its number where there is an answer."""
         taken = self._world.random.random() >= LOOK_PROBABILITY if taken is None else taken
         called = self._next_moment()
         answer = await asked(host, lambda driver: driver.submit(take if taken else look), self._patience)
@@ -142,7 +143,7 @@ class QuorumRun(Play):
     # the end
 
     async def _progress(self) -> None:
-        """A number can be taken, and every member comes to know of it."""
+        """Check that a number can be taken, and that every member learns of it."""
         world, controller, behind = self._world, None, None
         try:
             async with asyncio.timeout(LIVENESS_SECONDS_MAX):
@@ -159,7 +160,7 @@ class QuorumRun(Play):
             raise Over from None
 
     def _behind(self, index: int) -> Host | None:
-        """A member that does not show this yet."""
+        """A member that does not show this index yet."""
         members = max((driver for driver in map(driver_of, self.hosts) if driver), key=_index).membership.members
         for host in self.hosts:
             driver = driver_of(host)

@@ -1,6 +1,7 @@
-"""The shipped quorum, and nothing above it, as what runs on the hosts: driver, commit log, transport and listener.
+"""The shipped quorum without the rest of the broker as the program of the hosts: driver, commit log, transport,
+listener.
 
-Without partitions, sessions and clients of Kafka's protocol a run is cheaper, and has many times the elections.
+Without partitions, sessions and Kafka clients a run is cheaper, and has many times the elections.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ CLUSTER: Final = ClusterId("q" * 22)
 
 
 def peer_of(node: int) -> Peer:
-    """A member by its host. Disks are not lost here, so each has one directory."""
+    """The member on a host. Disks are not lost here, so each has one directory."""
     return Peer(BrokerId(node), DirectoryId(uuid.UUID(int=node)))
 
 
 class QuorumProgram:
-    """One life of a member."""
+    """One process of a member."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class QuorumProgram:
 
 
 class QuorumPrograms:
-    """Makes them. `nodes`: all hosts that there are, of which the first `born` are the voters of the birth."""
+    """Makes members. `nodes` are all hosts, of which the first `born` are the voters at the start."""
 
     def __init__(self, nodes: Sequence[int], born: int) -> None:
         self._nodes = nodes
@@ -93,7 +94,7 @@ class QuorumPrograms:
 
     @staticmethod
     def birth(hosts: Sequence[Host]) -> None:
-        """Directories for their data, as who writes a broker's identity makes them."""
+        """Make their data directories, as the writer of a broker's identity does."""
         for host in hosts:
             host.disk.make_durable_directory(DATA)
 
@@ -103,7 +104,7 @@ class QuorumPrograms:
 
 
 def driver_of(host: Host) -> MetadataDriver | None:
-    """Of who serves, and is not paused."""
+    """The driver of a host that serves and is not paused."""
     program = host.program if host.serves and not host.is_paused else None
     return program.driver if isinstance(program, QuorumProgram) else None
 
@@ -111,7 +112,7 @@ def driver_of(host: Host) -> MetadataDriver | None:
 async def asked(
     host: Host, work: Callable[[MetadataDriver], Coroutine[Any, Any, T]], seconds_max: float
 ) -> T | Exception | None:
-    """What a host's driver says, or why it does not; None where it does not answer in time, or dies."""
+    """A host's answer, or the error; None where it does not answer in time, or dies."""
     driver, process = driver_of(host), host.process
     if driver is None or process is None:
         return NotController(None)

@@ -1,6 +1,6 @@
 """Bugs to plant in the copying of partitions, one at a time, to show that simulated clusters find them.
 
-Each is what a plausible mistake in one function would do, and is taken out again at the end of the `with`.
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace.wire.replica_fetch import Flushed
 
 @contextmanager
 def acknowledge_before_fsync() -> Iterator[None]:
-    """The leader counts for itself what it has appended."""
+    """The leader counts its own appended records as flushed."""
     after_write = Partition._after_write
 
     def hasty(self: Partition) -> None:
@@ -49,7 +49,7 @@ def acknowledge_before_fsync() -> Iterator[None]:
 
 @contextmanager
 def high_watermark_over_non_isr() -> Iterator[None]:
-    """What most replicas have is committed, whether those are in sync or not."""
+    """Records on most replicas are committed, whether those are in sync or not."""
     with_ends = Leader._with_ends
 
     def of_most(self: Leader, ends: Mapping[BrokerId, Offset]) -> tuple[Leader, Effects]:
@@ -67,7 +67,7 @@ def high_watermark_over_non_isr() -> Iterator[None]:
 
 @contextmanager
 def fetch_offset_counted() -> Iterator[None]:
-    """A follower says how far it has copied; that it has flushed so much is believed."""
+    """A follower reports how far it has copied, and that counts as flushed."""
 
     def position(self: FollowerPartition) -> Position:
         end = self.log.log_end_offset
@@ -87,7 +87,7 @@ def fetch_offset_counted() -> Iterator[None]:
 
 @contextmanager
 def no_truncation_on_a_new_epoch() -> Iterator[None]:
-    """A follower goes on from where its log ends, whatever is in it."""
+    """A follower continues from the end of its log, whatever is in it."""
 
     def diverges(*_: object) -> bool:
         return False
@@ -98,7 +98,7 @@ def no_truncation_on_a_new_epoch() -> Iterator[None]:
 
 @contextmanager
 def isr_used_before_commit() -> Iterator[None]:
-    """The leader goes by the ISR that it has asked for."""
+    """The leader uses the ISR that it has proposed."""
 
     def propose(self: Leader, isr: tuple[BrokerId, ...]) -> tuple[Leader, Effects]:
         leader = self._replace(proposed=isr)
@@ -114,7 +114,8 @@ def isr_used_before_commit() -> Iterator[None]:
 
 @contextmanager
 def join_at_a_stale_high_watermark() -> Iterator[None]:
-    """Who has reached the high watermark may join, also where that is still the one of an older epoch."""
+    """A replica may join the ISR once it has reached the high watermark, even if that is still the one of an older
+    epoch."""
 
     def may_join(self: Leader, replica: BrokerId) -> bool:
         known = self.followers.get(replica)
@@ -126,7 +127,7 @@ def join_at_a_stale_high_watermark() -> Iterator[None]:
 
 @contextmanager
 def no_epoch_for_a_new_incarnation() -> Iterator[None]:
-    """Who comes back leads what it led as if it had never been away."""
+    """A returning broker leads its partitions as if it had never been away."""
     anew = elections.started_anew
 
     def same_epoch(
@@ -144,7 +145,7 @@ def no_epoch_for_a_new_incarnation() -> Iterator[None]:
 
 @contextmanager
 def stale_leader_serves_reads() -> Iterator[None]:
-    """Who led goes on serving consumers until its log has its new role."""
+    """A former leader serves consumers until its log has its new role."""
 
     def check_epoch(self: Partition, believed: int) -> ErrorCode:
         if believed in (-1, self.leader_epoch):
@@ -160,7 +161,7 @@ def stale_leader_serves_reads() -> Iterator[None]:
 
 @contextmanager
 def wiped_disk_stays_in_the_isr() -> Iterator[None]:
-    """Who is away stays in sync, and who comes back is so, with whatever directory."""
+    """A broker that is away stays in sync, and one that returns is in sync, with any directory."""
 
     def stays(partition: PartitionImage, broker_id: BrokerId) -> tuple[BrokerId, ...]:
         return partition.isr
@@ -171,7 +172,7 @@ def wiped_disk_stays_in_the_isr() -> Iterator[None]:
 
 @contextmanager
 def parked_request_survives_its_epoch() -> Iterator[None]:
-    """What waits to be committed waits on under the next epoch, and through other roles of its log."""
+    """Requests that wait for a commit keep waiting in the next epoch, and through other roles of their log."""
     parked: WeakKeyDictionary[PartitionLog, CommitParking] = WeakKeyDictionary()
     init, lead, end = Partition.__init__, Partition.lead, Partition.end
 
@@ -195,7 +196,7 @@ def parked_request_survives_its_epoch() -> Iterator[None]:
 
 @contextmanager
 def follower_shows_all_it_has() -> Iterator[None]:
-    """Consumers are given what is not committed yet, by a follower."""
+    """A follower gives consumers uncommitted records."""
 
     def everything(self: FollowerPartition) -> Offset:
         return self.log.log_end_offset
@@ -206,7 +207,7 @@ def follower_shows_all_it_has() -> Iterator[None]:
 
 @contextmanager
 def journal_forgets_lineages() -> Iterator[None]:
-    """A copy that comes back begins in the first lineage, whatever the journal still has of the one that is gone."""
+    """A copy that returns begins in the first lineage, whatever the journal still has of the former one."""
 
     def lineage_above(self: Journal, key: LogKey, lineage: int = -1) -> int:
         return lineage + 1
@@ -234,14 +235,14 @@ REPLICA_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
 
 @contextmanager
 def damaged_copy_dropped_while_counted() -> Iterator[None]:
-    """A damaged copy is dropped at once, and leaves the ISR once the leader misses it."""
+    """A damaged copy is dropped at once, and leaves the ISR only when the leader misses it."""
     with patch.object(FollowerPartition, "may_be_dropped", property(lambda self: True)):
         yield
 
 
 @contextmanager
 def damaged_copy_dropped_in_an_epoch_it_spoke_in() -> Iterator[None]:
-    """Who is not in sync may drop what it has, whatever the leader was told of it: it may be about to be let in."""
+    """A replica outside the ISR may drop its data, whatever it has reported to the leader: it may be about to join."""
 
     def may_be_dropped(self: FollowerPartition) -> bool:
         return not self.is_in_sync
@@ -276,12 +277,12 @@ ROT_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "damaged-copy-dropped-while-counted": damaged_copy_dropped_while_counted,
     "damaged-copy-dropped-in-an-epoch-it-spoke-in": damaged_copy_dropped_in_an_epoch_it_spoke_in,
 }
-"""Found by the same on disks that damage what lies on them (`records.run.run_rotten`)."""
+"""Found by a records run on disks that damage their content (`records.run.run_rotten`)."""
 
 
 @contextmanager
 def new_replica_begins_in_sync() -> Iterator[None]:
-    """Who takes the place of a replica that is gone counts from the first moment on."""
+    """A replica that replaces a lost one counts as in sync from the first moment."""
     grown = growth._grown
 
     def trusted(partition: PartitionImage, replicas: Sequence[BrokerId]) -> PartitionImage:
@@ -294,12 +295,12 @@ def new_replica_begins_in_sync() -> Iterator[None]:
 REMOVAL_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "new-replica-begins-in-sync": new_replica_begins_in_sync,
 }
-"""Found by the same where brokers are removed (`records.removing.run_removals`)."""
+"""Found by a records run in which brokers are removed (`records.removing.run_removals`)."""
 
 
 @contextmanager
 def rejoins_what_is_over() -> Iterator[None]:
-    """A broker that set its metadata aside follows whoever speaks to it first, one of before the recovery, too."""
+    """A broker that set its metadata aside follows the first broker it hears from, even one of the former lineage."""
 
     def take(self: Peers, envelope: Envelope) -> None:
         self._lineage = envelope.lineage
@@ -311,4 +312,4 @@ def rejoins_what_is_over() -> Iterator[None]:
 LOST_QUORUM_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "rejoins-what-is-over": rejoins_what_is_over,
 }
-"""Found by the same where the quorum is lost (`records.recovering.run_lost_quorums`)."""
+"""Found by a records run in which the quorum is lost (`records.recovering.run_lost_quorums`)."""

@@ -1,6 +1,6 @@
-"""One run of a cluster from one seed: of whole brokers where the seed is even, of their quorum alone where it is odd.
+"""One run of a cluster from one seed: whole brokers for an even seed, their quorum alone for an odd one.
 
-A run of whole brokers has everything and few elections; one of a quorum alone is cheap, and has many times as many
+A run of whole brokers has everything and few elections. A run of a quorum alone is cheap, and has many times as many
 leaders, rivals and changes of the membership (decision 0019).
 """
 
@@ -31,12 +31,12 @@ from headrace.wire.apis import api
 RUN_SECONDS_MAX: Final = 600.0
 EVENTS_PER_SNAPSHOT: Final = 25
 KINDS: Final = (BrokersRun, QuorumRun)
-"""Taken in turn."""
+"""Used in turn."""
 
 
 @dataclass(slots=True)
 class ClusterOutcome:
-    """What became of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     problems: list[Problem] = field(default_factory=list)
@@ -49,7 +49,7 @@ class ClusterOutcome:
 
 
 def run_cluster(seed: int) -> ClusterOutcome:
-    """Simulate one seed. Never raises for what the brokers did."""
+    """Simulate one seed. Never raises for anything that the brokers did."""
     for key in (*APIS, *OPERATORS_APIS):
         api(key)
     loop = VirtualLoop(random.Random(f"loop {seed}"))
@@ -80,7 +80,7 @@ def _small_snapshots() -> Iterator[None]:
 
 @contextmanager
 def logs_in(world: ClusterWorld) -> Iterator[None]:
-    """The brokers' own log lines become part of the story."""
+    """Add the brokers' own log lines to the story."""
 
     def note(_: object, level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         text = f"{event.pop('event')} " + " ".join(f"{key}={value}" for key, value in event.items())

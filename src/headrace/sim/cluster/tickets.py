@@ -1,6 +1,6 @@
-"""A counter that gives out each number once, and the judge of what its clients were told. Pure.
+"""A counter that gives out each number once, and the judge of its clients' answers. Pure.
 
-Of this one object linearizability needs no search: a number that was given out says where in the order it stood.
+For this object linearizability needs no search, because a number gives its own position in the order.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from heapq import heappop, heappush
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One request. Moments are numbers that rise, no two the same; `returned` None: nobody knows what became of it."""
+    """One request. Moments are rising numbers, no two the same; `returned` None: the outcome is unknown."""
 
     taken: bool
-    """Whether it took the number, or only looked which comes next."""
+    """Whether it took the number, or only read it."""
     called: int
     number: int = -1
     returned: int | None = None
 
     @property
     def next_number(self) -> int:
-        """What the counter stood at after it."""
+        """The counter after this request."""
         return self.number + self.taken
 
 
 def faults_in(history: Sequence[Ticket]) -> Iterator[str]:
-    """What no order explains: a number given out twice, one lower than what was told before it was asked for, numbers
-    that nobody can have taken."""
+    """Violations that no order explains: a number given out twice, or one lower than an answer from before its request.
+    Also numbers that no request can have taken."""
     answered = sorted((each for each in history if each.returned is not None), key=lambda each: each.called)
     under_way: list[tuple[int, int]] = []
     given, floor = set[int](), 0

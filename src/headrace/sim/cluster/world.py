@@ -1,4 +1,4 @@
-"""What everyone in one run of a cluster shares: the loop, chance, the story, the history, and the problems found."""
+"""State shared by one run of a cluster: the loop, randomness, the story, the history, and the problems found."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headrace.sim.process import CURRENT, LOOPBACK
 PORT: Final = 9092
 PROBLEMS_MAX: Final = 20
 TIMEOUT_SECONDS: Final = 3.0
-"""Of each request, after which a broker may say that a change is made before it shows it."""
+"""Timeout of each request. After it, a broker may confirm a change before it shows it."""
 
 
 def address_of(node: int) -> str:
-    """The host that a broker lives on."""
+    """The address of a broker's host."""
     return f"10.0.0.{node}"
 
 
@@ -34,16 +34,16 @@ class Asked:
     action: Action
     called: int
     life: int
-    """Of the broker, when it was asked."""
+    """Life of the broker when it was asked."""
     floor: int
     since: float
 
 
 class ClusterWorld:
-    """See the module. The first problem ends the run: what comes after it shows nothing more."""
+    """The state, as the module says. The first problem ends the run, because later events would show nothing more."""
 
     def __init__(self, loop: VirtualLoop, seed: int, kind: str = "") -> None:
-        """`kind`: of the run, so that those of one seed share no chance."""
+        """`kind` names the run, so that the runs of one seed share no randomness."""
         self.loop = loop
         self.seed = seed
         self._kind = kind
@@ -55,25 +55,25 @@ class ClusterWorld:
         self.winding_down = False
         self._moment = 0
         self._floors: dict[tuple[int, int], int] = {}
-        """By broker and its life: what it shows is at least as new as something that was asked for at this moment."""
+        """By broker and its life: the moment of a request whose effects its answers must include."""
         self.lives: Counter[int] = Counter()
-        """By broker: how often it was started."""
+        """By broker: the number of its starts."""
 
     def chance(self, who: str) -> random.Random:
-        """A source of chance of its own, so that what one draws does not change what another does."""
+        """A separate source of randomness, so that drawing from one does not change another."""
         return random.Random(f"{self._kind}{who} {self.seed}")
 
     def tell(self, text: str) -> None:
-        """One line of the story."""
+        """Add one line to the story."""
         self.story.append(f"{self.loop.time():11.6f}  {text}")
 
     def tell_of(self, what: str) -> None:
-        """The same by the process that is running now."""
+        """Add one line of the running process."""
         process = CURRENT.get()
         self.tell(f"{process.name if process is not None else LOOPBACK}: {what}")
 
     def problem(self, kind: str, what: str) -> None:
-        """A promise is broken."""
+        """Note a broken promise."""
         if len(self.problems) < PROBLEMS_MAX:
             self.tell(f"PROBLEM {kind}: {what}")
             self.problems.append(Problem(kind, what))
@@ -93,11 +93,11 @@ class ClusterWorld:
         return Asked(client, node, action, self._moment, life, floor, self.loop.time())
 
     def hear(self, asked: Asked, answer: Answer | None) -> None:
-        """It ends; with None nobody knows how.
+        """The operation ends; with None its outcome is unknown.
 
-        A broker answers questions from its own image, which may be old, but not older than what had been acknowledged
-        in time through it since it was started. So such a read may have happened long before it was asked for: at any
-        time since the newest of those was asked for.
+        A broker answers reads from its own image, which may be outdated. But the image includes every change that was
+        acknowledged in time through it since it was started. So a read may take effect long before its request: at any
+        time since the request of the newest of those changes.
         """
         self._moment += 1
         same_life = self.lives[asked.node] == asked.life
@@ -113,5 +113,5 @@ class ClusterWorld:
         self.tell(f"{asked.client}: {asked.action} through {asked.node}: {'unknown' if answer is None else answer}")
 
     def forget(self, asked: Asked, why: Any) -> None:
-        """It certainly did not happen."""
+        """The operation certainly did not happen."""
         self.tell(f"{asked.client}: {asked.action} through {asked.node}: not done, {why}")

@@ -1,1 +1,1 @@
-"""Replicas that begin behind durable history, and leaders whose logs give way to it: workload, judge, nemesis."""
+"""Replicas that begin behind durable history, and leaders that discard their log for it: workload, judge, nemesis."""

@@ -1,4 +1,4 @@
-"""Asks whoever is taken for a leader, and goes elsewhere where that does not answer."""
+"""A client that asks the presumed leader, and another broker if that one does not answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Asker:
 
     @property
     def node(self) -> int:
-        """Who is asked next."""
+        """The broker that is asked next."""
         if self._client is None:
             self._node = self._chance.choice(self._hosts).node
             self._client = Client(self._name, (address_of(self._node), PORT))

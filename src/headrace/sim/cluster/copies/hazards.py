@@ -1,7 +1,7 @@
-"""What befalls a table (`copies.table`) besides the faults of all: a mixture of its own in each run, and who carries it
-out: its replicas are moved about, its export is switched off and on, records of it are deleted, its directory is lost.
+"""Faults of a table (`copies.table`) beside those of the run, in a mixture of its own in each run.
 
-All of it draws from the table's own chance.
+Its replicas are reassigned, its export is switched off and on, some of its records are deleted, and its directory is
+lost. All of it draws from the table's own source of randomness.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from headrace.wire.messages.incremental_alter_configs import (
 
 REPLICAS: Final = (1, 1, 2, 2, 3)
 MAY_LOSE: Final = 0.5
-"""Of the runs with two replicas, in how many leaders may be elected uncleanly."""
+"""Share of the runs with two replicas in which leaders may be elected uncleanly."""
 FORGETS: Final = 0.6
-"""Of the runs with one replica, in how many a tombstone goes as soon as may be. With more, who copies for longer than
-delete.retention.ms may miss one, as on Kafka."""
+"""Share of the runs with one replica in which a tombstone goes as soon as it may. With more replicas, a follower that
+copies for longer than delete.retention.ms may miss one, as in Kafka."""
 NEVER_MS: Final = 1 << 50
 AGES: Final = 0.4
-"""Of the runs, in how many what is old goes, too."""
+"""Share of the runs in which old records are deleted, too."""
 RETAINED_BYTES: Final = (-1, 2_500, 6_000)
 RETAINED_MS: Final = (-1, -1, 4_000)
 WEIGHTS: Final = (0.0, 1.0, 3.0)
 PACES: Final = (0.3, 1.0, 3.0)
-"""Longest between two of them, in seconds."""
+"""Longest pause between two of these faults, in seconds."""
 DOWN_SECONDS_MAX: Final = 0.5
 DIRECTORIES_MAX: Final = 2
-"""That are lost in one run."""
+"""Directories that are lost in one run."""
 TOPIC: Final = 2
-"""Of the kinds of configured resources."""
+"""The protocol's number for this type of configured resource."""
 USURPS: Final = (2.0, 8.0)
 LOSES_A_DISK: Final = 0.3
 LOSES_A_DIRECTORY: Final = 0.5
-"""Of the runs with one replica."""
+"""Share of the runs with one replica."""
 
 
 class Hazards:
-    """See the module."""
+    """The faults of a table, as the module says."""
 
     def __init__(self, world: ClusterWorld, name: str, chance: random.Random) -> None:
         self._world, self._name, self._chance = world, name, chance
@@ -71,13 +71,13 @@ class Hazards:
         self._loses_a_directory = self.replicas == 1 and chance.random() < LOSES_A_DIRECTORY
         self.is_exported = True
         self.rests = False
-        """Nothing more is to be done for now."""
+        """Set while no fault is to be caused."""
         self._placed: tuple[int, ...] = ()
         self.switches = self.placements = self.deletions = self.directories = 0
-        """What came of it."""
+        """Counts of faults that succeeded."""
 
     def configs(self) -> dict[str, str]:
-        """More of the topic's."""
+        """Further configs of the topic."""
         return {
             "cleanup.policy": "compact,delete" if self.ages else "compact",
             "delete.retention.ms": "0" if self.forgets else str(NEVER_MS),
@@ -94,15 +94,15 @@ class Hazards:
         lost: Callable[[], object],
         outruns: Callable[[], object],
     ) -> None:
-        """`end`: of what was acknowledged. `lost`: told that a directory is. `outruns`: told that its log may be
-        compacted before its history from now on."""
+        """`end` gives the end of the acknowledged records. `lost` is called when a directory is lost. `outruns` is
+        called when the log may be compacted before its history from now on."""
         self._key, self._hosts = key, hosts
         self._asker = Asker(f"who changes the {self._name}", hosts, self._chance)
         self._state, self._end, self._lost, self._outruns = state, end, lost, outruns
         self._assigner = Assigner(self._world, {key: self._name}, "who moves the table")
 
     def on_image(self, image: MetadataImage) -> None:
-        """To count what is done."""
+        """Count completed reassignments."""
         state = image.partition_info(self._name, 0)
         if state is not None and not state.is_reassigned:
             now = tuple(sorted(state.replicas))
@@ -110,7 +110,7 @@ class Hazards:
             self._placed = now
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Cause faults until the world winds down."""
         acts = [self._switch, self._move, self._delete, self._lose_the_directory]
         may = [True, not self.forgets, self.ages, self._loses_a_directory]
         weights = [weight if allowed else 0.0 for weight, allowed in zip(self._weights, may, strict=True)]
@@ -123,11 +123,11 @@ class Hazards:
         self._asker.elsewhere()
 
     async def _switch(self) -> None:
-        """Its export off, or on."""
+        """Switch its export off or on."""
         value = "false" if self.is_exported else "true"
         changed = (AlterableConfig("durable.enable", 0, value),)
         request = IncrementalAlterConfigsRequest((AlterConfigsResource(TOPIC, self._name, changed),))
-        self._outruns()  # also where no answer comes
+        self._outruns()  # the switch may happen although no answer comes
         answer = await self._asker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
         if answer is not None and answer.responses[0].error_code == ErrorCode.NONE:
             self.switches += 1
@@ -137,7 +137,7 @@ class Hazards:
             self._asker.elsewhere()
 
     async def _move(self) -> None:
-        """To others, or as before."""
+        """Reassign it to other brokers, or cancel that."""
         nodes = [host.node for host in self._hosts]
         to = tuple(self._chance.sample(nodes, min(self.replicas, len(nodes))))
         state = self._state()
@@ -145,11 +145,11 @@ class Hazards:
         await self.place(replicas, through=self._chance.choice(nodes))
 
     async def place(self, replicas: tuple[int, ...] | None, *, through: int) -> bool:
-        """Whether the controller says that it will be so."""
+        """Ask for these replicas; returns whether the controller agreed."""
         return await self._assigner.place(self._key, replicas, through=through)
 
     async def _delete(self) -> None:
-        """Some of what is old."""
+        """Delete some old records."""
         offset = int(self._end() * self._chance.random() ** 2)
         topic = DeleteRecordsTopic(self._name, (DeleteRecordsPartition(0, offset),))
         answer = await self._asker.ask(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest((topic,), 1_000))
@@ -160,7 +160,7 @@ class Hazards:
             self._asker.elsewhere()
 
     async def _lose_the_directory(self) -> None:
-        """That of the one log there is, while its broker is down."""
+        """Lose the directory of the only log, while its broker is down."""
         state = self._state()
         if state is None or state.is_reassigned or len(state.replicas) != 1:
             return
@@ -176,7 +176,7 @@ class Hazards:
         _boot(host)
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         return {
             "switches of its export": self.switches,
             "placements of it": self.placements,
@@ -186,6 +186,6 @@ class Hazards:
 
 
 def _boot(host: Host) -> None:
-    """Unless somebody else has."""
+    """Boot the host unless it is up already."""
     if not host.is_up:
         host.boot()

@@ -1,13 +1,19 @@
-"""What must hold of replicas whose history is in a durable store, besides all that must hold of replicas and of history
-(`records.judge`, `moves.judge`).
+"""Invariants of replicas with history in a durable store, beside those of replicas and of history (`records.judge`,
+`moves.judge`).
 
-A copy is judged by what it would serve: what its own log has, and below that what history has. Promises in one line
-each: two members of an ISR would serve the same; who is in the ISR has nothing of its own that differs from history;
-what was acknowledged is served by all of the ISR at the end, for as long as leaders are elected cleanly, and whatever
-happens once it is in history. Where a leader is elected uncleanly, and what it has is longer than history and differs
-from it, it is kept, and history below its start is all that is left of the other branch (decision 0033): then what it
-serves is what counts from there on. Where who is made to lead was no replica (decision 0049), history alone is what
-there is: what any disk had above it is no part of any log from then on, whoever comes back with it.
+A copy is judged by what it would serve: its own log, and history below that.
+
+Promises:
+- Two members of an ISR would serve the same records.
+- A member of the ISR has no record of its own that differs from history.
+- While leaders are elected cleanly, all of the ISR serves every acknowledged record at the end.
+- Acknowledged records in history are always served.
+
+After an unclean election, a log that is longer than history and differs from it is kept. History below its start is all
+that is left of the other branch (decision 0033). From then on, the records that the leader serves count.
+
+If the new leader was no replica (decision 0049), only history counts. Records above it on any disk belong to no later
+log, even if their broker comes back.
 """
 
 from __future__ import annotations
@@ -32,17 +38,17 @@ class CopiesJudge(MovesJudge):
         self._unclean: dict[PartitionKey, int] = {}
         """By partition: the leader epoch of its last unclean election."""
         self._parted: set[PartitionKey] = set()
-        """Where a log is kept that is not what was exported."""
+        """Partitions whose kept log differs from the exported one."""
         self._kept: dict[PartitionKey, list[bytes]] = {}
-        """Batches that were acknowledged at acks=all, and may not be gone."""
+        """Batches acknowledged at acks=all that must not be lost."""
         self._given_up: dict[PartitionKey, list[tuple[int, int]]] = {}
-        """By partition: leader epochs that began with history alone, and where that ended."""
+        """By partition: leader epochs that began with history alone, and the end of history then."""
         self.recoveries = 0
         self.unclean_elections = self.gave_way = self.parted = 0
 
     @property
     def under_way(self) -> list[PartitionKey]:
-        """Partitions with a reassignment, or a move, that is not over."""
+        """Partitions with an unfinished reassignment or move."""
         known = ((key, self.state(key)) for key in self._states)
         return [key for key, state in known if state is not None and (state.is_reassigned or state.move is not None)]
 
@@ -51,7 +57,7 @@ class CopiesJudge(MovesJudge):
         return key in self._unclean
 
     def frontier(self, key: PartitionKey) -> int:
-        """The end of history; exclusive."""
+        """The end of history, exclusive."""
         history = self.history(key)
         return history[-1].end if history else 0
 
@@ -67,7 +73,7 @@ class CopiesJudge(MovesJudge):
         super()._on_state(key, state, image)
 
     def _on_recovered(self, key: PartitionKey, state: PartitionImage) -> None:
-        """History is what there is."""
+        """Expect no more than history."""
         frontier = self.frontier(key)
         self.recoveries += 1
         self._unclean[key] = state.leader_epoch
@@ -79,8 +85,8 @@ class CopiesJudge(MovesJudge):
         self._tell(f"{state.leader} goes on with partition {key.number} behind {frontier} records of history")
 
     def _on_unclean(self, key: PartitionKey, state: PartitionImage) -> None:
-        """What its leader has is what there is, and what history has where that is more. Of one that is only being
-        added that cannot be seen: its disk may still have a copy that it is to remove, as it was placed elsewhere."""
+        """Expect what the leader has, or history where that is longer. The disk of a leader that is only being added
+        says nothing: it may still have an old copy that is to be removed."""
         self._unclean[key] = state.leader_epoch
         self.unclean_elections += 1
         history, frontier = self.history(key), self.frontier(key)
@@ -102,8 +108,8 @@ class CopiesJudge(MovesJudge):
         self._tell(f"{state.leader} leads partition {key.number} uncleanly with {end} records, history has {frontier}")
 
     def _kept_to(self, key: PartitionKey, state: PartitionImage, log: Sequence[Batch]) -> int:
-        """Where its leader's log ends, or where it goes on otherwise than that of who led last: it may just be cut
-        there, as it was told to before it was elected."""
+        """The end of the leader's log, or the offset where it differs from the log of the last leader. It may just be
+        cut there, as it was told before its election."""
         others = [self._last_run(node, key) for node in state.replicas if node != state.leader]
         newest = max((run for run in others if run), key=lambda run: run[-1].leader_epoch, default=())
         if not log or not newest or newest[-1].leader_epoch <= log[-1].leader_epoch:
@@ -113,7 +119,7 @@ class CopiesJudge(MovesJudge):
         return next((batch.base for batch in both if known.get(batch.base) != batch), log[-1].end)
 
     def _counts(self, seen: Glimpse) -> bool:
-        """Whether an answer is of who leads since the last unclean election, as far as is known."""
+        """Whether an answer comes from the leader since the last unclean election, as far as is known."""
         if seen.partition not in self._unclean:
             return True
         return seen.shown is not None and seen.shown.leader_epoch >= self._unclean[seen.partition]
@@ -130,27 +136,27 @@ class CopiesJudge(MovesJudge):
             self._promised[key] = before
 
     def on_shown(self, key: PartitionKey, end: int) -> None:
-        """Of what a deposed leader has shown nothing is known once others were elected uncleanly."""
+        """Ignore records that a deposed leader showed once others were elected uncleanly."""
         if key not in self._unclean:
             super().on_shown(key, end)
 
-    # what a broker serves
+    # the records that a broker serves
 
     def log(self, node: int, key: PartitionKey) -> list[Batch]:
         return _joined(self.history(key), self._last_run(node, key))
 
     def _last_run(self, node: int, key: PartitionKey) -> Sequence[Batch]:
-        """Its log, durably: what lies before it was deleted, and some of it may be there again; what begins
-        above the end of history was not flushed when the power went, and is not taken for its log."""
+        """The durable log. Earlier runs of batches were deleted and may be back in part. A run that begins above the
+        end of history was not flushed before a power cut, and does not count."""
         runs = [run for run in self._runs(node, key) if run[0].base <= self.frontier(key)]
         return self._standing(key, runs[-1]) if runs else []
 
     def _appended(self, node: int, key: PartitionKey) -> Sequence[Batch]:
-        """The same with what is not flushed yet."""
+        """The last run of batches, including unflushed ones."""
         return self._standing(key, next(reversed(self._runs(node, key, cached=True)), []))
 
     def _standing(self, key: PartitionKey, run: Sequence[Batch]) -> Sequence[Batch]:
-        """Up to what was given up."""
+        """The run without the part that was given up."""
         for epoch, frontier in self._given_up.get(key, ()):
             run = [batch for batch in run if batch.end <= frontier or batch.leader_epoch >= epoch]
         gap = next((at for at, (one, other) in enumerate(pairwise(run), 1) if one.end != other.base), len(run))
@@ -163,7 +169,7 @@ class CopiesJudge(MovesJudge):
             run = self._last_run(node, key)
             if not run or run[-1].end <= self.frontier(key) or not _differ(history, run):
                 continue
-            if key in self._unclean:  # what it had not flushed when it was elected
+            if key in self._unclean:  # batches that were not flushed at the election
                 self._parted.add(key)
             else:
                 text = f"{node} is in the ISR {state.isr} of partition {key.number}, and its log from {run[0].base} on"
@@ -171,7 +177,7 @@ class CopiesJudge(MovesJudge):
             return
 
     def check_kept(self) -> None:
-        """Nothing that was acknowledged, and could be kept, is gone from anybody in sync."""
+        """Check that every member of the ISR has all acknowledged batches that had to be kept."""
         for key, kept in self._kept.items():
             state = self.state(key)
             assert state is not None
@@ -184,7 +190,8 @@ class CopiesJudge(MovesJudge):
 
 
 def _joined(history: Sequence[Batch], log: Sequence[Batch]) -> list[Batch]:
-    """What is served of both: the log from where it starts, and history before that, or where the log ends below it."""
+    """The served batches: the log from its start and history before that, or history alone where the log ends below
+    it."""
     if not history:
         return list(log)
     if not log or log[-1].end < history[-1].end or log[0].base > history[-1].end:

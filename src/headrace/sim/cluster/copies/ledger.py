@@ -1,9 +1,9 @@
-"""What is known of a table (`copies.table`): what was acknowledged of it, and what of that may be gone.
+"""The known facts about a table (`copies.table`): its acknowledged records, and those that may be lost.
 
-An unclean election, or a log's directory that is lost where nobody has another copy, takes what was acknowledged and is
-not in history yet: durable history wins, and not more. Where the log of who is elected so is as long as history, and is
-another one, it is kept (decision 0033): what brokers have below the end of history is then nothing to be judged. By
-retention, or because somebody wished it, all below some offset may be gone, and nothing above it.
+An unclean election loses acknowledged records that are not in history yet, because history wins. So does the loss of a
+log's directory without another copy. If the log of the new leader is as long as history and differs from it, it is kept
+(decision 0033). Then records of brokers below the end of history are not judged. Retention, or a request, may delete
+all records below an offset, and none above it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Written(NamedTuple):
-    """A record; its offset is -1 where nobody said it."""
+    """A record; its offset is -1 where it is unknown."""
 
     offset: int
     key: bytes
@@ -21,26 +21,26 @@ class Written(NamedTuple):
 
 
 class Ledger:
-    """See the module. `accuse`: of a promise that is broken."""
+    """The ledger, as the module says. `accuse` is called for a broken promise."""
 
     def __init__(self, accuse: Callable[[str, str], object]) -> None:
         self._accuse = accuse
         self._acked: dict[int, Written] = {}
-        """By the order in which they came: what may not be lost."""
+        """Acknowledged records that must not be lost, in order of arrival."""
         self._doubted: list[Written] = []
-        """What nobody has acknowledged, or what was and may be lost."""
+        """Records that were never acknowledged, or that were and may be lost."""
         self._numbers = 0
         self.losses = 0
-        """How often something may have been lost."""
+        """Times that records may have been lost."""
         self.parted_below = 0
-        """Below it brokers may have other records than history."""
+        """Below this offset brokers may have other records than history."""
         self.outruns = False
-        """Logs may have been compacted above the end of history: what replaced something there may be lost then, and
-        nobody but the store has what it replaced. As on Kafka."""
+        """Whether logs may have been compacted above the end of history. Then a replacing record may be lost, while
+        only the store has the replaced one, as in Kafka."""
         self.gone_below = 0
-        """What lies below may have been deleted."""
+        """Records below this offset may have been deleted."""
         self.reads = self.lacking = 0
-        """Reads that were judged; offsets that these lacked."""
+        """Reads that were judged, and offsets that they lacked."""
 
     def acked(self, written: Written) -> None:
         self._numbers += 1
@@ -50,16 +50,16 @@ class Ledger:
         self._doubted.append(written)
 
     def now(self) -> dict[int, Written]:
-        """What is acknowledged, for who is about to read."""
+        """The acknowledged records, for a caller that is about to read."""
         return dict(self._acked)
 
     @property
     def end(self) -> int:
-        """Behind all that was acknowledged."""
+        """The end of the acknowledged records."""
         return max((each.offset + 1 for each in self._acked.values()), default=0)
 
     def lose(self, frontier: int, *, parted: bool) -> None:
-        """What is not in history may be lost now; `parted`: what is kept is another log than history."""
+        """Records outside history may be lost now. `parted`: the kept log differs from history."""
         self.losses += 1
         self.parted_below = frontier if parted else 0
         for number in [number for number, each in self._acked.items() if each.offset >= frontier]:
@@ -68,8 +68,8 @@ class Ledger:
     def judge(
         self, what: str, before: Mapping[int, Written], found: Sequence[Written], *, floor: int, whole: bool
     ) -> None:
-        """`before`: `now` before anything was read. Nothing is said of what lies below `floor`. `whole`: also of keys
-        that were deleted."""
+        """Judge a read. `before` is `now` from before the read. Records below `floor` are not judged. `whole`: deleted
+        keys are judged, too."""
         acked = [each for number, each in before.items() if number in self._acked]
         self.reads += 1
         self.lacking += max(0, len(acked) - len(found))
@@ -92,7 +92,7 @@ class Ledger:
                 self._accuse("last-value-lost", f"{text}, whose last record is {wanted.offset}")
 
     def compare(self, log: Sequence[Written], stored: Sequence[Written]) -> None:
-        """At rest both are the same, of all that cannot have been deleted."""
+        """Check that log and store agree at rest, except for records that may have been deleted."""
         if self.parted_below:
             return
         unsure = {each.key for each in self._doubted} if self.losses and self.outruns else set()
@@ -111,7 +111,7 @@ class Ledger:
         return {each.key: each.value for each in left if each.value is not None}
 
     def _may_be_deleted(self, wanted: Written) -> bool:
-        """By a tombstone that was acknowledged since, or of which nobody knows; or replaced by what is lost."""
+        """Whether a later or doubtful tombstone may have deleted it, or a lost record replaced it."""
         later = (each for each in self._acked.values() if each.offset > wanted.offset)
         replaced = self.losses > 0 and self.outruns
         of_key = (each for each in (*later, *self._doubted) if each.key == wanted.key)

@@ -1,7 +1,7 @@
-"""Of some runs: an operator has durable segments merged, over and over, through any broker; and at each step of a merge
-(its object stored, proposed, committed, mirrored, what it replaced deleted) somebody who has a part in it may die.
+"""Merges of durable segments in some runs: an operator asks for them repeatedly, through any broker.
 
-All of it draws from a chance of its own, so that runs without it are as they were.
+At each step of a merge (object stored, proposed, committed, mirrored, replaced objects deleted) a broker that takes
+part may be killed. All of it draws from its own source of randomness, so that runs without it do not change.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from headrace.storage.tier.merge import mergeable
 from headrace.wire.durable import MERGE, decode_answer, encode_request
 
 MERGES: Final = 0.5
-"""Of the runs, in how many there is merging."""
+"""Share of the runs with merging."""
 PACES: Final = (0.1, 0.4, 1.5)
-"""Longest between two wishes, in seconds."""
+"""Longest pause between two requests, in seconds."""
 BYTES: Final = (2_048, 8_192, DURABLE_SEGMENT_BYTES_MAX)
-"""Of a merged segment's batches, at most."""
+"""Largest size of a merged segment's batches."""
 GRACES_MS: Final = (0, 200, HISTORY_DELETE_GRACE_MS)
-"""From the event until the objects that were replaced go."""
+"""Time from the event to the deletion of the replaced objects."""
 RETAINED_BYTES: Final = (-1, -1, 6_000, 12_000)
-"""retention.bytes, where nothing may be lost otherwise."""
+"""retention.bytes, in runs where nothing else may lose records."""
 STRIKES: Final = (0.0, 0.1, 0.4)
-"""Of the steps of merges, at how many somebody dies."""
+"""Share of the steps of merges at which a broker is killed."""
 STRIKE_SECONDS: Final = (0.002, 0.02, 0.1)
 ASKS_MAX: Final = 50
-"""For whether it is done."""
+"""Questions whether a merge is done."""
 
 
 class Merging:
-    """See the module. `strike`: somebody is to die, so many seconds from now."""
+    """The merges, as the module says. `strike` kills a broker after that many seconds."""
 
     def __init__(self, world: ClusterWorld) -> None:
         chance = self._chance = world.chance("merging")
@@ -68,7 +68,7 @@ class Merging:
             judge.on_replaced = self._on_step
 
     def configs(self, *, may_lose: bool) -> dict[str, str]:
-        """More of the topic's. Where leaders may be elected uncleanly nothing else is deleted."""
+        """Further configs of the topic. Where leaders may be elected uncleanly, nothing else is deleted."""
         if not self.is_on:
             return {}
         return {
@@ -79,7 +79,7 @@ class Merging:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """What brokers do is as this run has it."""
+        """Patch brokers to use this run's settings."""
         if not self.is_on:
             yield
             return
@@ -98,14 +98,14 @@ class Merging:
             yield
 
     async def run(self) -> None:
-        """Until the world winds down, and once more then."""
+        """Ask for merges until the world winds down, and once more then."""
         while self.is_on and not self._world.winding_down:
             await asyncio.sleep(self._chance.random() * self._pace)
             await self._merge()
         await self._merge()
 
     async def _merge(self) -> None:
-        """Ask all brokers, as the command does, until it is done, or nobody answers."""
+        """Ask all brokers, as the command does, until the merge is done or none answers."""
         self.asked += 1
         topic_id = self._chance.choice(sorted({str(key.topic_id) for key in self._stage.partitions}))
         wish = {"op": MERGE, "id": str(self.asked), "topic_id": topic_id, "partition": None, "execute": True}

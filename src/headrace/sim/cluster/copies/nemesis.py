@@ -1,6 +1,7 @@
-"""Who breaks what copies behind durable history rely on: as the moves' nemesis, with a store that lacks objects for a
-while; and, where leaders may be elected uncleanly, with a plot that has somebody lead whom nobody counted on, and one
-that takes the only copy there is, so that another broker goes on behind history alone, as an operator says.
+"""Faults for copies behind durable history: those of moves, and a store that lacks objects for a while.
+
+Where leaders may be elected uncleanly, one plot makes an unexpected broker the leader. Another destroys the only copy,
+so that another broker continues behind history alone, as an operator orders.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from headrace.wire.durable import RECOVER, decode_answer, encode_request
 
 LACKING_SECONDS_MAX: Final = 1.5
 USURPED_SECONDS_MAX: Final = 14.0
-"""Of one such plot."""
+"""Longest duration of one such plot."""
 OUT_SECONDS_MAX: Final = 4.0
-"""In which who is cut off has left the ISR, or else is let be."""
+"""Time in which a cut-off broker must leave the ISR, or the plot ends."""
 EXPORTED_SECONDS_MAX: Final = 2.0
 ELECTED_SECONDS_MAX: Final = 4.0
 COPIED_SECONDS_MAX: Final = 2.0
 DETHRONED: Final = 0.6
-"""Of those who come to lead uncleanly, how many have led before, and written what nobody has copied."""
+"""Share of the unclean leaders that have led before and written records that nobody copied."""
 BEREAVES: Final = (0.0, 0.0, 4.0, 12.0)
-"""How often, as other plots, somebody takes the only copy there is, in a run in which something may be lost."""
+"""Relative frequency of the plot that destroys the only copy, in a run that may lose records."""
 BEREAVED_SECONDS_MAX: Final = 20.0
 ALONE_SECONDS_MAX: Final = 3.0
 RECOVERED_SECONDS_MAX: Final = 3.0
 A_COPY_AGAIN: Final = 0.7
-"""Of the brokers that are gone, how many are to have a copy again before they are back."""
+"""Share of the lost brokers that are assigned a copy again before they are back."""
 TARGET_DIES: Final = 0.6
 WIDENED_SECONDS_MAX: Final = 6.0
 
 
 class CopiesNemesis(MovesNemesis):
-    """See the module. The last that it is given: whether leaders may be elected uncleanly."""
+    """The nemesis, as the module says. Its last argument tells whether leaders may be elected uncleanly."""
 
     _moves: CopiesJudge
     may_bereave: ClassVar[bool] = True
@@ -61,7 +62,7 @@ class CopiesNemesis(MovesNemesis):
         return [(self.store_lacks, lacks), *losing]
 
     def strike(self, node: int, seconds: float) -> None:
-        """That broker dies before long."""
+        """Kill that broker soon."""
         host = self._host(node)
         if host is None or self.is_over:
             return
@@ -75,7 +76,7 @@ class CopiesNemesis(MovesNemesis):
         self._later(seconds, die)
 
     def store_lacks(self) -> None:
-        """Some objects, or all, are not there for a while."""
+        """Make some or all objects invisible for a while."""
         objects = sorted(self._store.objects)
         count = len(objects) if self._random.random() < 0.3 else self._random.randrange(1 + min(3, len(objects)))
         self._store.lacking = frozenset(self._random.sample(objects, count))
@@ -83,9 +84,9 @@ class CopiesNemesis(MovesNemesis):
         self._later(self._within(LACKING_SECONDS_MAX), self._store.heal)
 
     async def usurp(self) -> None:
-        """Somebody who is in sync is cut off until it is not, and others write on without it, and export. Then those
-        die, and it leads: a follower that lacks what is in history, or a leader of before that has something else
-        there. A new replica is to copy from it, and may come to lead in its turn. Then the dead come back. Nothing else
+        """Make an out-of-sync broker the leader. It is cut off until it leaves the ISR. Others go on writing without
+        it, and export. Then those die, and it leads: a follower that lacks records of history, or a former leader with
+        different ones. A new replica copies from it and may become leader. Then the dead brokers return. Nothing else
         happens meanwhile."""
         await self._usurp_one(self._partitions)
 
@@ -122,7 +123,7 @@ class CopiesNemesis(MovesNemesis):
         await self._follow_up(key, usurper, [host for host in self._hosts if host not in (usurper, *owners)])
 
     async def _follow_up(self, key: PartitionKey, usurper: Host, others: list[Host]) -> None:
-        """Somebody new copies from it, and may lead after it."""
+        """Make a new broker copy from it; that broker may lead next."""
         chance = self._random
         if not others:
             return
@@ -142,9 +143,9 @@ class CopiesNemesis(MovesNemesis):
         return await self._mover.place(key, replicas, through=through)
 
     async def bereave(self) -> None:
-        """What has one copy only loses its broker, with what is not in history yet, and somebody has another one go on
-        behind that. The first comes back when the other leads, or has died in its turn: as a stranger, or as a copy
-        that may come to lead. Nothing else happens meanwhile."""
+        """Make a partition with one copy lose its broker, with records that are not in history yet. Then another broker
+        continues behind history. The first broker returns when the other leads, or has died in its turn. It returns as
+        a stranger, or as a copy that may become leader. Nothing else happens meanwhile."""
         if not await self._gathered():
             return
         if keys := [key for key in self._partitions if self._leader_of(key) is not None]:
@@ -191,7 +192,7 @@ class CopiesNemesis(MovesNemesis):
         return state is not None and state.leader == NO_LEADER
 
     async def _recover(self, key: PartitionKey, target: Host) -> bool:
-        """As `headrace durable recover` asks for it; whether it is done. What is refused is asked for again."""
+        """Ask as `headrace durable recover` does. Returns whether it is done; a refused request is repeated."""
         wish = {"op": RECOVER, "topic": self._partitions[key], "partition": key.number, "to": target.node}
         end = self._world.loop.time() + RECOVERED_SECONDS_MAX
         while self._world.loop.time() < end:
@@ -209,7 +210,7 @@ class CopiesNemesis(MovesNemesis):
         return False
 
     async def _widen(self, key: PartitionKey) -> None:
-        """It has two copies again."""
+        """Give it two copies again."""
         while len(self._replicas(key)) < 2:
             if (leader := self._leader_of(key)) is not None:
                 other = self._random.choice([host for host in self._hosts if host is not leader])
@@ -221,7 +222,8 @@ class CopiesNemesis(MovesNemesis):
         return state is not None and host.node not in state.isr
 
     async def _while_cut(self, cut: set[Link], holds: Callable[[], bool], seconds: float) -> bool:
-        """Whether it holds before long; until then these are cut, whoever heals them."""
+        """Cut these links until the condition holds or time runs out, even if they are healed meanwhile. Returns
+        whether it holds."""
         links = self._world.loop.network.links
         end = self._world.loop.time() + seconds
         while not holds():

@@ -1,5 +1,4 @@
-"""Producers that are away for a while with something in doubt: what they sent may be in history when they send it
-again."""
+"""Producers that stay away for a while with batches in doubt: these may be in history when they are sent again."""
 
 from __future__ import annotations
 
@@ -10,9 +9,9 @@ from headrace.sim.cluster.records.producers import Lane, Producers
 from headrace.sim.history import PartitionKey
 
 ABSENT: Final = 0.25
-"""Of the bursts of an idempotent producer, how many it does not wait for."""
+"""Share of an idempotent producer's bursts that it does not wait for."""
 SENT_SECONDS_MAX: Final = 0.05
-"""From a burst to the end of its connection."""
+"""Time from a burst to the end of its connection."""
 AWAY_SECONDS_MAX: Final = 3.0
 
 
@@ -44,7 +43,7 @@ class AbsentLane(Lane):
 
 
 class AbsentProducers(Producers):
-    """All lanes are such."""
+    """Producers whose lanes are all of this kind."""
 
     def _lane(self, name: str, partition: PartitionKey, *, idempotent: bool, acks: int) -> Lane:
         return AbsentLane(self._stage, name, partition, idempotent=idempotent, acks=acks)

@@ -1,9 +1,8 @@
-"""One run of replicas behind durable history: reassignments, load and faults, then calm and progress, then all power
-lost.
+"""One run of replicas behind durable history: reassignments, load and faults, then calm and progress, then a power cut.
 
-As `moves.run`, with a topic of two or three replicas, whose segments are exported and soon deleted locally: what a new
-replica lacks first is in history, and it begins behind that. In half of the runs leaders may be elected uncleanly; in
-another half, by chance, segments are merged, and some of what is old is deleted.
+It is like `moves.run`, with a topic of two or three replicas whose segments are exported and soon deleted locally. So a
+new replica begins behind history, which has the records that it lacks. In half of the runs leaders may be elected
+uncleanly. In another half, chosen independently, segments are merged and some old records deleted.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicC
 TOPIC: Final = "copied"
 PARTITIONS: Final = (1, 1, 2)
 REPLICAS: Final = (2, 2, 3)
-"""Two where one is to lead whom nobody counted on."""
+"""Two, if an unexpected broker is to lead."""
 SEGMENT_BYTES: Final = (1024, 1024, 4096)
 LAG_MS: Final = (100, 300)
-"""durable.export.max.lag.ms: so short that most of what there is has been exported."""
+"""durable.export.max.lag.ms: short enough that most records are exported."""
 MAY_LOSE: Final = 0.5
 PEACE_SECONDS: Final = 3.0
 
 
 def run_copies(seed: int) -> ClusterOutcome:
-    """Simulate one seed. Never raises for what the brokers did."""
+    """Simulate one seed. Never raises for anything that the brokers did."""
     for key in APIS:
         api(key)
     return play(seed, "copies ", CopiesRun)
@@ -82,7 +81,7 @@ class CopiesRun(MovesRun):
         return [*super()._clients(), *([self._merging.run()] if self._merging.is_on else [])]
 
     async def _more_faults(self) -> None:
-        """Where there is merging: some peace, in which one leader exports much, and faults again."""
+        """With merging: a peaceful time in which one leader exports much, then faults again."""
         if self._merging.is_on:
             await self._quietly(lambda: asyncio.sleep(PEACE_SECONDS))
             await self._faults()
@@ -129,11 +128,11 @@ class CopiesRun(MovesRun):
         await self._within("the mirror is not brought up", self._until(lambda: all(map(self._is_mirrored, partitions))))
 
     async def _judge_more(self) -> None:
-        """For who knows of more topics."""
+        """A hook for subclasses that know further topics."""
 
     def _is_mirrored(self, key: PartitionKey) -> bool:
-        """Whether readers of the store find in it, with no broker's help, all that the brokers know of. Damage is a
-        problem, where nobody writes any more."""
+        """Whether a reader of the store finds there, without any broker, all that the brokers know of. Damage is a
+        problem once nothing is written any more."""
         catalog = self.judge.newest.durable(TopicPartition(TopicId(key.topic_id), PartitionIndex(key.number)))
         store: Any = Store(Shelf(self._store))  # type: ignore[arg-type]  # of what a reader asks for it has all
         try:
@@ -145,7 +144,7 @@ class CopiesRun(MovesRun):
             return not catalog.entries
         except DamagedHistory as error:
             if lacks_chunk(store.objects, topic.topic_id, PartitionIndex(key.number)):
-                return False  # a sweep has taken it just as it was named again: one of the two puts it back
+                return False  # a sweep took it just as it was named again; one of the two puts it back
             self._world.problem("mirror-damaged", str(error))
         return True
 
@@ -165,14 +164,14 @@ class CopiesRun(MovesRun):
                 yield problem
 
     def _deleted(self, key: PartitionKey, read: Sequence[Found]) -> list[Found]:
-        """What was in history before the first that was read."""
+        """The records in history before the first one that was read."""
         start = read[0].offset if read else self.judge.frontier(key)
         batches = (batch for batch in self.judge.history(key) if batch.base < start)
         found = (each for batch in batches for each in records_from(batch.data, batch.base))
         return [each for each in found if each.offset < start]
 
     def _not_one_stream(self, key: PartitionKey, contents: Contents) -> Problem | None:
-        """Where what was read is not what history and the first replica's log have."""
+        """A problem where the records read differ from history and the first replica's log."""
         state = self.judge.state(key)
         assert state is not None
         stored = (records_from(batch.data, batch.base) for batch in self.judge.log(state.replicas[0], key))
@@ -185,7 +184,7 @@ class CopiesRun(MovesRun):
         return Problem("not-one-stream", text)
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         judge = self.judge
         return {
             **super().figures(),

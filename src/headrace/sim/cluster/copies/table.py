@@ -1,13 +1,15 @@
-"""Of the runs with tables (`--part tables`): beside the others a compacted topic of few keys that is exported, and
-judged by what it is for.
+"""A compacted topic of few keys for runs with tables (`--part tables`): it is exported, and judged by its last values.
 
-Its log is cleaned behind its history, its history by merges that somebody asks for, and both under the same faults as
-all else, and some of its own (`hazards`). Promises in one line each, at any time that both can be read: whoever reads
-the log as brokers give it, and whoever reads the store and goes on in the log where the mirror ends, finds of each key
-the last record that was acknowledged, or one behind it; none finds a key that was deleted; and where nothing is written
-they find the same. What may be gone all the same, the `ledger` knows.
+Its log is cleaned behind its history, and its history by merges on request. It has the faults of the run, and some of
+its own (`hazards`). All of it draws from its own source of randomness, so that runs without it do not change.
 
-All of it draws from a chance of its own, so that runs without it are as they were.
+Promises, whenever both can be read:
+- For each key, a reader finds the last acknowledged record, or a later one. One reader reads the log at brokers. The
+  other reads the store, and continues in the log at the end of the mirror.
+- Neither finds a deleted key.
+- While nothing is written, both find the same.
+
+The `ledger` knows which records may be gone all the same.
 """
 
 from __future__ import annotations
@@ -46,27 +48,27 @@ from headrace.wire.records import Record
 
 NAME: Final = "table"
 APIS: Final = (ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DELETE_RECORDS)
-"""What it speaks besides."""
+"""Further APIs that it uses."""
 CLEANING: Final = {"log.cleaner.backoff.ms": "100"}
 KEYS: Final = 5
 AGE: Final = 30
-"""Records after which other keys are written: what became of the old ones then lies far behind."""
+"""Records after which other keys are written, so that the old keys' records soon lie far behind."""
 DELETES: Final = 0.4
 MERGES: Final = 0.08
 LOOKS: Final = 0.04
-"""Of the steps, at how many history is compacted, and at how many all is read."""
+"""Share of the steps after which history is compacted, and after which everything is read."""
 THINK_SECONDS: Final = (0.02, 0.1)
 TRIES_MAX: Final = 200
 """Answers until a read is given up."""
 NOTHING_MAX: Final = 20
-"""Fetches that give nothing below the end, before it is believed that there is nothing."""
+"""Empty fetches below the end before it is believed that nothing is there."""
 LOOKS_MAX: Final = 20
 LATEST: Final = -1
 EARLIEST: Final = -2
 
 
 class Table:
-    """See the module."""
+    """The table, as the module says."""
 
     def __init__(self, world: ClusterWorld) -> None:
         chance = self._chance = world.chance(NAME)
@@ -78,21 +80,21 @@ class Table:
         self._unclean = -1
         """The leader epoch of its last unclean election."""
         self._since = -1
-        """The leader epoch in which the present look began."""
+        """The leader epoch in which the present read began."""
         self._image = EMPTY_IMAGE
         self.cleanings = 0
-        """Logs that were compacted, of any topic."""
+        """Number of compacted logs, of any topic."""
         self.unclean_elections = self.gave_way = self.parted = 0
         self.key: PartitionKey | None = None
-        """Once it is there."""
+        """Set once the topic exists."""
 
     def join(self, hosts: Sequence[Host], store: SimStore, judge: RecordsJudge) -> None:
-        """Take part in a run. `judge` tells what brokers show."""
+        """Take part in a run. `judge` knows the images that brokers show."""
         self._hosts, self._store, self._judge = hosts, store, judge
         self._asker = Asker(NAME, hosts, self._chance)
 
     def topic(self) -> CreatableTopic:
-        """As it is to be made."""
+        """The topic to create."""
         configs = {
             "durable.compacted.enable": "true",
             "durable.enable": "true",
@@ -108,7 +110,7 @@ class Table:
         return CreatableTopic(NAME, num_partitions=1, replication_factor=replicas, configs=wanted)
 
     def made(self, key: PartitionKey) -> None:
-        """It is."""
+        """Called when the topic exists."""
         self.key = key
         self._topic_id = key.topic_id
         self.hazards.join(
@@ -120,21 +122,21 @@ class Table:
             outruns=self._on_outrun,
         )
 
-    # what is known of it
+    # facts about it
 
     @property
     def state(self) -> PartitionImage | None:
-        """The newest that anybody showed."""
+        """The newest state that any broker showed."""
         return self._image.partition_info(NAME, 0)
 
     @property
     def catalog(self) -> PartitionCatalog:
-        """The same."""
+        """The newest catalog that any broker showed."""
         assert self.key is not None
         return self._image.durable(TopicPartition(TopicId(self.key.topic_id), PartitionIndex(0)))
 
     def on_image(self, image: MetadataImage) -> None:
-        """That somebody shows."""
+        """Called with each image that a broker shows."""
         if image.index <= self._image.index or self.key is None:
             return
         self._image = image
@@ -147,7 +149,7 @@ class Table:
         self.hazards.on_image(image)
 
     def _on_unclean(self, leader: int) -> None:
-        """History stays, but where its log goes on as far, and is another one."""
+        """History stays, unless the leader's log is as long as history and differs from it."""
         self.unclean_elections += 1
         frontier, log = self.catalog.next_offset, self._log_of(leader)
         history = self._history()
@@ -161,7 +163,7 @@ class Table:
         self.ledger.lose(frontier, parted=parted)
 
     def _log_of(self, node: int) -> list[BatchHeader]:
-        """What its files have, synced or not."""
+        """The batches in its files, synced or not."""
         host = next(host for host in self._hosts if host.node == node)
         directory = directory_of(host.disk, f"{NAME}-0", cached=True)
         names = {} if directory is None else directory.names
@@ -169,7 +171,7 @@ class Table:
         return [header for file in files if isinstance(file, FileNode) for header in _whole(bytes(file.data))]
 
     def _history(self) -> list[BatchHeader]:
-        """As the newest catalog names it."""
+        """The batches of history as the newest catalog names them."""
         named = (entry.descriptor for entry in self.catalog)
         held = ((each, self._store.objects.get(each.key)) for each in named)
         return [header for each, stored in held if stored for header in _whole(stored.data[: each.batch_bytes])]
@@ -181,17 +183,18 @@ class Table:
         self.ledger.outruns = True
 
     def _counts(self, node: int, since: int) -> bool:
-        """Whether this broker knows who leads since that epoch: one that was deposed may have less, or another log."""
+        """Whether this broker knows the leader since that epoch. A deposed one may have fewer records, or another
+        log."""
         if since < 0:
             return True
         assert self.key is not None
         shown = self._judge.glimpse(self.key, node).shown
         return shown is not None and shown.leader_epoch >= since
 
-    # what happens to it
+    # faults and load
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Work until the world winds down."""
         while not self._world.winding_down:
             roll = self._chance.random()
             if roll < MERGES:
@@ -231,11 +234,11 @@ class Table:
         frame = encode_request({**wish, "execute": True})
         await asyncio.gather(*(asked(address_of(host.node), frame) for host in self._hosts))
 
-    # what is read of it
+    # reads
 
     async def check(self) -> None:
-        """All of it, twice: nothing breaks any more, and nothing is written."""
-        for _ in range(LOOKS_MAX):  # what was behind the mirror may have become history's by the time it is read
+        """Read everything twice, when faults and writes have ended."""
+        for _ in range(LOOKS_MAX):  # records behind the mirror may be in history by the time they are read
             mark = self._mark()
             if (both := await self._look(TRIES_MAX)) is not None and mark == self._mark():
                 self.ledger.compare(*both)
@@ -246,11 +249,11 @@ class Table:
         self._asker.elsewhere()
 
     def _mark(self) -> tuple[int, int, str]:
-        """While it is the same, nothing of it is compacted, exported or lost."""
+        """While this value is unchanged, nothing of it is compacted, exported or lost."""
         return self.ledger.losses, self.cleanings, self.catalog.head
 
     async def _look(self, tries: int) -> tuple[list[Written], list[Written]] | None:
-        """By brokers, and by the store and brokers; None: it cannot be read now."""
+        """Read by brokers, and by the store and brokers; None: it cannot be read now."""
         before, stored, mark = self.ledger.now(), self._stored(), self._mark()
         self._since = -1 if self.state is None else self.state.leader_epoch
         if stored is None:
@@ -268,7 +271,7 @@ class Table:
         return None if behind is None or whole is None else (whole, behind)
 
     def _stored(self) -> tuple[list[Written], int] | None:
-        """What the store has, and where the mirror ends; None: it is being written."""
+        """The records in the store, and the end of the mirror; None: it is being written."""
         store: Any = Store(Shelf(self._store))  # type: ignore[arg-type]  # of what a reader asks for it has all
         try:
             topic = store.topic(str(self._topic_id))
@@ -282,7 +285,7 @@ class Table:
             return None
 
     async def _read(self, before: Sequence[Written], start: int | None, tries: int) -> list[Written] | None:
-        """What is before, and from `start` on, or the earliest, to the end that a leader tells; None: it could not be
+        """`before`, and the records from `start` (or the earliest offset) to the leader's end; None: they could not be
         read."""
         end = await self._bound(LATEST, tries)
         at = await self._bound(EARLIEST, tries) if start is None else start
@@ -302,14 +305,14 @@ class Table:
             if told is not None and error_of(told.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE:
                 start_now = await self._bound(EARLIEST, tries)
                 if start_now is None or start_now <= at or (start is not None and not self.ledger.outruns):
-                    return None  # by the time it was read it was history's
-                at = start_now  # where nothing ages compaction has left nothing up to there, but what it owes
+                    return None  # the records became history's before they were read
+                at = start_now  # unless records age, compaction has left nothing up to there that it had to keep
                 found = [] if start is None or self.hazards.ages else found
             elif told is not None and not (told.error_code or told.records) and nothing < NOTHING_MAX:
                 nothing += 1
                 await asyncio.sleep(0.1)
             elif told is not None and not (told.error_code or told.records):
-                return found  # a log that was cut where a cleaning had left nothing: that it lacks no key is judged
+                return found  # a cleaning had left nothing and the log was cut; the judge checks that no key is missing
             elif told is None or told.error_code or not told.records:
                 self._asker.elsewhere()
                 await asyncio.sleep(0.1)
@@ -336,7 +339,7 @@ class Table:
         return None
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         return {
             "cleanings": self.cleanings,
             "reads of a table": self.ledger.reads,
@@ -358,7 +361,7 @@ def _records(data: bytes, start: int) -> Iterator[Written]:
 
 
 def _whole(data: bytes) -> Iterator[BatchHeader]:
-    """Until one is cut off, or damaged."""
+    """The batches up to one that is cut off or damaged."""
     try:
         for at, header in iterate_headers(data):
             check_batch(data, at, at + header.size, compacted=True)

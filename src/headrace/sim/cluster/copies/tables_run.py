@@ -1,5 +1,7 @@
-"""One run with a table (`copies.table`): as `copies.run`, and a compacted topic beside, whose leaders are plotted
-against, too; in some runs one disk is lost in the midst, when every record has another copy."""
+"""One run with a table (`copies.table`): as `copies.run`, and a compacted topic whose leaders are plotted against, too.
+
+In some runs one disk is lost midway, when every record has another copy.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,15 @@ from headrace.wire.apis import api
 
 
 def run_tables(seed: int) -> ClusterOutcome:
-    """Simulate one seed; another run than `run_copies` of the same. Never raises for what the brokers did."""
+    """Simulate one seed; the run differs from `run_copies` of that seed. Never raises for anything that the brokers
+    did."""
     for key in (*MOVERS_APIS, *APIS):
         api(key)
     return play(seed, "tables ", TablesRun)
 
 
 class TablesJudge(CopiesJudge):
-    """Tells the table what is shown, and whoever plots against it how it stands."""
+    """Passes on what brokers show, to the table and to plots against it."""
 
     def __init__(self, *args: Any, table: Table) -> None:
         super().__init__(*args)
@@ -54,7 +57,7 @@ class TablesJudge(CopiesJudge):
 
 
 class TablesNemesis(CopiesNemesis):
-    """With a plot of its own against who leads the table."""
+    """The nemesis with a plot of its own against the table's leader."""
 
     may_bereave = False
 
@@ -66,7 +69,7 @@ class TablesNemesis(CopiesNemesis):
         return [*super()._plots(), (self.usurp_table, self._table.hazards.usurps)]
 
     async def usurp_table(self) -> None:
-        """As `usurp`."""
+        """`usurp`, for the table."""
         await self._usurp_one([] if self._table.key is None else [self._table.key])
 
     async def _place(self, key: PartitionKey, replicas: tuple[int, ...], through: int) -> bool:
@@ -76,7 +79,7 @@ class TablesNemesis(CopiesNemesis):
 
 
 class TablesRun(CopiesRun):
-    """See the module."""
+    """The run, as the module says."""
 
     def _programs(self, nodes: Sequence[int], configs: Mapping[str, str]) -> BrokerPrograms:
         self._table = Table(self._world)
@@ -108,7 +111,7 @@ class TablesRun(CopiesRun):
             await self._faults()
 
     async def _lose_a_disk(self) -> None:
-        """Nothing is moved meanwhile."""
+        """Lose one disk. Nothing is moved meanwhile."""
         self._mover.rests = self._table.hazards.rests = True
         await super()._lose_a_disk()
         self._disks_lost += 1
@@ -142,5 +145,5 @@ class TablesRun(CopiesRun):
         await self._table.check()
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         return {**super().figures(), **self._table.figures(), "lost disks": self._disks_lost}

@@ -1,1 +1,1 @@
-"""Consumer groups on simulated clusters: members of both protocols, outsiders, and judges of what they are told."""
+"""Consumer groups on simulated clusters: members of both protocols, outsiders, and judges of the answers."""

@@ -1,6 +1,6 @@
-"""A member of a classic group: joins, shares out where it leads, commits, and is as unreliable as members are.
+"""A member of a classic group: it joins, assigns if it leads, commits, and is as unreliable as real members.
 
-It crashes, falls silent for longer than its session and comes back as if nothing had been, leaves, and joins again.
+It crashes, stays silent for longer than its session and returns as if nothing had happened, leaves, and joins again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ JOIN_VERSIONS: Final = (5, 7, 9)
 JOIN_SECONDS: Final = 4.0
 PROTOCOL: Final = "sim"
 SHARE_BEGINS: Final = b"{"
-"""What a leader here gives its members is JSON."""
+"""Assignments of a leader here are JSON."""
 
 
 class ClassicMember(Member):
-    """See the module; one slot, in which one life follows another."""
+    """The member, as the module says: one slot, in which one life follows another."""
 
     def __init__(self, stage: Stage, judge: ClassicJudge, name: str, group: str, *, is_static: bool) -> None:
         super().__init__(stage, name, group, is_static=is_static)
@@ -96,7 +96,7 @@ class ClassicMember(Member):
             await self._refused(error)
             return False
         if not bytes(answer.assignment).startswith(SHARE_BEGINS):
-            # its leader did not know of it; or this is a consumer group, which shares out by itself: not judged here
+            # its leader did not know it, or this is a consumer group, which assigns by itself: not judged here
             self.owned, self.sharing = frozenset(), -1
             return True
         told = json.loads(answer.assignment)
@@ -139,7 +139,7 @@ class ClassicMember(Member):
         return False
 
     def _extra(self) -> list[Register]:
-        """The fleeting topic is shared out to nobody: anybody in the group commits for it."""
+        """Nobody is assigned the fleeting topic, so any member commits for it."""
         stage = self._stage
         if stage.fleeting is None or self._chance.random() < 0.5:
             return []

@@ -1,6 +1,7 @@
-"""A member of a consumer group (KIP-848): one request for all, and what it gives up it gives up before it takes more.
+"""A member of a consumer group (KIP-848): it has one request for everything, and gives partitions up before it takes
+more.
 
-As clients do it says all again after an answer that it did not get, and takes nothing up from an old one.
+Like real clients, it repeats all fields after a lost answer, and takes nothing from an old answer.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ LEAVES: Final = -1
 LEAVES_FOR_NOW: Final = -2
 REVOKE_SECONDS_MAX: Final = 0.3
 FENCED: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
-"""The last: the group was deleted, or changed its type, when nobody was left in it."""
+"""The last one: the group was deleted, or changed its type, when it had no members."""
 
 
 class ConsumerMember(Member):
-    """See the module; one slot, in which one life follows another."""
+    """The member, as the module says: one slot, in which one life follows another."""
 
     def __init__(
         self, stage: Stage, judge: ConsumerJudge, name: str, group: str, *, is_static: bool, session_s: float
@@ -41,7 +42,8 @@ class ConsumerMember(Member):
         self.epoch = JOINS
         self._target: Share = frozenset()
         self._said: Share | None = None
-        """What it last said that it owns, and was answered; None: all is to be said."""
+        """The partitions that it last reported to own, and that were answered; None: the next request repeats all
+        fields."""
 
     def forget(self) -> None:
         self.member_id = f"{self.name}.{self.lives}" if self._version >= 1 else ""
@@ -105,7 +107,7 @@ class ConsumerMember(Member):
             self._world.tell(f"{text}, and has {_told(self.owned)}")
         self._target = target
         if self.owned <= target:
-            self.owned = target  # nothing is to be given up first
+            self.owned = target  # nothing must be given up first
 
     async def commit(self, who: Identity, registers: list[Register], offsets: Offsets) -> None:
         member = who.member_id

@@ -1,9 +1,11 @@
-"""What was committed, forgotten and fetched of a run's groups, as operations on one register for each partition.
+"""The commits, deletions and fetches of a run's groups, as operations on one register per partition.
 
-A register is what one group has committed for one partition of one topic (by its id, so that a topic which is made anew
-has registers of its own). Every commit of a run has a number of its own for an offset, so that an offset stands for the
-commit. `linear` judges them: what is fetched must be what some order of the commits, in keeping with real time, had
-then; a commit that nobody knows the outcome of may be in it anywhere after it was sent, or nowhere.
+A register holds the offset that one group has committed for one partition of one topic. It goes by the topic's id, so a
+topic that is created again has other registers. Every commit of a run has a unique number as its offset, so an offset
+identifies the commit.
+
+`linear` judges them: a fetched offset must fit some order of the commits that agrees with real time. A commit of
+unknown outcome may take effect at any time after it was sent, or never.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """OffsetFetch; or the answer that there is no such group."""
+    """OffsetFetch, or the answer that the group does not exist."""
 
     register: Register
 
@@ -54,7 +56,7 @@ Action: TypeAlias = Commit | Clear | Look
 
 
 class Registers:
-    """`linear.Model` of one of them: the offset that is committed."""
+    """`linear.Model` of one register: the committed offset."""
 
     def first(self) -> int:
         return NOTHING
@@ -70,18 +72,18 @@ class Registers:
 
 
 class Ledger:
-    """The operations of a run, in the order of moments."""
+    """The operations of a run, by moments."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self._moment = 0
         self._offset = 0
         self._asked: dict[Register, None] = {}
-        """That anybody asked to commit to, whatever came of it, in the order of that."""
+        """Registers that any client tried to commit to, in order of the first attempt."""
         self.acknowledged = self.looks = 0
 
     def now(self) -> int:
-        """A moment of its own, later than all before."""
+        """A new moment, later than all before."""
         self._moment += 1
         return self._moment
 
@@ -90,27 +92,27 @@ class Ledger:
         return self._offset
 
     def done(self, client: str, action: Action, called: int, answer: int | None = 0) -> None:
-        """It was answered just now."""
+        """The operation was answered just now."""
         self.acknowledged += isinstance(action, Commit)
         self.looks += isinstance(action, Look)
         self.operations.append(Operation(client, action, called, answer, self.now()))
 
     def unknown(self, client: str, action: Action, called: int) -> None:
-        """Nobody knows whether it was done, or will be."""
+        """The outcome of the operation is unknown."""
         self.operations.append(Operation(client, action, called))
 
     def registers(self, group: str) -> list[Register]:
-        """All of a group that anybody has asked to commit to by now, in the order of that."""
+        """All registers of a group that any client has tried to commit to, in order of the first attempt."""
         return [register for register in self._asked if register.group == group]
 
     def asks_for(self, commits: Iterable[Commit]) -> None:
-        """They are on their way."""
+        """These commits are being sent."""
         self._asked.update((commit.register, None) for commit in commits)
 
 
 def relevant(operations: Iterable[Operation]) -> list[Operation]:
-    """Without the commits that nobody knows the outcome of and nobody ever saw: an order with one of them is one
-    without it too."""
+    """The operations without commits of unknown outcome that nobody saw. An order that contains one of them is valid
+    without it, too."""
     operations = list(operations)
     seen = {each.answer for each in operations if isinstance(each.action, Look)}
     return [
@@ -121,7 +123,7 @@ def relevant(operations: Iterable[Operation]) -> list[Operation]:
 
 
 def judge_offsets(ledger: Ledger) -> Iterator[Problem]:
-    """What no order of commits explains, register by register."""
+    """Problems of registers whose operations no order explains."""
     told = judge_apart(relevant(ledger.operations), Registers(), lambda action: action.register, steps_max=STEPS_MAX)
     for register, judgement in told.items():
         if judgement.verdict is Verdict.BROKEN:

@@ -1,10 +1,17 @@
-"""What must hold of groups while they go on: who owns what, and whose commits may count.
+"""Invariants of groups at every moment: the owners of partitions, and the clients whose commits may count.
 
-Told of what members send and are told; of the coordinators' own opinions nothing is asked. Classic groups: in one
-generation all are told of one sharing out, that no partition is in twice; and no commit of an older generation is
-taken after somebody was told its share in a later one. Consumer groups: nobody is told to read what somebody else may
-still be reading, and nobody's commit is taken for what somebody else reads. And of both: what is acknowledged is on
-the disks of a whole ISR, and who may know less than its successor tells nothing of it (decision 0028's lease).
+The judge sees requests of members and their answers; it never asks a coordinator's own state.
+
+Classic groups:
+- All members of one generation get one assignment, which has each partition once at most.
+- A commit of an older generation is refused after a member got its assignment in a later one.
+
+Consumer groups:
+- No member is told to read a partition that another may still be reading.
+- No commit is accepted for a partition that another member reads.
+
+Both: an acknowledged commit is on the disks of a whole ISR. A coordinator that may know less than its successor does
+not answer (decision 0028's lease).
 """
 
 from __future__ import annotations
@@ -20,18 +27,18 @@ from headrace.sim.cluster.world import ClusterWorld
 from headrace.sim.history import PartitionKey
 
 RATE: Final = 0.95
-"""Clocks go wrong by up to 3 %: a session that a client counts may be over that much earlier for its coordinator."""
+"""Clocks are wrong by up to 3 %. So a session that a client measures may end that much earlier for its coordinator."""
 
 Share = frozenset[tuple[UUID, int]]
 """Partitions, by topic id."""
 
 
 class GroupsJudge(RecordsJudge):
-    """The disks' side: what is acknowledged is on a whole ISR, as `RecordsJudge` has it."""
+    """The disks' part: acknowledged commits are on a whole ISR, as in `RecordsJudge`."""
 
     def on_recorded(self, seen: Glimpse, tag: bytes) -> None:
-        """A commit was acknowledged, whose record (told by the unique `tag` in it) is durable on all of an ISR that its
-        coordinator may have gone by."""
+        """A commit was acknowledged. Check that its record, found by the unique `tag` in it, is durable on all of an
+        ISR that its coordinator may have used."""
         key = seen.partition
         first = -1 if seen.shown is None else seen.shown.partition_epoch
         states = [state for epoch, state in self._states.get(key, {}).items() if epoch >= first]
@@ -42,8 +49,8 @@ class GroupsJudge(RecordsJudge):
             self._accuse("acknowledged-too-early", f"{text}, in sync are {isrs}")
 
     def deposed(self, node: int) -> set[PartitionKey]:
-        """Of which partitions this broker, for a question to it that leaves now, may not tell what only their leader
-        knows: another one leads, with an ISR without it, which is in the newest image that anybody has shown."""
+        """Partitions for which this broker may not answer a question that is sent now, because only the leader may. The
+        newest image that any broker has shown has another leader, and an ISR without it."""
         states = {key: self.state(key) for key, topic in self._topics.items() if topic.name == OFFSETS_TOPIC}
         return {
             key
@@ -52,8 +59,9 @@ class GroupsJudge(RecordsJudge):
         }
 
     def on_told(self, deposed: set[PartitionKey], group: str, node: int, what: str) -> None:
-        """It did, of a group's; `deposed` as it was when the question left. Where it is not any more, the question may
-        have waited until it led again, as those to a broker do that is on its way into its cluster."""
+        """The broker answered for a group. `deposed` is from the time when the question was sent. A partition that is
+        no longer in it is excused. The question may have waited until the broker led again, as when a broker is joining
+        its cluster."""
         count = sum(topic.name == OFFSETS_TOPIC for topic in self._topics.values())
         for key in deposed & self.deposed(node):
             if key.number != _partition_for(group, count):
@@ -67,16 +75,16 @@ class GroupsJudge(RecordsJudge):
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """One leader's sharing out, as its members are told of it."""
+    """The assignment of one leader, as its members see it."""
 
     number: int
-    """Its own, in a run."""
+    """Unique in a run."""
     shares: dict[str, Share]
     """By identity: the instance id of a static member, the member id of another."""
 
 
 class ClassicJudge:
-    """One classic group. `restarts`: whether it may be deleted or change its type, so that generations begin again."""
+    """One classic group. `restarts`: it may be deleted or change its type, so that generations begin again."""
 
     def __init__(self, world: ClusterWorld, group: str, *, restarts: bool) -> None:
         self._world = world
@@ -84,11 +92,11 @@ class ClassicJudge:
         self._restarts = restarts
         self._generations: dict[int, Sharing] = {}
         self._newest = 0
-        """The newest generation that anybody was told its share in."""
+        """The newest generation in which a member got its assignment."""
         self.generations = 0
 
     def on_share(self, generation: int, identity: str, number: int, share: Share) -> None:
-        """A member was told what it reads."""
+        """A member got its assignment."""
         known = self._generations.get(generation)
         if known is None or (self._restarts and known.number != number):
             known = self._generations[generation] = Sharing(number, {})
@@ -108,11 +116,11 @@ class ClassicJudge:
 
     @property
     def newest(self) -> int:
-        """For a commit that is about to leave: of an older generation than this it must not count. 0: any may."""
+        """The newest generation, for a commit that is about to be sent: an older one must not count. 0: any may."""
         return 0 if self._restarts else self._newest
 
     def on_committed(self, generation: int, newest: int, who: str) -> None:
-        """It counts; `newest` as it was when it left."""
+        """The commit counts. `newest` is from the time when it was sent."""
         if 0 <= generation < newest:
             text = f"{self._group}: {who} commits in generation {generation}, after shares of {newest} were told"
             self._world.problem("zombie-commit", text)
@@ -120,16 +128,16 @@ class ClassicJudge:
 
 @dataclass(slots=True)
 class _Holding:
-    """One partition as one member was told of it."""
+    """One partition as assigned to one member."""
 
     member: str
     until: float
-    """When its coordinator may take it for gone, unless it is heard again."""
+    """Time from which the coordinator may consider the member gone, unless it hears from it."""
 
 
 class ConsumerJudge:
-    """One consumer group. A member has what it was told of until it says that it does not (when that leaves it, for it
-    is not before that that anybody can know), or its time may be up: a session after it sent what was answered last."""
+    """One consumer group. A member owns its assigned partitions until it sends a request without them, since nobody can
+    know earlier. Otherwise it owns them until its session may have ended, counted from its last answered request."""
 
     def __init__(self, world: ClusterWorld, group: str, *, lease_s: float) -> None:
         self._world = world
@@ -140,13 +148,13 @@ class ConsumerJudge:
         self.handed_over = 0
 
     def on_sent(self, member: str, owned: Share) -> None:
-        """It says that it has this, and no more."""
+        """The member reports that it owns this and nothing else."""
         for partition, holding in list(self._holdings.items()):
             if holding.member == member and partition not in owned:
                 del self._holdings[partition]
 
     def on_told(self, member: str, sent_at: float, share: Share) -> None:
-        """It may read that, by the answer to what it sent at that time."""
+        """The member may read these, by the answer to its request from that time."""
         now, until = self._world.loop.time(), sent_at + self._lease_s
         if until <= now:
             return
@@ -163,20 +171,20 @@ class ConsumerJudge:
                 holding.until = max(holding.until, until)
 
     def others(self, member: str, partition: tuple[UUID, int]) -> str | None:
-        """Who else reads it now, for a commit that is about to leave."""
+        """The other member that reads the partition now, for a commit that is about to be sent."""
         holding = self._holdings.get(partition)
         is_others = holding is not None and holding.member != member and holding.until > self._world.loop.time()
         return holding.member if holding is not None and is_others else None
 
     def on_committed(self, member: str, partition: tuple[UUID, int], reader: str | None) -> None:
-        """It counts; `reader`: `others` when it left."""
+        """The commit counts. `reader` is the result of `others` from the time when it was sent."""
         if reader is not None:
             text = f"{self._group}: {member} commits for {_named([partition])}, which {reader} had been given"
             self._world.problem("zombie-commit", text)
 
 
 def _partition_for(group: str, count: int) -> int:
-    """Kafka's: Java's hash of a name (of ASCII), without its sign, modulo the number of partitions."""
+    """Kafka's choice: Java's hash of an ASCII name, without its sign, modulo the number of partitions."""
     value = 0
     for letter in group.encode("ascii"):
         value = (31 * value + letter) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""What members of both protocols have in common: their lives, and what goes wrong in them."""
+"""The common part of members of both protocols: their lives, and their mishaps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from headrace.sim.cluster.groups.stage import Phase, Stage, Way
 INTERVAL_SECONDS: Final = 0.2
 AWAY_SECONDS_MAX: Final = 1.5
 LATE: Final = 0.5
-"""Of the times that a member has to join again, how often a commit of before is still on its way."""
+"""Probability that an earlier commit is still on its way when a member has to join again."""
 LATE_SECONDS_MAX: Final = 1.0
 MISHAPS: Final = (("crash", 2.0), ("stall", 3.0), ("leave", 1.5))
 MISHAP_PROBABILITIES: Final = (0.0, 0.01, 0.04)
-"""Of each turn of a member's life; another one for each member."""
+"""Probability of a mishap in each turn of a member's life; drawn for each member."""
 
 
 class Member(ABC):
-    """One slot of a group, in which one life follows another. `may_be_refused`: by a group of the other protocol."""
+    """One slot of a group, in which one life follows another. `may_be_refused`: a group of the other protocol may
+    refuse it."""
 
     session_s: float
 
@@ -45,7 +46,7 @@ class Member(ABC):
         self.may_be_refused = False
         self.lives = 0
 
-    # what the protocols differ in
+    # the parts that differ between the protocols
 
     @abstractmethod
     def forget(self) -> None:
@@ -54,35 +55,35 @@ class Member(ABC):
     @property
     @abstractmethod
     def identity(self) -> Identity:
-        """As whom it commits."""
+        """The identity with which it commits."""
 
     @abstractmethod
     async def join(self) -> bool:
-        """One try to become a member. Raises Lost."""
+        """Try once to become a member. Raises Lost."""
 
     @abstractmethod
     async def beat(self) -> bool:
-        """One sign of life; whether it is a member still. Raises Lost, and then it may be."""
+        """Send one heartbeat; returns whether it is still a member. Raises Lost; then it may still be one."""
 
     @abstractmethod
     async def commit(self, who: Identity, registers: list[Register], offsets: Offsets) -> None:
-        """Through `offsets`. Raises Lost."""
+        """Commit through `offsets`. Raises Lost."""
 
     @abstractmethod
     async def leave(self) -> None:
-        """Raises Lost."""
+        """Leave the group. Raises Lost."""
 
     # a life
 
     async def run(self) -> None:
-        """One life after the other, until the run is over."""
+        """Live one life after the other, until the run is over."""
         while self._stage.phase is not Phase.OVER:
             await self.live(seconds=None)
             await asyncio.sleep(self._chance.random() * AWAY_SECONDS_MAX)
         self._way.close()
 
     async def live(self, *, seconds: float | None) -> None:
-        """One life; it leaves after so long, where that is said."""
+        """Live one life. The member leaves after `seconds`, if they are given."""
         self.lives += 1
         self.forget()
         end = None if seconds is None else self._world.loop.time() + seconds
@@ -113,7 +114,7 @@ class Member(ABC):
                 continue
 
     async def _turn(self, *, is_zombie: bool) -> bool:
-        """What a member does again and again. One that comes back from silence commits first, as clients do."""
+        """One turn of a member. One that returns from silence commits first, as clients do."""
         if not is_zombie:
             await asyncio.sleep(INTERVAL_SECONDS * self._chance.random())
         registers = self._registers()
@@ -130,7 +131,7 @@ class Member(ABC):
         return is_member
 
     async def _commit_late(self, who: Identity, registers: list[Register]) -> None:
-        """A commit that was long on its way, while its member joins again."""
+        """Send a commit that was long on its way, while its member joins again."""
         way = Way(self._stage, f"{self.name}-late", self.group, self._chance)
         offsets = Offsets(self._stage, f"{self.name}-late", self.group, way, self._chance)
         with suppress(Lost):
@@ -148,7 +149,7 @@ class Member(ABC):
         return [Register(self.group, topic, index) for topic, index in sorted(self.owned)]
 
     def _extra(self) -> list[Register]:
-        """What it commits for besides what it owns."""
+        """Registers that it commits beside those of its own partitions."""
         return []
 
     def _has_committed(self, register: Register) -> None:

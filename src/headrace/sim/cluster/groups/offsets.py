@@ -1,4 +1,4 @@
-"""Commits and fetches of one client, in whatever version, and what the ledger and the judges are told of them."""
+"""Commits and fetches of one client, in any version; it reports them to the ledger and the judges."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from headrace.wire.messages.offset_fetch import (
 
 COMMIT_VERSIONS: Final = (7, 8, 9, 9, 10)
 EPOCH_VERSIONS: Final = (9, 10)
-"""That a consumer group's members may use."""
+"""Versions for members of consumer groups."""
 FETCH_VERSIONS: Final = (5, 7, 8, 9, 10)
 BY_ID: Final = 10
 MANY_GROUPS: Final = 8
 UNKNOWN: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-"""What is told also where the record may yet come through."""
+"""Errors after which the record may still be written."""
 UNANSWERED_MAX: Final = 8
-"""Deletions of one register that nobody knows the outcome of: with more the judge would have too many orders to try."""
+"""Deletions of one register with unknown outcome. With more, the judge would have too many orders to try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """As whom a client commits and fetches; nobody in particular."""
+    """The identity with which a client commits and fetches; by default, no member."""
 
     member_id: str = ""
     epoch: int = -1
@@ -48,7 +48,7 @@ class Identity:
 
 
 class Offsets:
-    """Of one client of one group."""
+    """The offsets of one client of one group."""
 
     def __init__(self, stage: Stage, name: str, group: str, way: Way, chance: random.Random) -> None:
         self._stage = stage
@@ -63,12 +63,12 @@ class Offsets:
     async def commit(
         self, who: Identity, registers: Sequence[Register], *, versions: Sequence[int] = COMMIT_VERSIONS
     ) -> dict[Register, ErrorCode]:
-        """Commit a new offset of each; what each was told. Raises Lost, where nothing or nobody knows what was."""
+        """Commit a new offset of each; returns the error of each. Raises Lost where the outcome is unknown."""
         await self._found()
         stage, node = self._stage, self._way.node
         by_name = all(register.topic_id == stage.steady for register in registers)
         version = self._chance.choice(versions) if by_name else BY_ID
-        registers = sorted(registers)  # as they are in the request: topic by topic
+        registers = sorted(registers)  # in the order of the request, topic by topic
         commits = [Commit(register, stage.ledger.next_offset()) for register in registers]
         stage.ledger.asks_for(commits)
         called = stage.ledger.now()
@@ -128,7 +128,7 @@ class Offsets:
     async def look(
         self, registers: Sequence[Register], *, who: Identity | None = None, node: int | None = None
     ) -> bool:
-        """Fetch; of `node`, whoever that is, or of the coordinator. Whether it was answered."""
+        """Fetch from broker `node`, or from the coordinator. Returns whether it was answered."""
         if node is None:
             await self._found()
             node = self._way.node
@@ -188,7 +188,7 @@ class Offsets:
         )
         return OffsetFetchRequest(groups=(group,))
 
-    # what is cleared
+    # deletions
 
     def cleared(self, registers: Iterable[Register], called: int) -> None:
         for register in registers:
@@ -199,7 +199,7 @@ class Offsets:
             self._stage.ledger.unknown(self._name, Clear(register), called)
 
     def too_many_unknown(self) -> bool:
-        """Whether there are as many deletions in doubt as can be judged."""
+        """Whether as many deletions are in doubt as can be judged."""
         unknown: dict[Register, int] = {}
         for each in self._stage.ledger.operations:
             if isinstance(each.action, Clear) and each.returned is None and each.action.register.group == self._group:
@@ -207,7 +207,7 @@ class Offsets:
         return max(unknown.values(), default=0) >= UNANSWERED_MAX
 
     def is_no_group(self, called: int) -> None:
-        """Somebody was told that there is no such group: nothing is committed for a topic that is still there."""
+        """A client was told that the group does not exist, so nothing is committed for a topic that still exists."""
         for register in self._stage.ledger.registers(self._group):
             if register.topic_id == self._stage.steady:
                 self._stage.ledger.done(self._name, Look(register), called, NOTHING)
@@ -218,7 +218,7 @@ def _tag(commit: Commit) -> bytes:
 
 
 def _flat(answer: Any, version: int) -> tuple[ErrorCode, Sequence[Any]]:
-    """The error and the topics, in the later form or the earlier one."""
+    """The error and the topics, from either form of the answer."""
     if version < MANY_GROUPS:
         return error_of(answer.error_code), answer.topics
     [group] = answer.groups

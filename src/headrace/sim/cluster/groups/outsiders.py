@@ -1,7 +1,7 @@
-"""Who is no member: readers of what is committed, administrators of offsets and groups, and who makes topics.
+"""Clients that are no members: readers of offsets, administrators of offsets and groups, and makers of topics.
 
-A reader asks whoever is said to coordinate, or any broker at all: one that coordinated once must not give out what it
-knew then. An administrator commits to a group that has no members, has offsets forgotten and groups deleted.
+A reader asks the presumed coordinator, or any broker: a former coordinator must not return its old state. An
+administrator commits to a group without members, deletes offsets, and deletes groups.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPLICAS: Final = 2
 
 
 class Outsider:
-    """One client of one group, that is no member."""
+    """One client of one group that is no member."""
 
     def __init__(self, stage: Stage, name: str, group: str) -> None:
         self._stage = stage
@@ -46,7 +46,7 @@ class Outsider:
         self._offsets = Offsets(stage, name, group, self._way, self._chance)
 
     def _some(self) -> list[Register]:
-        """Some registers of the group, whether anything was ever committed there or not."""
+        """Some registers of the group, committed or not."""
         stage = self._stage
         if stage.fleeting is not None and self._chance.random() < 0.3:
             return [self._offsets.some_register(stage.fleeting, stage.fleeting_partitions)]
@@ -57,7 +57,7 @@ class Outsider:
 
 
 class Reader(Outsider):
-    """Asks how far the group has read, again and again."""
+    """Asks for the group's offsets, again and again."""
 
     async def run(self) -> None:
         while self._stage.phase is not Phase.OVER:
@@ -70,7 +70,7 @@ class Reader(Outsider):
         self.close()
 
     async def read(self, registers: list[Register]) -> None:
-        """Until it is answered."""
+        """Ask until it is answered."""
         while True:
             try:
                 if await self._offsets.look(registers):
@@ -81,7 +81,8 @@ class Reader(Outsider):
 
 
 class Administrator(Outsider):
-    """`visitors`: makes those who are members for a while, of one protocol or the other. `deletes`: whole groups."""
+    """Administers a group. `visitors` makes temporary members of either protocol. `deletes`: it deletes whole
+    groups."""
 
     def __init__(
         self, stage: Stage, name: str, group: str, *, deletes: bool, visitors: tuple[Callable[[], Member], ...] = ()
@@ -146,7 +147,7 @@ class Administrator(Outsider):
         except Lost:
             self._offsets.may_be_cleared(self._stage.ledger.registers(self.group), called)
             raise
-        registers = self._stage.ledger.registers(self.group)  # also what was first committed to meanwhile
+        registers = self._stage.ledger.registers(self.group)  # includes registers that were first committed meanwhile
         error = error_of(answer.results[0].error_code)
         self._world.tell(f"{self.name} deletes {self.group}: {error.name}")
         if error is ErrorCode.NONE:
@@ -164,7 +165,7 @@ class Administrator(Outsider):
 
 
 class Topics:
-    """Makes the fleeting topic and deletes it, again and again."""
+    """Creates and deletes the fleeting topic, again and again."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -172,7 +173,7 @@ class Topics:
         self._way = Way(stage, "topics", "", self._chance)
 
     async def run(self) -> None:
-        """Until there are no more faults; what then is there stays."""
+        """Work until the faults end; then the state stays as it is."""
         while self._stage.phase is Phase.FAULTS:
             with suppress(Lost):
                 await self._act()
@@ -192,7 +193,7 @@ class Topics:
         await self.look()
 
     async def look(self) -> None:
-        """What there is, by some broker. Raises Lost."""
+        """Ask some broker whether the topic exists. Raises Lost."""
         request = MetadataRequest((MetadataRequestTopic(name=FLEETING),), allow_auto_topic_creation=False)
         answer = await self._way.call(self._way.some_host(), ApiKey.METADATA, 12, request)
         [topic] = answer.topics

@@ -1,7 +1,7 @@
-"""One run of consumer groups: three to five shipped brokers, members of both protocols, and everything that breaks.
+"""One run of consumer groups: three to five shipped brokers, members of both protocols, and all kinds of faults.
 
-At the end nothing is broken: each group has to be stable, with one owner of each partition, who commits; then all power
-is cut, and what was committed is read.
+At the end all faults are over. Each group must be stable, and each partition must have one owner, who commits. Then the
+power of all is cut, and the committed offsets are read.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 SIZES: Final = (3, 3, 4, 5)
 TICKS_MS: Final = (10, 20, 50)
 SESSION_MS: Final = (600, 1_500)
-"""broker.session.timeout.ms: so short that a run sees leaders fenced that live (6,000 shipped)."""
+"""broker.session.timeout.ms: so short that live leaders are fenced in a run (6,000 shipped)."""
 LAG_MS: Final = (600, 1_000, 3_000)
-"""replica.lag.time.max.ms: beside the longer session the shortest binds the lease. Below REPLICA_IDLE_MS nobody who is
-idle would stay in sync."""
+"""replica.lag.time.max.ms: with the longer session, the shortest value limits the lease. Below REPLICA_IDLE_MS no idle
+replica would stay in sync."""
 BALANCE_SECONDS: Final = ("1", "300")
-"""leader.imbalance.check.interval.seconds: at one, leaders are elected away as soon as the first replica is back."""
+"""leader.imbalance.check.interval.seconds: at one, leadership moves back as soon as the first replica is back."""
 CONSUMER_SESSION_MS: Final = (1_000, 2_500)
 INITIAL_DELAY_MS: Final = (0, 0, 300)
 MIN_INSYNC_REPLICAS: Final = (1, 2, 2)
 SEGMENT_BYTES: Final = (4096, 1 << 20)
-"""Of the offsets topic: small ones are closed, and compacted."""
+"""Segment size of the offsets topic: small ones are closed and compacted."""
 MEMBERS: Final = (2, 3, 4)
 STATIC: Final = 0.3
 FAULTS_SECONDS: Final = (3.0, 9.0)
@@ -63,13 +63,13 @@ OFFSETS: Final = "__consumer_offsets"
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 LONE: Final = "lone"
-"""A group mostly without members: an administrator commits, forgets and deletes, and now and then members come, of the
-one protocol or the other."""
+"""A group mostly without members. An administrator commits and deletes there, and sometimes members of either protocol
+come."""
 MIXTURES: Final = ((CLASSIC, LONE), (CONSUMER, LONE), (CLASSIC, CONSUMER), (CLASSIC,), (CONSUMER,), (LONE,))
 
 
 def run_groups(seed: int) -> ClusterOutcome:
-    """Simulate one seed. Never raises for what the brokers did."""
+    """Simulate one seed. Never raises for anything that the brokers did."""
     for key in APIS:
         api(key)
     loop = VirtualLoop(random.Random(f"groups loop {seed}"))
@@ -93,7 +93,7 @@ def run_groups(seed: int) -> ClusterOutcome:
 
 
 class GroupsRun(Play):
-    """See the module."""
+    """The run, as the module says."""
 
     judge: GroupsJudge
 
@@ -133,7 +133,7 @@ class GroupsRun(Play):
         world.tell(f"{size} brokers, groups {', '.join(self._kinds)}, {configs}")
 
     def watching(self) -> AbstractContextManager[None]:
-        """Have the judge see everything."""
+        """Connect the judge to every step."""
         return watching(self.judge, tick_ms=self._world.random.choice(TICKS_MS), settings=replace(SETTINGS))
 
     async def _life(self) -> None:
@@ -165,7 +165,7 @@ class GroupsRun(Play):
         for kind, what in judge_offsets(self._stage.ledger):
             world.problem(kind, what)
 
-    # who there is
+    # clients
 
     def _people(self) -> None:
         for kind in self._kinds:
@@ -194,7 +194,7 @@ class GroupsRun(Play):
         )
 
     def _visitor(self, judge: ClassicJudge | ConsumerJudge) -> Member:
-        """Who comes for a while, under a name that nobody had before."""
+        """A temporary member, with a name that was never used before."""
         name = f"visitor-{self._stage.ledger.now()}"
         member: Member
         if isinstance(judge, ClassicJudge):
@@ -237,7 +237,7 @@ class GroupsRun(Play):
     # the end
 
     async def _quietly(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Nothing is broken meanwhile, and whoever is down is started."""
+        """Run the work without faults, with all brokers started."""
         self._nemesis.calm()
         keeping = self._world.loop.create_task(self._nemesis.keep_up())
         try:
@@ -246,7 +246,7 @@ class GroupsRun(Play):
             keeping.cancel()
 
     async def _within(self, otherwise: str, work: Coroutine[Any, Any, Any]) -> Any:
-        """Its result; a run that has to wait for too long is over."""
+        """The work's result. A run that waits too long is over."""
         try:
             async with asyncio.timeout(LIVENESS_SECONDS_MAX):
                 return await work
@@ -255,7 +255,7 @@ class GroupsRun(Play):
             raise Over from None
 
     async def _settle(self) -> None:
-        """Until every group is stable and whoever owns a partition has committed."""
+        """Wait until every group is stable and every owner of a partition has committed."""
         await self._within("not all groups are stable", self._until_stable())
 
     async def _until_stable(self) -> None:
@@ -266,10 +266,10 @@ class GroupsRun(Play):
             await asyncio.sleep(0.05)
 
     def _amiss(self) -> str | None:
-        """What is wrong yet."""
+        """A reason why things are not settled yet."""
         if not all(host.serves for host in self.hosts):
             return "not all brokers serve"
-        if self._stage.phase is Phase.SETTLING:  # what came of the last request of whoever makes topics
+        if self._stage.phase is Phase.SETTLING:  # the last request of the topic's maker may have changed it
             self._stage.fleeting = self.judge.newest.topic_ids.get(FLEETING)
         for group, members in self._members.items():
             wanted = self._wanted(group)
@@ -283,7 +283,7 @@ class GroupsRun(Play):
         return self._uncommitted()
 
     def _wanted(self, group: str) -> set[tuple[UUID, int]]:
-        """What is to be read: leaders of classic groups do not look for topics."""
+        """The partitions that must have an owner. Leaders of classic groups do not look for new topics."""
         shared = self._stage.shared
         return shared if group == CONSUMER else {each for each in shared if each[0] == self._stage.steady}
 
@@ -302,7 +302,7 @@ class GroupsRun(Play):
             await self._within(f"what {kind} has committed is not read", reader.read(registers))
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         ledger = self._stage.ledger
         members = [member for members in self._members.values() for member in members]
         return {

@@ -1,4 +1,4 @@
-"""What everyone in the groups of one run shares: the brokers, the topics, the ledger; and the way to coordinators."""
+"""State shared by all clients of the groups of one run: brokers, topics and ledger; and the route to coordinators."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ APIS: Final = (
     ApiKey.DELETE_GROUPS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
-"""What the workload speaks, so that it can be loaded before any clock starts."""
+"""The APIs of the workload, so that they can be loaded before any clock starts."""
 STEADY: Final = "steady"
-"""A topic that is there all the time."""
+"""A topic that always exists."""
 FLEETING: Final = "fleeting"
-"""One that is deleted and made anew."""
+"""A topic that is deleted and created again."""
 RETRY_SECONDS_MAX: Final = 0.1
 ANSWER_SECONDS: Final = 1.0
-"""Of patience with a coordinator; then the connection is given up, and the next is looked for."""
+"""Patience with a coordinator. After that the connection is given up and the coordinator looked up again."""
 ELSEWHERE: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -52,15 +52,16 @@ ELSEWHERE: Final = (
 class Phase(Enum):
     FAULTS = 1
     SETTLING = 2
-    """Nothing is broken any more: members live, and each commits what it owns."""
+    """All faults are over: members live, and each commits the partitions that it owns."""
     OVER = 3
 
 
 class Stage:
-    """See the module."""
+    """The shared state, as the module says."""
 
     def __init__(self, world: ClusterWorld, hosts: Sequence[Host], judge: GroupsJudge, *, keeps_records: bool) -> None:
-        """`keeps_records`: the offsets topic, of one partition, is not compacted, so that all records can be found."""
+        """`keeps_records`: the offsets topic has one partition and is not compacted, so that all records can be
+        found."""
         self.keeps_records = keeps_records
         self.world = world
         self.hosts = hosts
@@ -68,14 +69,14 @@ class Stage:
         self.ledger = Ledger()
         self.phase = Phase.FAULTS
         self.partitions: dict[PartitionKey, str] = {}
-        """Those of the offsets topic."""
+        """The partitions of the offsets topic."""
         self.steady = UUID(int=0)
         self.steady_partitions = 0
         self.fleeting: UUID | None = None
-        """As far as is known; None: there is none."""
+        """As far as is known; None: it does not exist."""
         self.fleeting_partitions = 2
         self.settled: set[tuple[str, Register]] = set()
-        """By member: what it has committed since all was calm."""
+        """By member: the registers that it has committed since the faults ended."""
         self.sharings = 0
 
     def next_sharing(self) -> int:
@@ -84,7 +85,7 @@ class Stage:
 
     @property
     def shared(self) -> set[tuple[UUID, int]]:
-        """The partitions of all topics there are."""
+        """The partitions of all existing topics."""
         steady = {(self.steady, index) for index in range(self.steady_partitions)}
         if self.fleeting is None:
             return steady
@@ -92,7 +93,7 @@ class Stage:
 
 
 class Way:
-    """One client's way to the coordinator of one group: what some broker said, which may be old."""
+    """One client's route to the coordinator of one group: the answer of some broker, which may be outdated."""
 
     def __init__(self, stage: Stage, name: str, group: str, chance: random.Random) -> None:
         self._stage = stage
@@ -102,15 +103,15 @@ class Way:
         self._clients: dict[int, Client] = {}
         self.node = -1
         self._answered = -1
-        """Who answered last."""
+        """The broker that answered last."""
         self._deposed: set[PartitionKey] = set()
-        """What of that broker was, when it was asked."""
+        """Partitions for which that broker was deposed when it was asked."""
 
     def some_host(self) -> int:
         return self._chance.choice(self._stage.hosts).node
 
     async def find(self) -> None:
-        """Ask any broker, where nobody is known. Raises Lost where it does not say."""
+        """Ask any broker if no coordinator is known. Raises Lost where it does not tell."""
         if self.node >= 0:
             return
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=(self._group,))
@@ -121,7 +122,7 @@ class Way:
         self.node = told.node_id
 
     async def ask(self, key: ApiKey, version: int, message: Any, *, seconds: float = ANSWER_SECONDS) -> Any:
-        """The coordinator's answer. Raises Lost, after which another is looked for."""
+        """The coordinator's answer. Raises Lost, after which the coordinator is looked up again."""
         try:
             await self.find()
             return await self.call(self.node, key, version, message, seconds=seconds)
@@ -144,11 +145,11 @@ class Way:
         return answer
 
     def tells(self, what: str) -> None:
-        """The answer that has just come tells what only the coordinator may know."""
+        """The answer that has just come has facts that only the coordinator may give."""
         self._stage.judge.on_told(self._deposed, self._group, self._answered, what)
 
     def is_wrong(self) -> None:
-        """Whoever was taken for the coordinator does not answer, or says that it is none."""
+        """The presumed coordinator does not answer, or says that it is not the coordinator."""
         self.node = -1
 
     async def pause(self) -> None:

@@ -1,1 +1,1 @@
-"""Hand-overs of partitions, under faults of brokers, networks and the durable store: workload, judges, nemesis."""
+"""Hand-overs of partitions, with faults of brokers, networks and the durable store: workload, judges, nemesis."""

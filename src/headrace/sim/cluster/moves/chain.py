@@ -1,7 +1,11 @@
-"""The hash chain of a durable catalog, worked out anew from what is documented of it: nothing of the shipped chain is
-used. Promises in one line each: segments follow on one another; each has the hash of what came before it; a segment
-that took the place of others is just what the last replacement of its offsets vouches for, and what is vouched for is
-there; the place of an offset in the chain never changes.
+"""The hash chain of a durable catalog, computed again from its documentation; it uses nothing of the shipped chain.
+
+Promises:
+- Segments follow one another without gaps.
+- Each has the hash of everything before it.
+- A substitute is exactly the segment that the last replacement of its offsets vouches for.
+- A segment with such a voucher is there.
+- The place of an offset in the chain never changes.
 """
 
 from __future__ import annotations
@@ -29,19 +33,19 @@ DESCRIBED: Final = (
     "crc32c",
     "sha256",
 )
-"""What a link of the chain holds of a segment."""
+"""The fields of a segment that a link of the chain covers."""
 VOUCHER: Final = re.compile(r"([0-9]{20})-([0-9]{20})-([0-9a-f]{64})")
 
 
 class Chains:
-    """Of all partitions, as far as they were looked at."""
+    """The chains of all partitions, as far as they were checked."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[PartitionKey, int], str] = {}
-        """By partition and offset: the hash that a segment which begins there follows on."""
+        """By partition and offset: the hash before the segment that begins there."""
 
     def problem(self, key: PartitionKey, catalog: PartitionCatalog) -> str | None:
-        """The first thing that does not hold."""
+        """The first violation, as a sentence; None: there is none."""
         entries = [catalog.entries[start] for start in sorted(catalog.entries)]
         if not entries:
             self._places.setdefault((key, catalog.end_offset + 1), catalog.head)
@@ -68,7 +72,7 @@ class Chains:
 
 
 def _unvouched(entries: list[CatalogEntry], catalog: PartitionCatalog) -> str | None:
-    """Offset by offset: whose voucher was the last, and whether that is what is there."""
+    """Check offset by offset that the segment there is the one that the last voucher names."""
     last: dict[int, tuple[int, int, str]] = {}
     links = [link for entry in entries for link in entry.deletions] + list(catalog.deletions)
     for link in links:
@@ -84,7 +88,7 @@ def _unvouched(entries: list[CatalogEntry], catalog: PartitionCatalog) -> str | 
 
 
 def _vouchers(link: Iterable[str]) -> list[tuple[int, int, str]]:
-    """None where it tells of a deletion."""
+    """The vouchers of a link; an empty list for a deletion."""
     found = [VOUCHER.fullmatch(text) for text in link]
     return [(int(each[1]), int(each[2]), each[3]) for each in found if each is not None]
 

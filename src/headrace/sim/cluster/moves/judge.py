@@ -1,11 +1,16 @@
-"""What must hold of partitions that are handed over, besides all that must hold of replicated ones (`records.judge`).
+"""Invariants of partitions that are handed over, beside those of replicated ones (`records.judge`).
 
-Judged by images, and by the bytes in the store and on the disks; nothing of the storage engine, the exporter or the
-reader is used. Promises in one line each: what a catalog names was in the store before anybody showed it, whole, with
-the hashes that it claims, and does not go while it is named; a catalog has no gap, and its chain is that of its
-content; what history has at an offset never changes, until it is deleted; what a seal says is all there is; who takes
-over appends nothing before the move is finished, and then where the owner ended; a batch in an owner's log is of a
-leader epoch in which it led, and is what history has there.
+The judge uses images, and the bytes in the store and on the disks. It uses nothing of the storage engine, the exporter
+or the reader.
+
+Promises:
+- An object that a catalog names was in the store before any broker showed that, complete and with the claimed hashes.
+- It stays while it is named.
+- A catalog has no gap, and its chain is that of its content.
+- History at an offset never changes until it is deleted.
+- A seal covers all records that there are.
+- A new owner appends nothing before the move is finished, and then begins where the old owner ended.
+- A batch in an owner's log has a leader epoch in which it led, and equals history's batch there.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from headrace.sim.process import Process
 
 
 class MovesJudge(RecordsJudge):
-    """See the module."""
+    """The judge, as the module says."""
 
     def __init__(
         self,
@@ -41,30 +46,30 @@ class MovesJudge(RecordsJudge):
         super().__init__(accuse, tell, hosts)
         self._store = store
         self._catalogs: dict[PartitionKey, PartitionCatalog] = {}
-        """The newest that was looked at."""
+        """The newest catalog that was checked."""
         self._segments: dict[str, list[Batch]] = {}
-        """By object: what it holds."""
+        """The batches of each object."""
         self._chains = Chains()
         self._named: dict[PartitionKey, set[str]] = {}
         """Objects that the newest catalog refers to."""
         self._ever: dict[PartitionKey, dict[int, Batch]] = {}
-        """By partition and offset: what history has had there since it was exported."""
+        """By partition and offset: history's batch there, since it was exported."""
         self.replacements = 0
         store.on_delete = self._on_delete
         self._history: dict[PartitionKey, tuple[str, list[Batch]]] = {}
-        """By partition: at a catalog's head, all that it has ever named."""
+        """By partition: a catalog's head, and all batches that it has ever named."""
         self.moves_started = self.moves_sealed = self.moves_finished = self.moves_cancelled = 0
         self.moves_retargeted = 0
         self._handed_over: set[tuple[PartitionKey, int]] = set()
-        """By whom."""
+        """Partitions, with the brokers that handed them over."""
         self.on_step: Callable[[PartitionKey, PartitionImage], object] = _nobody
-        """Told of each step of a move, for whoever makes use of the moment."""
+        """Called at each step of a move, so that a fault can use the moment."""
         self.on_replaced: Callable[[PartitionKey], object] = _none
-        """Told of each segment that has taken the place of others."""
+        """Called for each segment that has replaced others."""
         self.on_gone: Callable[[str], object] = str
-        """Told of each object that has gone from the store."""
+        """Called for each object that has gone from the store."""
         self.on_proposal: Callable[[PartitionKey], object] = _none
-        """Told of each seal that is about to be proposed."""
+        """Called for each seal that is about to be proposed."""
 
     # images
 
@@ -86,7 +91,7 @@ class MovesJudge(RecordsJudge):
             self._check_owners(key)
 
     def is_single(self, key: PartitionKey) -> bool:
-        """Whether nobody ever copies it."""
+        """Whether it always has one copy."""
         return all(len(state.replicas) == 1 for state in self._states[key].values())
 
     def _on_change(
@@ -110,7 +115,7 @@ class MovesJudge(RecordsJudge):
         self.on_step(key, state)
 
     def _on_sealed(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
-        """History has all that the owner's disk has."""
+        """Check that history has everything on the owner's disk."""
         assert state.move is not None
         assert state.move.state is not None
         sealed = state.move.state
@@ -125,8 +130,8 @@ class MovesJudge(RecordsJudge):
             self._accuse("sealed-too-early", f"{text}, whose log goes on to {runs[-1][-1].end - 1}")
 
     def _nothing_appended(self, key: PartitionKey, sealed: PartitionImage) -> None:
-        """The move has just been finished, or aimed elsewhere: until then the target was to write nothing."""
-        target = _target(sealed)  # who may be dead, so that nobody leads
+        """The move was just finished, or got another target: check that the old target wrote nothing before."""
+        target = _target(sealed)  # it may be dead, so that no broker leads
         host = next(host for host in self._hosts if host.node == target)
         directory = directory_of(host.disk, f"{self._topics[key].name}-{key.number}")
         for name, file in {} if directory is None else directory.names.items():
@@ -138,7 +143,7 @@ class MovesJudge(RecordsJudge):
                         return
 
     def _check_owners(self, key: PartitionKey) -> None:
-        """Nobody wrote in an epoch that is another's, and what all wrote is what history has."""
+        """Check that no broker wrote in another's epoch, and that everything written equals history."""
         history = {batch.base: batch for batch in self.history(key)}
         for host in self._hosts:
             for batch in chain.from_iterable(self._runs(host.node, key)):
@@ -155,8 +160,8 @@ class MovesJudge(RecordsJudge):
     # answers
 
     def on_served(self, seen: Glimpse, what: str, epoch: int = -1) -> None:
-        """Who has handed a partition over carries on to the new owner what producers send to it; that it writes none of
-        it itself is seen on its disk."""
+        """A former owner forwards producers' batches to the new owner. Its disk shows that it writes none of them
+        itself."""
         if what != "takes a batch" or (seen.partition, seen.node) not in self._handed_over:
             super().on_served(seen, what, epoch)
 
@@ -171,7 +176,7 @@ class MovesJudge(RecordsJudge):
         self._catalogs[key] = catalog
 
     def _broken(self, key: PartitionKey, catalog: PartitionCatalog, known: PartitionCatalog | None) -> str | None:
-        """The first thing that does not hold. Of what was looked at before only that it is still there."""
+        """The first violation in a catalog. For entries checked before, check only that they are still there."""
         if problem := self._chains.problem(key, catalog) or _misbegun(catalog, known):
             return problem
         self._named[key] = {catalog.entries[start].descriptor.key for start in catalog.entries}
@@ -187,7 +192,7 @@ class MovesJudge(RecordsJudge):
         return None
 
     def _changed(self, key: PartitionKey, entry: CatalogEntry) -> str | None:
-        """Where what a segment holds is not what history has always had there, or does not go on from there."""
+        """A violation where a segment's batches differ from history's earlier ones, or leave a gap."""
         ever = self._ever.setdefault(key, {})
         for batch in self._segments[entry.descriptor.key]:
             before = ever.get(batch.base)
@@ -206,7 +211,7 @@ class MovesJudge(RecordsJudge):
         self.on_gone(name)
 
     def object_problem(self, segment: SegmentDescriptor) -> str | None:
-        """What is wrong with the object that a descriptor names."""
+        """The problem of the object that a descriptor names; None: there is none."""
         stored = self._store.objects.get(segment.key)
         if stored is None:
             return f"object '{segment.key}' is named, and not there"
@@ -221,18 +226,18 @@ class MovesJudge(RecordsJudge):
         return None
 
     def check_catalogs(self) -> None:
-        """Everything that is named now, anew."""
+        """Check again everything that is named now."""
         for key in self._states:
             if problem := self._broken(key, _catalog(self.newest, key), None):
                 self._accuse("catalog-broken", f"{_name(key)}: {problem}")
             if self.is_single(key):
                 self._check_owners(key)
 
-    # what a broker has, with what history has for it
+    # a broker's log with its history
 
     def history(self, key: PartitionKey) -> list[Batch]:
-        """What the store has ever held of a partition, as far as any catalog told that anybody showed: what was deleted
-        since, too."""
+        """All batches of a partition that the store ever held, as far as shown catalogs named them; this includes
+        deleted ones."""
         catalog = self._catalogs.get(key)
         if catalog is None:
             return []
@@ -246,7 +251,7 @@ class MovesJudge(RecordsJudge):
         return 0 if catalog is None else catalog.log_start_offset
 
     def log(self, node: int, key: PartitionKey) -> list[Batch]:
-        """History, and what this broker's disk has behind it without a gap."""
+        """History, and the batches that follow it without a gap on this broker's disk."""
         history = self.history(key)
         if not history:
             return super().log(node, key)
@@ -258,13 +263,13 @@ class MovesJudge(RecordsJudge):
         return history
 
     def _runs(self, node: int, key: PartitionKey, *, cached: bool = False) -> list[list[Batch]]:
-        """What is durable on its disk; `cached`: with what is not flushed yet."""
+        """The durable batches on its disk; `cached`: with unflushed ones."""
         host = next(host for host in self._hosts if host.node == node)
         return self._media.runs(host.disk, f"{self._topics[key].name}-{key.number}", cached=cached)
 
     @property
     def under_way(self) -> list[PartitionKey]:
-        """Partitions with a move that is not over."""
+        """Partitions with an unfinished move."""
         return [key for key in self._states if (state := self.state(key)) is not None and state.move is not None]
 
     def topic_of(self, key: PartitionKey) -> TopicImage:
@@ -272,7 +277,7 @@ class MovesJudge(RecordsJudge):
 
 
 def _misbegun(catalog: PartitionCatalog, known: PartitionCatalog | None) -> str | None:
-    """Where it does not begin where deletions have left it, or has lost its end."""
+    """A violation where it does not begin where deletions have left it, or has lost its end."""
     start, end = catalog.log_start_offset, catalog.end_offset
     if (
         catalog.entries
@@ -291,17 +296,17 @@ def _catalog(image: MetadataImage, key: PartitionKey) -> PartitionCatalog:
 
 
 def _target(state: PartitionImage) -> int:
-    """Of its move."""
+    """The target of its move."""
     assert state.move is not None
     return state.move.target
 
 
 def _nobody(key: PartitionKey, state: PartitionImage) -> None:
-    """Nobody wants to know."""
+    """The default callback, which does nothing."""
 
 
 def _none(key: PartitionKey) -> None:
-    """The same."""
+    """The default callback, which does nothing."""
 
 
 def _name(key: PartitionKey) -> str:

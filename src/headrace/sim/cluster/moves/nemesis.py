@@ -1,8 +1,8 @@
-"""Who breaks what moves rely on: as the records' nemesis, and the durable store; and at a move's own moments.
+"""Faults for moves: those of the records' nemesis, faults of the durable store, and plots at a move's own moments.
 
-It keeps to what networks, disks, stores and operators do, and chooses when: whoever hands over, takes over or decides
-dies a moment after a step of the move has become known; and an owner that is about to propose its seal is cut off from
-whoever decides, while it is asked to stay after all.
+It does only what networks, disks, stores and operators do, and chooses the moment. The owner, the target or the
+controller dies just after a step of the move has become known. An owner that is about to propose its seal is cut off
+from the controller, while the move is cancelled.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from headrace.sim.history import PartitionKey
 TROUBLE_SECONDS_MAX: Final = 3.0
 STORE_SLOWNESS: Final = (5.0, 30.0, 200.0)
 STRIKE_SECONDS: Final = (0.002, 0.02, 0.1)
-"""Longest from a step of a move to what happens to its hero; one of these."""
+"""Longest time from a step of a move to the fault; one of these."""
 PLOT_SECONDS_MAX: Final = 2.0
 GATHERED_SECONDS_MAX: Final = 2.0
 UNASKED: Final = 0.3
-"""Of the seals that are late, how many nobody asks anything of meanwhile."""
+"""Share of the delayed seals during which no other request is made."""
 HELD_UP_SECONDS: Final = (0.5, 1.2)
-"""A session may last for longer."""
+"""A session may last longer than this."""
 PROVEN_SECONDS_MAX: Final = 0.3
 RESENT_SECONDS_MAX: Final = 0.02
-"""From the end of a cut that was short to the next try."""
+"""Time from the end of a short cut to the next try."""
 DELIBERATION: Final = 50.0
-"""By how much longer the way from a controller to others takes while it decides."""
+"""Factor by which the controller's links to others are slower while it decides."""
 DECIDED_SECONDS_MAX: Final = 0.05
-"""From its proposal until the seal is committed, about."""
+"""Approximate time from a seal's proposal to its commit."""
 SLUGGISH: Final = (30.0, 300.0)
-"""By how much longer a disk takes to sync while it is to delete."""
+"""Factor by which a disk's syncs are slower while it must delete."""
 
 
 class _Cast(NamedTuple):
@@ -51,7 +51,7 @@ class _Cast(NamedTuple):
 
 
 class MovesNemesis(RecordsNemesis):
-    """See the module."""
+    """The nemesis, as the module says."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class MovesNemesis(RecordsNemesis):
     # the moments of a move
 
     def _on_step(self, key: PartitionKey, state: PartitionImage) -> None:
-        """Somebody who has a part in it dies."""
+        """Kill a broker that takes part."""
         if self.is_over or self._random.random() >= self._at_steps:
             return
         move = state.move
@@ -140,9 +140,9 @@ class MovesNemesis(RecordsNemesis):
         return next((host for host in self._hosts if host.node == node), None)
 
     async def late_seal(self) -> None:
-        """What an owner sends to the controller is held up from the moment in which it proposes its seal. It is asked
-        to stay, and to go again, or nobody asks anything for longer than it has patience; then the seal arrives.
-        Nothing else happens meanwhile."""
+        """Delay everything that an owner sends to the controller from the moment when it proposes its seal. Meanwhile
+        the move is cancelled and requested again, or nothing happens for longer than the owner's patience. Then the
+        seal arrives. Nothing else happens meanwhile."""
         if (cast := await self._cast(controls=False)) is None:
             return
         links = self._world.loop.network.links
@@ -153,7 +153,7 @@ class MovesNemesis(RecordsNemesis):
         links.resend_seconds_max = patience
 
     async def _played(self, plot: Coroutine[Any, Any, None], seconds: float = 3 * PLOT_SECONDS_MAX) -> None:
-        """It may come to nothing."""
+        """Run the plot, which may come to nothing."""
         self._mover.rests = True
         playing = self._world.loop.create_task(plot)
         await asyncio.wait({playing}, timeout=seconds)
@@ -161,7 +161,7 @@ class MovesNemesis(RecordsNemesis):
         self._mover.rests = False
 
     async def _gathered(self) -> bool:
-        """Whether all are there before long, and hear each other: people wait for that before they move anything."""
+        """Whether all hosts soon serve and hear each other; operators wait for that before they move anything."""
         self.heal()
         self._world.loop.network.links.set_slow({})
         end = self._world.loop.time() + GATHERED_SECONDS_MAX
@@ -175,7 +175,7 @@ class MovesNemesis(RecordsNemesis):
         return True
 
     async def _cast(self, *, controls: bool = True) -> _Cast | None:
-        """Who plays in a plot; None: somebody is missing. `controls`: the owner may be the controller."""
+        """The roles of a plot; None: one is missing. `controls`: the owner may be the controller."""
         if not await self._gathered():
             return None
         controller = self._controller()
@@ -211,7 +211,8 @@ class MovesNemesis(RecordsNemesis):
         return state is not None and state.move is not None and state.move.proven_by is not None
 
     async def _until_proposed(self, cast: _Cast, at_once: Callable[[], object]) -> bool:
-        """Have it moved; whether its owner proposes the seal before long. `at_once` is done before that has left it."""
+        """Move the partition; returns whether its owner soon proposes the seal. `at_once` is called before the proposal
+        leaves."""
         proposed = asyncio.Event()
 
         def on_proposal(key: PartitionKey) -> None:
@@ -229,8 +230,8 @@ class MovesNemesis(RecordsNemesis):
         return proposed.is_set()
 
     async def change_of_mind(self) -> None:
-        """It is asked to stay, or to go elsewhere, in the moment in which the seal is decided, and what the controller
-        says to others is slow, so that nothing is committed at once."""
+        """Cancel the move, or change its target, at the moment when the seal is decided. The controller's links to
+        others are slow, so that nothing is committed at once."""
         if (cast := await self._cast()) is not None:
             await self._played(self._change_mind(cast))
             self._moves.on_proposal = _ignored
@@ -248,9 +249,8 @@ class MovesNemesis(RecordsNemesis):
         await self._mover.alter(cast.key, to, through=cast.controller.node)
 
     async def hasty_return(self) -> None:
-        """A partition goes away and comes back before its old owner has deleted what it had of it: its disk is slow, or
-        fails to do so. Then that one's power is lost, and names that were not synced are there again. Nothing else
-        happens meanwhile."""
+        """Move a partition away and back before its old owner has deleted its log, with a slow or failing disk. Then
+        that owner's power is lost, and unsynced names are back. Nothing else happens meanwhile."""
         if (cast := await self._cast()) is not None:
             await self._played(self._return(cast))
             cast.owner.disk.slowness, cast.owner.disk.stuck = 1.0, None
@@ -279,7 +279,7 @@ class MovesNemesis(RecordsNemesis):
             self._boot_later(owner)
 
     async def _until_led(self, key: PartitionKey, node: int, *, sealed: bool) -> bool:
-        """Whether it is before long."""
+        """Whether the broker soon leads it."""
         end = self._world.loop.time() + PLOT_SECONDS_MAX
         while (state := self._moves.state(key)) is not None and self._world.loop.time() < end:
             if state.leader == node and (state.is_sealed if sealed else state.move is None):
@@ -293,4 +293,4 @@ class MovesNemesis(RecordsNemesis):
 
 
 def _ignored(key: PartitionKey) -> None:
-    """Nobody plots anything."""
+    """The callback while there is no plot."""

@@ -1,6 +1,6 @@
-"""Who has partitions moved: to a broker, to another one before that is done, back, nowhere; and brokers drained.
+"""An operator of moves: partitions go to a broker, change their target, go back, or are cancelled; brokers are drained.
 
-Asks any broker, as `headrace topic move` and Kafka's own tools do; a refusal is a refusal.
+It asks any broker, as `headrace topic move` and Kafka's own tools do, and accepts refusals.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headrace.wire.moves import MOVE, MoveRequest, decode_answer, encode_request
 
 APIS: Final = (ApiKey.ALTER_PARTITION_REASSIGNMENTS,)
 PACES: Final = (0.15, 0.4, 1.0)
-"""Longest between two wishes, in seconds."""
+"""Longest pause between two requests, in seconds."""
 
 
 class Mover:
-    """See the module."""
+    """The operator, as the module says."""
 
     def __init__(self, stage: Stage, judge: MovesJudge) -> None:
         self._stage = stage
@@ -37,14 +37,14 @@ class Mover:
         self._assigner = Assigner(self._world, stage.partitions, "mover")
         self.asked = 0
         self.rests = False
-        """Somebody else has partitions moved meanwhile."""
+        """Set while another client moves partitions."""
 
     def drain_nothing(self) -> None:
-        """A drain moves whatever a broker has."""
+        """Never drain a broker, because that moves all of its partitions."""
         self._drains = 0.0
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Request moves until the world winds down."""
         while not self._world.winding_down:
             await asyncio.sleep(self._random.random() * self._pace)
             roll = self._random.random()
@@ -57,7 +57,7 @@ class Mover:
         self._assigner.close()
 
     async def _wish(self, roll: float) -> None:
-        """To cancel what is under way, to have it go elsewhere, or to move what is not moving."""
+        """Cancel a move, change its target, or start one."""
         moving = self._judge.under_way
         if moving and roll < self._drains + self._cancels:
             await self.alter(self._random.choice(moving), None)
@@ -72,7 +72,7 @@ class Mover:
         return self._random.choice(self._stage.hosts).node
 
     async def alter(self, key: PartitionKey, to: int | None, *, through: int | None = None) -> bool:
-        """Whether the controller says that it will be so. Of several replicas the first is replaced."""
+        """Ask for the move; returns whether the controller agreed. Of several replicas the first is replaced."""
         state = self._judge.state(key)
         replicas: tuple[int, ...] | None = None if to is None else (to,)
         if to is not None and state is not None and len(state.replicas) > 1:
@@ -81,7 +81,8 @@ class Mover:
         return await self.place(key, replicas, through=through)
 
     async def place(self, key: PartitionKey, replicas: tuple[int, ...] | None, *, through: int | None = None) -> bool:
-        """The same of all of its replicas; None: as before what is under way."""
+        """Ask for all replicas of a partition; None cancels the reassignment under way. Returns whether the controller
+        agreed."""
         self.asked += 1
         return await self._assigner.place(key, replicas, through=self._somebody() if through is None else through)
 

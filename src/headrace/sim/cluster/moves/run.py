@@ -1,8 +1,8 @@
-"""One run of partitions that are handed over: moves, load and faults, then calm and progress, then all power lost.
+"""One run of partitions that are handed over: moves, load and faults, then calm and progress, then a power cut for all.
 
-As `records.run`, with a durable store: a topic of one replica whose segments are exported and soon deleted locally, so
-that readers from the start read history, and in some runs one of two replicas. An operator moves all of them about.
-Once nothing breaks any more every move has to end; after all is lost but disks and store, everything is read.
+It is like `records.run`, with a durable store. A topic of one replica has its segments exported and soon deleted
+locally, so that readers from the start read history. Some runs also have a topic of two replicas. An operator moves all
+of them. Once the faults end every move must end. After the power cut everything is read from disks and store.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ MOVED: Final = "moved"
 COPIED: Final = "copied"
 PARTITIONS: Final = (1, 2, 3)
 COPIES: Final = 0.3
-"""Of the runs, how many have a topic of two replicas, too."""
+"""Share of the runs that have a topic of two replicas, too."""
 SEGMENT_BYTES: Final = (1024, 4096, 1 << 20)
 LAG_MS: Final = (-1, 100, 1_000)
 LOCAL_BYTES: Final = (1, 1, 4096, -2)
-"""local.retention.bytes; -2: as much as there is at all."""
+"""local.retention.bytes; -2: as much as there is."""
 SWEEPS_MS: Final = (300, 3_600_000)
 GRACE_MS: Final = (0, 500)
 LISTING_LAGS: Final = (0.0, 0.0, 1.0)
 PARTS_BYTES: Final = ((OBJECT_SINGLE_BYTES_MAX, OBJECT_PART_BYTES), (2048, 1024))
-"""From which size on an object goes in parts, and theirs."""
+"""Size from which on an object is sent in parts, and the size of these."""
 POLLS_MAX: Final = 30
 REST_SECONDS_MAX: Final = 1.0
 MOVES_SECONDS_MAX: Final = 240.0
-"""Virtual, until every move is over once nothing breaks any more: a request that hangs takes 30, and an owner that has
-stopped in vain writes for up to 60 before it tries again."""
+"""Virtual seconds until every move must be over after the faults end. A hanging request takes 30, and an owner that
+failed to seal writes for up to 60 before it tries again."""
 
 
 def run_moves(seed: int) -> ClusterOutcome:
-    """Simulate one seed. Never raises for what the brokers did."""
+    """Simulate one seed. Never raises for anything that the brokers did."""
     for key in APIS:
         api(key)
     return play(seed, "moves ", MovesRun)
@@ -82,7 +82,7 @@ class StoredPrograms(BrokerPrograms):
 
 
 class MovesRun(RecordsRun):
-    """See the module."""
+    """The run, as the module says."""
 
     judge: MovesJudge
     sizes: ClassVar[Sequence[int]] = (3, 3, 3, 4)
@@ -125,14 +125,14 @@ class MovesRun(RecordsRun):
             yield
 
     async def _more_faults(self) -> None:
-        """None: what has one replica is lost with its disk."""
+        """No further faults: a partition with one replica would be lost with its disk."""
 
     def _clients(self) -> list[Coroutine[Any, Any, None]]:
         historians = [self._read_history(key) for key in self._stage.partitions]
         return [self._mover.run(), *historians, *super()._clients()]
 
     async def _read_history(self, key: PartitionKey) -> None:
-        """One reader after the other from the start on, most of which is in the store alone by then."""
+        """Run readers one after the other from the start, where most records are in the store alone by then."""
         world, number = self._world, 0
         while not world.winding_down:
             reader = Reader(self._stage, f"historian-{number} of {self._stage.partitions[key]}-{key.number}", key)
@@ -177,7 +177,7 @@ class MovesRun(RecordsRun):
         self.judge.check_catalogs()
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         judge, store = self.judge, self._store
         return {
             **super().figures(),

@@ -1,9 +1,9 @@
-"""A simulated object store, and each process's way to it: what stands for obstore beneath the shipped driver.
+"""A simulated object store, and each process's access to it: it stands in for obstore beneath the shipped driver.
 
-The store is a service of its own, which no fault of a broker touches. A request takes time; it may be refused, hang
-until the driver's patience is over, or lose its answer when it was carried out. One that is on its way arrives, also
-when whoever sent it is dead by then. As real ones do, it shows an object whole or not at all: of an upload in parts
-that is torn nobody sees anything. Listings may be behind.
+The store is a service of its own, which no fault of a broker affects. A request takes time. It may be refused, hang
+beyond the driver's patience, or lose its answer after it was carried out. A request on its way arrives even if its
+sender is dead by then. Like real stores, it shows an object whole or not at all: an interrupted upload in parts stays
+invisible. Listings may be outdated.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from headrace.storage.remote import RemoteObjects
 T = TypeVar("T")
 URL: Final = "sim://store"
 SECONDS: Final = (0.001, 0.015)
-"""Of a request, and as much again for its answer."""
+"""Time of a request, and of its answer."""
 BORN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """How requests fare. Probabilities, each of one request."""
+    """Faults of requests, as probabilities for each request."""
 
     refused: float = 0.0
     lost: float = 0.0
-    """Carried out, and the answer does not come back."""
+    """The request is carried out, and its answer is lost."""
     hangs: float = 0.0
     slowness: float = 1.0
     listing_lag_seconds: float = 0.0
-    """For which listings do not show what is new."""
+    """Time for which listings do not show a new object."""
 
 
 class BaseError(Exception):
-    """As obstore's."""
+    """Stands for obstore's BaseError."""
 
 
 class NotFoundError(BaseError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class AlreadyExistsError(BaseError):
-    """A put-if-absent found one."""
+    """A put-if-absent found the object."""
 
 
 class Stored(NamedTuple):
     data: bytes
     since: float
-    """Virtual time."""
+    """In virtual time."""
 
 
 class SimStore:
-    """The service. `objects` is what it holds now; `trouble` may be changed at any time."""
+    """The service. `objects` is its present content; `trouble` may be changed at any time."""
 
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
         self.loop = loop
@@ -67,15 +67,15 @@ class SimStore:
         self.objects: dict[str, Stored] = {}
         self.trouble = Trouble()
         self.lacking: frozenset[str] = frozenset()
-        """Objects that it does not show for a while, as one that is not mounted whole."""
+        """Objects that are hidden for a while, as in a store that is only partly mounted."""
         self.on_put: Callable[[str], object] = _ignored
-        """Told of each object that has just been stored."""
+        """Called for each object that was just stored."""
         self.on_delete: Callable[[str], object] = _ignored
-        """Told of each object that has just been deleted."""
+        """Called for each object that was just deleted."""
         self.requests = self.failures = self.torn = self.ranges = 0
 
     def heal(self) -> None:
-        """Of listings nobody was promised that they are never behind."""
+        """End the faults, except outdated listings: no store promises fresh ones."""
         self.trouble = Trouble(listing_lag_seconds=self.trouble.listing_lag_seconds)
         self.lacking = frozenset()
 
@@ -83,10 +83,10 @@ class SimStore:
         self.trouble = replace(self.trouble, **trouble)
 
     def mount(self) -> RemoteObjects:
-        """The shipped driver, over this."""
+        """The shipped driver over this store."""
         return RemoteObjects(None, URL, api=Requests(self))  # type: ignore[arg-type]  # it hands it through
 
-    # what requests do, all at once
+    # effects of requests, which are atomic
 
     def put(self, key: str, data: bytes, *, if_absent: bool) -> None:
         if if_absent and key in self.objects:
@@ -107,7 +107,7 @@ class SimStore:
         return data[start : start + length]
 
     def keys(self, base: str | None) -> list[str]:
-        """Those below a directory, as far as listings show them."""
+        """The keys below a directory, as far as listings show them."""
         shown = self.loop.time() - self.trouble.listing_lag_seconds
         prefix = "" if base is None else f"{base}/"
         found = (key for key, each in self.objects.items() if key.startswith(prefix) and each.since <= shown)
@@ -119,7 +119,7 @@ class SimStore:
 
 
 class Shelf:
-    """What a store holds, for whoever looks at it from outside: nothing takes time, and nothing fails. To be read."""
+    """Read access to a store's content from outside: nothing takes time, and nothing fails."""
 
     def __init__(self, store: SimStore) -> None:
         self._store = store
@@ -144,20 +144,21 @@ class Shelf:
 
 
 class _Answered(NamedTuple):
-    """What came of a request when it was carried out."""
+    """The outcome of a request that was carried out."""
 
     result: Any
     error: BaseError | None
 
 
 class Road:
-    """The way to the service and back. In worker threads only."""
+    """The path to the service and back. For worker threads only."""
 
     def __init__(self, store: SimStore) -> None:
         self._store = store
 
     def _ask(self, carry_out: Callable[[], T]) -> T:
-        """With the library's own retries: of a put that was carried out the second try is told that it is there."""
+        """Carry out a request with the library's own retries. The second try of a successful put is told that the
+        object exists."""
         for _ in range(STORE_RETRIES_MAX):
             try:
                 return self._once(carry_out)
@@ -180,7 +181,7 @@ class Road:
         roll = chance.random()
         if roll < trouble.hangs:
             store.failures += 1
-            if chance.random() < 0.5:  # and arrives at some time, perhaps when nobody thinks of it any more
+            if chance.random() < 0.5:  # and may arrive at any later time
                 self._carry_later(chance.random() * STORE_REQUEST_MS_MAX / 1000, carry_out)
             store.loop.workers.pause(STORE_REQUEST_MS_MAX / 1000)
             raise TimeoutError("the request took too long")
@@ -204,7 +205,7 @@ class Road:
         return result
 
     def _carry_later(self, seconds: float, carry_out: Callable[[], T]) -> list[_Answered]:
-        """On the store's side, whatever becomes of who asked."""
+        """Carry it out at the store, whatever happens to the requester."""
         answers: list[_Answered] = []
 
         def act() -> None:
@@ -218,7 +219,7 @@ class Road:
 
 
 class Requests(Road):
-    """One process's: the functions of obstore that the shipped driver calls."""
+    """One process's functions of obstore, as the shipped driver calls them."""
 
     exceptions: ClassVar[Any] = SimpleNamespace(
         BaseError=BaseError, NotFoundError=NotFoundError, AlreadyExistsError=AlreadyExistsError
@@ -241,7 +242,7 @@ class Requests(Road):
         self._ask(lambda: self._store.put(key, body, if_absent=mode == "create"))
 
     def _put_parts(self, count: int) -> None:
-        """One after the other. Whoever dies, or gives up, between them leaves nothing that anybody sees."""
+        """Send parts one after the other. A process that dies, or gives up, between them leaves nothing visible."""
         try:
             for _ in range(count):
                 self._ask(lambda: None)
@@ -279,7 +280,7 @@ class Requests(Road):
 
 
 def _ignored(key: str) -> None:
-    """Nobody wants to know."""
+    """The default callback, which does nothing."""
 
 
 def _date(since: float) -> datetime:

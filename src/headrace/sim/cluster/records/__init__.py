@@ -1,1 +1,1 @@
-"""The records of replicated partitions in simulated clusters: clients, judges, and what they are told."""
+"""The records of replicated partitions in simulated clusters: clients, their history, and judges."""

@@ -1,10 +1,16 @@
-"""Judges what the clients of replicated partitions saw, and what could be read in the end. Knows nothing of brokers.
+"""Judges what clients of replicated partitions saw, and the final contents. It knows nothing of brokers.
 
-The kinds are those of Jepsen's Kafka workload: lost-write (acknowledged at acks=all, or polled, and not there, though
-later records are), unseen (the same where nothing later is there), duplicate (one record at two offsets),
-inconsistent-offsets (one offset with two records, or a record elsewhere than acknowledged), nonmonotonic-poll (a
-consumer goes back), poll-skip (it leaves out what is there); and phantom (what nobody sent) and misordered (a
-producer's records in another order than it sent them) of our own.
+The kinds are those of Jepsen's Kafka workload:
+- lost-write: acknowledged at acks=all, or polled, and missing although later records are there;
+- unseen: the same where no later record is there;
+- duplicate: one record at two offsets;
+- inconsistent-offsets: one offset with two records, or a record at another offset than acknowledged;
+- nonmonotonic-poll: a consumer goes back;
+- poll-skip: a consumer leaves out existing records.
+
+Two more are our own:
+- phantom: a record that nobody sent;
+- misordered: a producer's records in another order than sent.
 """
 
 from __future__ import annotations
@@ -22,8 +28,8 @@ Contents = Mapping[PartitionKey, Sequence[Found]]
 def anomalies(
     history: RecordsHistory, contents: Contents, starts: Mapping[PartitionKey, int] = MappingProxyType({})
 ) -> Iterator[Problem]:
-    """All of them, by kind. `contents`: of every partition, from its first record to its end, with what was deleted;
-    `starts`: where what is not deleted begins, if that is not 0."""
+    """All anomalies, by kind. `contents` has every partition from its first record to its end, including deleted
+    records. `starts` gives the first offset that is not deleted, if that is not 0."""
     yield from _content(history, contents)
     yield from _offsets(history, contents)
     yield from _duplicates(history, contents)
@@ -32,7 +38,7 @@ def anomalies(
 
 
 def of_content(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
-    """Those that hold of partitions, too, that have lost what was acknowledged and polled."""
+    """Anomalies that also count for partitions that have lost acknowledged and polled records."""
     yield from _content(history, contents)
     yield from _duplicates(RecordsHistory(sent=history.sent), contents)
 
@@ -92,7 +98,7 @@ def _lost(history: RecordsHistory, contents: Contents) -> Iterator[Problem]:
 
 
 def _polls(history: RecordsHistory, starts: Mapping[PartitionKey, int]) -> Iterator[Problem]:
-    """What was deleted before it was read is left out."""
+    """Anomalies of polls. Records that were deleted before they were read do not count."""
     positions: dict[tuple[str, PartitionKey], int] = {}
     for poll in history.polls:
         place = poll.reader, poll.partition

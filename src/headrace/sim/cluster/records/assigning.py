@@ -1,5 +1,7 @@
-"""Who has copies go away and come back: as the records' nemesis, and brokers are told to give up a copy, and to have it
-again. The copy that comes back has the name, topic and assignment epoch of the one that is gone, and nothing of it.
+"""Copies that go away and come back: the records' nemesis, which also removes a copy from a broker and assigns it
+again.
+
+The new copy has the name, topic and assignment epoch of the old one, and nothing else of it.
 """
 
 from __future__ import annotations
@@ -25,22 +27,21 @@ from headrace.wire.messages.alter_partition_reassignments import (
 TIMEOUT_MS: Final = 3_000
 PLOT_SECONDS_MAX: Final = 8.0
 DEPOSED: Final = 0.6
-"""Of the copies that go away, how many are of brokers that have just led, and written what nobody has copied."""
+"""Share of the copies that are removed from brokers that have just led, with records that nobody copied."""
 CUTS_FIRST: Final = 0.6
-"""Of these, how many have cut that off by then."""
+"""Share of the latter that have truncated these records by then."""
 ELSEWHERE: Final = 0.5
-"""How often another broker has it meanwhile, where there is one."""
+"""Probability that another broker has the copy meanwhile, if there is one."""
 BACK_SECONDS: Final = (0.01, 0.3, 1.0)
-"""Longest from the time it is known to be gone until it is to come back, one of these: before its broker has heard of
-it, or after."""
+"""Longest time from the news of its removal until its return is requested, one of these. Its broker may not have heard
+of the removal yet, or may have."""
 DIES_SECONDS: Final = (0.03, 0.3, 1.0)
-"""From its return to the end of its broker's power."""
+"""Time from its return to its broker's power cut."""
 DIES: Final = 0.7
 
 
 class Assigner:
-    """Asks brokers that a partition's copies be where it says, as Kafka's own tools do. `partitions`: with the names of
-    their topics."""
+    """Asks brokers to reassign a partition, as Kafka's own tools do. `partitions` has the names of their topics."""
 
     def __init__(self, world: ClusterWorld, partitions: Mapping[PartitionKey, str], name: str) -> None:
         self._world = world
@@ -49,7 +50,7 @@ class Assigner:
         self._clients: dict[int, Client] = {}
 
     async def place(self, key: PartitionKey, replicas: tuple[int, ...] | None, *, through: int) -> bool:
-        """Whether the controller says that it will be so; None: as before what is under way."""
+        """Ask for these replicas; None cancels the reassignment under way. Returns whether the controller agreed."""
         topic = ReassignableTopic(self._partitions[key], (ReassignablePartition(key.number, replicas),))
         what = f"{self._name}: {self._partitions[key]}-{key.number} to {replicas} through {through}"
         client = self._clients.setdefault(through, Client(self._name, (address_of(through), PORT)))
@@ -72,15 +73,15 @@ class Assigner:
 
 
 class AssigningNemesis(RecordsNemesis):
-    """See the module."""
+    """The nemesis, as the module says."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._assigner = Assigner(self._world, self._partitions, "assigner")
         self._whole: dict[PartitionKey, tuple[int, ...]] = {}
-        """Who had each at first."""
+        """The first replicas of each."""
         self.returns = 0
-        """Copies that have come back."""
+        """Number of copies that have come back."""
 
     def _mood(self) -> list[tuple[Act, float]]:
         return [*super()._mood(), (self.away_and_back, self._random.choice((0.0, 3.0, 10.0)))]
@@ -90,12 +91,12 @@ class AssigningNemesis(RecordsNemesis):
         return not any(map(self._lacks, self._whole))
 
     def _lacks(self, key: PartitionKey) -> bool:
-        """Whether it is not where it was at first, or is still on its way."""
+        """Whether it is not on its first replicas, or is being reassigned."""
         state = self._records.state(key)
         return state is not None and (state.is_reassigned or set(state.replicas) != set(self._whole[key]))
 
     async def keep_up(self) -> None:
-        """Where a copy was left away it comes back."""
+        """Also assign removed copies again."""
         giving = self._world.loop.create_task(self._give_back())
         try:
             await super().keep_up()
@@ -109,8 +110,9 @@ class AssigningNemesis(RecordsNemesis):
             await asyncio.sleep(0.5)
 
     async def away_and_back(self) -> None:
-        """A copy is assigned elsewhere, or nowhere, and here again, in many cases after its broker has led on its own;
-        then that loses its power. Where one is away from before it comes back. Nothing else happens meanwhile."""
+        """Assign a copy elsewhere, or nowhere, and back again, often after its broker has led in isolation. Then that
+        broker loses its power. If an earlier copy is still away, it comes back instead. Nothing else happens
+        meanwhile."""
         if not self._partitions:
             return
         playing = self._world.loop.create_task(self._play(self._random.choice(list(self._partitions))))
@@ -149,7 +151,7 @@ class AssigningNemesis(RecordsNemesis):
             self._boot_later(host)
 
     async def _deposed(self, key: PartitionKey) -> Host | None:
-        """Who led until others could not hear it any more, and was left alone with its clients."""
+        """A broker that led until the others could not hear it, and was left alone with its clients."""
         host = self._leader_of(key)
         if host is None or host.is_paused:
             return None
@@ -168,6 +170,6 @@ class AssigningNemesis(RecordsNemesis):
         return state is None or host.node in state.replicas
 
     async def _until(self, holds: Callable[[], bool]) -> None:
-        """For ever, where it never holds: the plot ends before."""
+        """Wait for the condition without a limit; the plot's own limit ends it."""
         while not holds():  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.01)

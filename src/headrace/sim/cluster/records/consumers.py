@@ -1,8 +1,8 @@
 """The consuming half of the workload: readers that follow a partition from its start, wherever its leader goes.
 
-As consumers do, a reader goes on from its position, and from the beginning of what there is where it is told that there
-is no such position. Some name the leader epoch that they know (KIP-320), some do not; some name a rack and read from
-any replica (KIP-392), another one each time.
+Like consumers, a reader continues from its position, or from the earliest offset where its position is out of range.
+Some name the leader epoch that they know (KIP-320). Some name a rack and read from any replica (KIP-392), another one
+each time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reader:
     """One consumer of one partition."""
 
     def __init__(self, stage: Stage, name: str, partition: PartitionKey, *, roams: bool = False) -> None:
-        """`roams`: whether it may be one that reads from any replica."""
+        """`roams`: it may be one that reads from any replica."""
         self._stage = stage
         self._world = stage.world
         self._name = name
@@ -45,18 +45,18 @@ class Reader:
         self._chance = stage.world.chance(f"racks {name}")
         self._roams = roams and stage.fetch_version >= BY_RACK and self._chance.random() < ROAMS
         self._marks: dict[tuple[int, int], int] = {}
-        """The highest high watermark that each broker has shown a reader that roams, by leader epoch."""
+        """The highest high watermark that each broker has shown a roaming reader, by leader epoch."""
         self.position = 0
 
     async def run(self) -> None:
-        """Until the world winds down."""
+        """Read until the world winds down."""
         while not self._stage.winding_down:
             await self.poll()
             await self._world.think(THINK_SECONDS_MAX)
         self.close()
 
     async def poll(self) -> list[Found]:
-        """What comes next; nothing, too, where the leader is not found."""
+        """The next records; an empty list also where the leader is not found."""
         client = await self._route.find()
         if client is None:
             return []
@@ -73,7 +73,7 @@ class Reader:
         [topic] = answer.responses
         [told] = topic.partitions
         error = error_of(told.error_code)
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE and not self._roams:  # else whoever says so may have led once
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and not self._roams:  # another replica may be a former leader
             self._world.tell(f"{self._name} is told that there is no offset {self.position}")
             self.position = self._stage.judge.start_of(self._partition)
         elif error is not ErrorCode.NONE:
@@ -93,7 +93,7 @@ class Reader:
         return []
 
     def _see(self, node: int, epoch: int, high_watermark: int) -> None:
-        """A replica shows it, whoever leads."""
+        """A replica shows it, whichever broker leads."""
         before = self._marks.get((node, epoch), 0)
         if epoch >= 0 and high_watermark < before:
             where = f"{self._name} in epoch {epoch}"
@@ -115,7 +115,7 @@ class Reader:
         try:
             records = list(records_from(told.records or b"", self.position))
         except CorruptData as error:
-            if self._stage.judge.may_be_corrupt(node, self._partition):  # as its client would see
+            if self._stage.judge.may_be_corrupt(node, self._partition):  # as its client would
                 return await self._lost_it()
             self._world.problem("unreadable", f"{self._name} at {self.position}: {error}")
             return []
@@ -145,7 +145,7 @@ class Reader:
         )
 
     async def read_to_the_end(self) -> list[Found]:
-        """All there is, from the position to the end that the leader tells of."""
+        """All records from the position to the end that the leader reports."""
         found: list[Found] = []
         while (end := await self._end()) is None or self.position < end:
             found += await self.poll()
@@ -153,7 +153,7 @@ class Reader:
         return found
 
     async def _end(self) -> int | None:
-        """Where the partition ends; None: nobody says."""
+        """The end of the partition; None: no broker tells it."""
         client = await self._route.find()
         if client is None:
             return None
@@ -180,7 +180,7 @@ class Reader:
         return end
 
     async def probe(self) -> None:
-        """Ask for the end now and then, until the world winds down."""
+        """Ask for the end from time to time, until the world winds down."""
         while not self._stage.winding_down:
             await self._end()
             await self._world.think(0.5)

@@ -1,11 +1,16 @@
-"""What must hold of replicated partitions at every moment: judged by images, answers, and the bytes on the disks.
+"""Invariants of replicated partitions at every moment, judged by images, answers, and the bytes on the disks.
 
-Told of every image that any broker shows and of every answer that a client gets; of the brokers' own opinions nothing
-is asked. Promises in one line each: one leader in an epoch; the ISR is never empty and never without the leader; what
-is acknowledged at acks=all is durable on a whole ISR that its leader may have gone by; every member of the ISR has
-all that was ever promised, and the same bytes of it; whoever joins it has all that its leader began the epoch with;
-the high watermark never falls within an epoch; who knows that it does not lead serves nobody. "Promised" is what was
-acknowledged at acks=all or shown to a consumer.
+The judge gets every image that any broker shows, and every answer that a client gets. It never asks a broker's own
+state. "Promised" records are those acknowledged at acks=all or shown to a consumer.
+
+Promises:
+- An epoch has one leader.
+- The ISR is never empty, and includes the leader.
+- A record acknowledged at acks=all is durable on a whole ISR that its leader may have used.
+- Every member of the ISR has all promised records, with the same bytes.
+- A replica that joins the ISR has all records with which its leader began the epoch.
+- The high watermark never falls within an epoch.
+- A broker that knows that it does not lead serves nobody.
 """
 
 from __future__ import annotations
@@ -26,19 +31,19 @@ from headrace.sim.process import Process
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """What was known of a broker and a partition when a request left for it."""
+    """The known facts about a broker and a partition when a request was sent to it."""
 
     partition: PartitionKey
     node: int
     process: Process | None
     shown: PartitionImage | None
-    """What the broker showed of the partition; None: nothing yet."""
+    """The broker's own view of the partition; None: it showed none yet."""
     high_watermarks: dict[int, int]
-    """By leader epoch: the highest that anybody was told."""
+    """By leader epoch: the highest one that any client was told."""
 
 
 class RecordsJudge(Judge):
-    """See the module. `hosts` may grow."""
+    """The judge, as the module says. `hosts` may grow."""
 
     def __init__(
         self, accuse: Callable[[str, str], object], tell: Callable[[str], object], hosts: Sequence[Host]
@@ -48,24 +53,24 @@ class RecordsJudge(Judge):
         self._media = Media()
         self._shown: dict[Process, MetadataImage] = {}
         self.newest = EMPTY_IMAGE
-        """The newest image that anybody showed."""
+        """The newest image that any broker showed."""
         self._topics: dict[PartitionKey, TopicImage] = {}
         self._states: dict[PartitionKey, dict[int, PartitionImage]] = {}
-        """By partition epoch."""
+        """States by partition epoch."""
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._promised: dict[PartitionKey, int] = {}
-        """The end of what is; exclusive."""
+        """The end of the promised records, exclusive."""
         self._high_watermarks: dict[PartitionKey, dict[int, int]] = {}
         self._lost: dict[int, int] = {}
-        """By broker whose disk was lost: its broker epoch then, in which nothing is expected of it."""
+        """Brokers whose disk was lost, with their broker epoch then. Nothing is expected of them in that epoch."""
         self._rotten: dict[tuple[int, PartitionKey], tuple[FileNode, Batch]] = {}
-        """By broker and partition: a file that its disk has damaged, and the batch that is gone."""
+        """By broker and partition: a file that its disk has damaged, and the lost batch."""
         self._ever_rotten: set[tuple[int, PartitionKey]] = set()
         self.leader_epochs = self.isr_changes = 0
         self.unjudged: set[str] = set()
-        """Topics that somebody else looks at."""
+        """Topics that another judge checks."""
         self.on_shrunk: Callable[[PartitionKey], object] = _nobody
-        """Told of an ISR that has just lost a member, and not its leader, for whoever makes use of the moment."""
+        """Called when an ISR has just lost a member other than its leader, so that a fault can use the moment."""
 
     # images
 
@@ -112,14 +117,14 @@ class RecordsJudge(Judge):
             self._check_in_sync(key, state, image)
 
     def state(self, key: PartitionKey) -> PartitionImage | None:
-        """The newest that anybody showed of a partition."""
+        """The newest state of a partition that any broker showed."""
         states = self._states.get(key)
         return states[max(states)] if states else None
 
     # the disks
 
     def on_disk_lost(self, node: int) -> None:
-        """Until it has registered anew nothing is expected of this broker's disk."""
+        """Expect nothing of this broker's disk until the broker has registered again."""
         known = self.newest.brokers.get(BrokerId(node))
         self._lost[node] = -1 if known is None else known.epoch
 
@@ -128,13 +133,13 @@ class RecordsJudge(Judge):
         return node in self._lost and (known is None or known.epoch <= self._lost[node])
 
     def on_rot(self, node: int, key: PartitionKey, file: FileNode, batch: Batch) -> None:
-        """Its disk has damaged a file of that partition: until that is no part of the log any more, or mended, nothing
-        is expected of this copy."""
+        """Its disk has damaged a file of that partition. Expect nothing of this copy until the file is mended, or no
+        longer part of the log."""
         self._rotten[node, key] = file, batch
         self._ever_rotten.add((node, key))
 
     def is_rotten(self, node: int, key: PartitionKey) -> bool:
-        """Whether that file still is a part of its log, and damaged."""
+        """Whether that file is still part of its log, and damaged."""
         if (node, key) not in self._rotten:
             return False
         file, batch = self._rotten[node, key]
@@ -151,24 +156,24 @@ class RecordsJudge(Judge):
         return any(self.is_rotten(node, each) for node, each in list(self._rotten) if each == key)
 
     def may_be_corrupt(self, node: int, key: PartitionKey) -> bool:
-        """Whether a reader may be told so there: of what it asked for just before that was mended, too."""
+        """Whether a reader may get that error there. That includes requests from just before the damage was mended."""
         return (node, key) in self._ever_rotten
 
     def start_of(self, key: PartitionKey) -> int:
-        """Where it begins: what lies below was deleted."""
+        """Start of the partition; records below it were deleted."""
         return 0
 
     def promised(self, key: PartitionKey) -> int:
-        """The end of what is; exclusive."""
+        """The end of the promised records, exclusive."""
         return self._promised.get(key, 0)
 
     def log(self, node: int, key: PartitionKey) -> list[Batch]:
-        """What is durable of a partition's log on this broker's disk."""
+        """The durable part of a partition's log on this broker's disk."""
         host = next(host for host in self._hosts if host.node == node)
         return self._media.log(host.disk, f"{self._topics[key].name}-{key.number}")
 
     def _check_in_sync(self, key: PartitionKey, state: PartitionImage, image: MetadataImage) -> None:
-        """Whoever is counted on can be: it has all that was promised, and the same of it as the others."""
+        """Check that every member of the ISR has all promised records, and the same ones."""
         promised = self._promised.get(key, 0)
         members = [node for node in state.isr if not (self._is_excused(node, image) or self.is_rotten(node, key))]
         logs = {node: [batch for batch in self.log(node, key) if batch.base < promised] for node in members}
@@ -183,8 +188,8 @@ class RecordsJudge(Judge):
                 self._accuse("replicas-differ", f"{text}, below {promised}")
 
     def _check_joined(self, key: PartitionKey, state: PartitionImage, node: int, image: MetadataImage) -> None:
-        """Who joins an ISR has flushed all that its leader had when the epoch began: of that nobody knows how much was
-        promised by those who led before. (Where a log is cleaned its end on a disk is not known: `Media.log`.)"""
+        """Check that a replica that joins the ISR has flushed all that its leader had when the epoch began. Earlier
+        leaders may have promised any of that. (Where a log is cleaned its end on a disk is not known: `Media.log`.)"""
         if "compact" in self._topics[key].configs.get("cleanup.policy", ""):
             return
         if any(self._is_excused(each, image) or self.is_rotten(each, key) for each in (state.leader, node)):
@@ -197,14 +202,14 @@ class RecordsJudge(Judge):
             self._accuse("joined-too-early", f"{text} {inherited[-1]} records that {state.leader} began it with")
 
     def check_all(self) -> None:
-        """Of every partition, now."""
+        """Check every partition now."""
         for key in self._states:
             state = self.state(key)
             assert state is not None
             self._check_in_sync(key, state, self.newest)
 
     def apart_in(self, key: PartitionKey) -> str | None:
-        """Whose durable log is not the leader's, where nothing is written any more and all should be equal."""
+        """A sentence where durable logs differ from the leader's, when nothing is written and all should be equal."""
         state = self.state(key)
         assert state is not None
         logs = {node: self.log(node, key) for node in state.replicas}
@@ -217,14 +222,14 @@ class RecordsJudge(Judge):
     # answers
 
     def glimpse(self, key: PartitionKey, node: int) -> Glimpse:
-        """For a request that leaves now."""
+        """The facts for a request that is sent now."""
         host = next(host for host in self._hosts if host.node == node)
         image = self._shown.get(host.process) if host.process is not None else None
         shown = None if image is None else _state_in(image, key)
         return Glimpse(key, node, host.process, shown, dict(self._high_watermarks.get(key, {})))
 
     def on_served(self, seen: Glimpse, what: str, epoch: int = -1) -> None:
-        """The broker did what only a leader does; `epoch`: the leader epoch that the request named (-1: none)."""
+        """The broker did something that only a leader does. `epoch` is the leader epoch in the request (-1: none)."""
         key, node = seen.partition, seen.node
         leader = self._leaders.get((key, epoch), node)
         if epoch >= 0 and leader != node:
@@ -234,14 +239,14 @@ class RecordsJudge(Judge):
             return
         if epoch >= 0:
             knew_better = epoch < shown.leader_epoch
-        else:  # it may have learnt since that it leads again
+        else:  # it may have learnt meanwhile that it leads again
             knew_better = shown.leader != node and node not in self._since(key, shown.leader_epoch)
         if knew_better:
             text = f"{node} {what} of {_name(key)}, asked in epoch {epoch}; before that it had shown"
             self._accuse("stale-leader", f"{text} that {shown.leader} leads in epoch {shown.leader_epoch}")
 
     def _since(self, key: PartitionKey, epoch: int) -> Iterable[int]:
-        """Who has led after that."""
+        """Brokers that have led in later epochs."""
         return (leads for (each, since), leads in self._leaders.items() if each == key and since > epoch)
 
     def on_high_watermark(self, seen: Glimpse, epoch: int, high_watermark: int) -> None:
@@ -254,7 +259,8 @@ class RecordsJudge(Judge):
         known[epoch] = max(high_watermark, known.get(epoch, 0))
 
     def on_acknowledged(self, seen: Glimpse, data: bytes, base: int, count: int) -> None:
-        """A batch was acknowledged at acks=all: it is durable on all of an ISR that the leader may have gone by."""
+        """A batch was acknowledged at acks=all: check that it is durable on all of an ISR that the leader may have
+        used."""
         key = seen.partition
         first = -1 if seen.shown is None else seen.shown.partition_epoch
         states = [state for epoch, state in self._states[key].items() if epoch >= first]
@@ -268,11 +274,11 @@ class RecordsJudge(Judge):
             self._promise(key, base + count)
 
     def on_shown(self, key: PartitionKey, end: int) -> None:
-        """A consumer has got what lies below `end`."""
+        """A consumer got the records below `end`."""
         self._promise(key, end)
 
     def promised_under(self, key: PartitionKey, epoch: int) -> int:
-        """What the leader of this epoch must know to be promised: nothing, where others lead in a later one already."""
+        """The promised records that the leader of this epoch must know: none if there is a leader of a later epoch."""
         state = self.state(key)
         return self._promised.get(key, 0) if state is not None and epoch >= state.leader_epoch else 0
 
@@ -291,11 +297,11 @@ class RecordsJudge(Judge):
 
 
 def _nobody(key: PartitionKey) -> None:
-    """Nobody wants to know."""
+    """The default callback, which does nothing."""
 
 
 def _first_difference(one: Sequence[Batch], other: Sequence[Batch]) -> Batch | None:
-    """Where both have something."""
+    """The first batch that differs where both logs have one."""
     return next((first for first, second in zip(one, other, strict=False) if first != second), None)
 
 

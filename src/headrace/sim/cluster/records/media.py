@@ -1,8 +1,8 @@
-"""What the media of simulated disks hold of a partition's log, whatever the brokers say: whole batches, by offset.
+"""The batches of a partition's log on the media of simulated disks, by offset, whatever the brokers claim.
 
-Only durable bytes under durable names count: what would be there if the power went now, in the log's own files and,
-beyond their end, in the broker's journal (decision 0013). Pure reading; the formats are Kafka's and the journal's, and
-nothing else of the storage engine is used.
+Only durable bytes under durable names count: those that would be there if the power failed now. They are in the log's
+own files and, beyond their end, in the broker's journal (decision 0013). This module only reads. It uses the formats of
+Kafka and of the journal, and nothing else of the storage engine.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ JOURNAL_SUFFIX: Final = ".journal"
 STAMP: Final = "stamp.json"
 CHECKPOINT: Final = "checkpoint.json"
 BEGUN_ANEW: Final = "begun-anew.json"
-"""Where there is one the log is empty, whatever is still there."""
+"""A log with this file is empty, whatever else is still there."""
 VERBATIM: Final = 16
-"""Where a batch begins that a broker leaves as its producer made it: behind base offset, length and leader epoch."""
+"""Start of the part of a batch that a broker keeps as its producer made it, after base offset, length and leader
+epoch."""
 
 
 class Batch(NamedTuple):
-    """As it is on a medium."""
+    """A batch on a medium."""
 
     base: int
     end: int
@@ -41,7 +42,7 @@ class Batch(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """What a round of a journal has of one log."""
+    """The part of a journal's round for one log."""
 
     lineage: int
     end: int
@@ -54,20 +55,19 @@ class _Round(NamedTuple):
 
 
 class Media:
-    """The logs on all disks of a run. Remembers what it has parsed until that changes."""
+    """The logs on all disks of a run. Caches parsed data until it changes."""
 
     def __init__(self) -> None:
         self._parsed: WeakKeyDictionary[FileNode, tuple[int, list[Batch]]] = WeakKeyDictionary()
         self._parsed_rounds: WeakKeyDictionary[FileNode, tuple[int, list[_Round]]] = WeakKeyDictionary()
 
     def log(self, disk: SimDisk, directory: str) -> list[Batch]:
-        """The batches of the log in this directory that follow on one another, from the first one on."""
+        """The contiguous batches of the log in this directory, from the first one on."""
         return next(iter(self.runs(disk, directory)), [])
 
     def runs(self, disk: SimDisk, directory: str, *, cached: bool = False) -> list[list[Batch]]:
-        """All of its batches, those together that follow on one another. Of segments that were deleted, and whose names
-        were not synced, some may be there again, and some not. `cached`: what would be there if the process died, and
-        the power stayed."""
+        """All of its batches, in contiguous runs. Parts of deleted segments, whose names were not synced, may be there
+        again. `cached`: the state if the process died but the power stayed."""
         node = directory_of(disk, directory, cached=cached)
         names = {} if node is None else _names(node, cached=cached)
         if BEGUN_ANEW in names:
@@ -101,7 +101,7 @@ class Media:
         *,
         cached: bool,
     ) -> None:
-        """With what the journal has of this log in its lineage, and its own files lack at their end."""
+        """Add the batches that the journal has of this log in its lineage and that its own files lack at their end."""
         key = LogKey(directory, uuid.UUID(stamp["topic_id"]).bytes, stamp["assignment_epoch"])
         entries = self._journaled(disk, key, uuid.UUID(stamp["directory_id"]).bytes, cached=cached)
         if checkpoint is None:
@@ -123,15 +123,15 @@ class Media:
                 continue
             missing = [batch for batch in entry.batches if batch.base >= end]
             if not missing or missing[0].base != end:
-                break  # nobody starts with this
+                break  # a log cannot continue with this
             log += missing
         if not log:
             del found[at]
-        else:  # what lies behind it is dropped where it does not go on there
+        else:  # batches behind it are dropped if they do not follow
             found[at + 1 :] = [run for run in found[at + 1 :] if run[0].base >= log[-1].end]
 
     def _journaled(self, disk: SimDisk, key: LogKey, journal_key: bytes, *, cached: bool) -> list[_Entry]:
-        """What is still needed, in the order in which it was appended."""
+        """The entries that are still needed, in the order in which they were appended."""
         node = _directory(disk, "journal", cached=cached)
         rounds: list[_Round] = []
         for name, file in {} if node is None else _names(node, cached=cached).items():
@@ -168,7 +168,7 @@ def _rounds(journal_key: bytes, data: bytes) -> list[_Round]:
 
 
 def _fields(names: Mapping[str, Node], name: str, *, cached: bool) -> dict[str, Any] | None:
-    """Of a small file; None: it is not there, or cannot be read."""
+    """The fields of a small file; None: it is missing, or cannot be read."""
     file = names.get(name)
     if not isinstance(file, FileNode):
         return None
@@ -184,12 +184,12 @@ def _names(node: DirectoryNode, *, cached: bool) -> dict[str, Node]:
 
 
 def directory_of(disk: SimDisk, name: str, *, cached: bool = False) -> DirectoryNode | None:
-    """That of a partition, as the medium has it, or the page cache."""
+    """A partition's directory on the medium, or in the page cache."""
     return _directory(disk, "logs", name, cached=cached)
 
 
 def lose_directory(disk: SimDisk, name: str) -> None:
-    """That of a partition is gone, from the page cache and the medium, as if somebody had removed it."""
+    """Remove a partition's directory from the page cache and the medium, as if somebody had deleted it."""
     for cached in (True, False):
         if (logs := _directory(disk, "logs", cached=cached)) is not None:
             logs.end_sync(logs.begin_sync())  # or a power cut might bring it back
@@ -204,7 +204,7 @@ def _directory(disk: SimDisk, *parts: str, cached: bool) -> DirectoryNode | None
 
 
 def parse(data: bytes) -> list[Batch]:
-    """The batches of a file, until one is cut off, damaged, or does not follow on the one before it."""
+    """The batches of a file up to one that is cut off, damaged, or does not follow the one before it."""
     found: list[Batch] = []
     at = 0
     while at + HEADER_BYTES <= len(data):

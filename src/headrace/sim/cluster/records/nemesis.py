@@ -1,7 +1,7 @@
-"""Who breaks what partitions rely on: as the cluster's nemesis, but it looks at who leads partitions, too.
+"""Faults for partitions: those of the cluster's nemesis, and faults aimed at leaders of partitions.
 
-Leaders that are cut off from the other brokers and not from their clients, for longer than a session lasts; followers
-that fall so far behind that they leave the in-sync replicas, and then those that stayed in them die.
+Leaders are cut off from other brokers, but not from their clients, for longer than a session. Followers fall so far
+behind that they leave the ISR, and then members that stayed in it die.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from headrace.sim.cluster.world import ClusterWorld
 from headrace.sim.history import PartitionKey
 
 PARTITION_LEADER_PROBABILITY: Final = 0.7
-"""Of what happens to a leader, how often it is one of a partition's and not the quorum's."""
+"""Share of the faults of leaders that hit a partition's leader instead of the quorum's."""
 TEMPI: Final = (1.0, 2.0, 3.0)
-"""Slower than the quorum's nemesis in most runs, so that there is something to lose."""
+"""Factors on its times: in most runs it is slower than the quorum's nemesis, so that there are records to lose."""
 DETHRONED_SECONDS_MAX: Final = 3.0
-"""After which it leads still: there is nobody else, or no controller."""
+"""Time after which it still leads: there is no other replica, or no controller."""
 INTERREGNUM_SECONDS_MAX: Final = 0.3
 SUCCESSOR_DIES: Final = 0.6
 REGENCY_SECONDS_MAX: Final = 1.5
-"""From the return of a leader that was cut off to the death of the one that came after it: at once where the old one is
-in sync again before."""
+"""Longest time from the return of a cut-off leader to the death of its successor. It ends at once when the old leader
+is in sync again."""
 MOMENT_SECONDS_MAX: Final = 0.1
 SHRUNK_SECONDS_MAX: Final = 0.03
 BEHIND_SECONDS: Final = (0.5, 3.0)
 CATCH_UP_SECONDS_MAX: Final = 1.5
-"""For which who has fallen behind is still slow to catch up, under the next leader."""
+"""Time for which a broker that fell behind stays slow under the next leader."""
 HARDLY_MOVES: Final = 300.0
-"""By how much longer a disk takes to sync then."""
+"""Factor by which its disk's syncs are slower then."""
 LEFT_OUT_SECONDS_MAX: Final = 4.0
-"""In which who is cut off from its leader has left the ISR, or else is let be."""
+"""Time in which a broker cut off from its leader must leave the ISR, or the plot ends."""
 STALL_SECONDS: Final = (0.05, 0.5)
 STALLED_SECONDS: Final = (0.3, 1.5)
 
 
 class RecordsNemesis(Nemesis):
-    """See the module. `partitions`: the run's own collection, which may grow."""
+    """The nemesis, as the module says. `partitions` is the run's own collection, which may grow."""
 
     def __init__(
         self, world: ClusterWorld, hosts: Sequence[Host], judge: RecordsJudge, partitions: dict[PartitionKey, str]
@@ -55,7 +55,7 @@ class RecordsNemesis(Nemesis):
 
     @property
     def has_given_back(self) -> bool:
-        """Whether every copy that it had go away is there again, and no other is."""
+        """Whether every removed copy is back, and no other is there."""
         return True
 
     def _mood(self) -> list[tuple[Act, float]]:
@@ -86,7 +86,7 @@ class RecordsNemesis(Nemesis):
         return state is not None and host.node in state.isr
 
     async def dethrone(self) -> None:
-        """Cut a partition's leader off from other brokers until it is fenced, then let it hear of its successor, which
+        """Cut a partition's leader off from other brokers until it is fenced. Then let it learn of its successor, which
         may die soon. Nothing else happens meanwhile."""
         key = self._random.choice(list(self._partitions)) if self._partitions else None
         if key is None or (host := self._leader_of(key)) is None or host.is_paused:
@@ -106,7 +106,7 @@ class RecordsNemesis(Nemesis):
                 self._boot_later(successor)
 
     async def _depose(self, key: PartitionKey, host: Host) -> None:
-        """Cut it off from other brokers until others lead, or nobody else can."""
+        """Cut it off from other brokers until another broker leads, or none can."""
         loop = self._world.loop
         others = [each.address for each in self._hosts if each is not host]
         cut = {link for other in others for link in ((host.address, other), (other, host.address))}
@@ -117,7 +117,8 @@ class RecordsNemesis(Nemesis):
             await asyncio.sleep(0.1)
 
     def _on_shrunk(self, key: PartitionKey) -> None:
-        """What waited for the one that is left behind is committed now, and few have heard of it: its leader dies."""
+        """Sometimes kill its leader: records that waited for the lost member are committed now, and few brokers know
+        that."""
         if not self.is_over and self._random.random() < self._at_shrunk:
             self._later(self._random.random() * SHRUNK_SECONDS_MAX, lambda: self._kill_leader(key))
 
@@ -128,7 +129,7 @@ class RecordsNemesis(Nemesis):
             self._boot_later(host)
 
     def leave_behind(self) -> None:
-        """One broker hears nothing of the others, or its disk hardly moves; then one that went on without it dies."""
+        """Isolate one broker, or slow its disk down; then kill one that continued without it."""
         if (host := self._some()) is None:
             return
         others = [each for each in self._hosts if each is not host]
@@ -155,10 +156,12 @@ class RecordsNemesis(Nemesis):
         self._later(self._seconds(BEHIND_SECONDS), strike)
 
     async def stall(self) -> None:
-        """A follower is cut off from its leader until it is out of the ISR, and comes back when one that is in sync
-        stands still, and with it the high watermark, over which the log goes on growing; then the leader dies. Its
-        successor does not know how much was promised, and the one that was behind soon has all that lies below that
-        high watermark. Nothing else happens meanwhile."""
+        """Cut a follower off from its leader until it is out of the ISR. It returns when another in-sync follower is
+        paused. So the high watermark stands still while the log grows. Then the leader dies.
+
+        Its successor does not know how much was promised. The returned follower soon has everything below that high
+        watermark. Nothing else happens meanwhile.
+        """
         if not (wide := self._wide()):
             return
         key = self._random.choice(wide)
@@ -178,7 +181,7 @@ class RecordsNemesis(Nemesis):
         still.resume()
 
     def _wide(self) -> list[PartitionKey]:
-        """Where one follower may fall behind, one may stand still and one may come to lead."""
+        """Partitions where one follower may fall behind, one may stand still and one may become leader."""
         return [key for key in self._partitions if len(self._in_sync_followers(key)) >= 3]
 
     def _in_sync_followers(self, key: PartitionKey) -> list[Host]:

@@ -1,7 +1,7 @@
 """The producing half of the workload: each lane is one producer writing to one partition, in bursts of batches.
 
-An idempotent lane resends what is in doubt, the same bytes with the same sequence, to whoever leads then, until it is
-told what became of it; a plain lane never resends. So in both a record may be in the log once at most.
+An idempotent lane resends batches in doubt, with the same bytes and sequence, to the present leader until it knows the
+outcome. A plain lane never resends. So in both a record may be in the log once at most.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from headrace.wire.records import Record
 
 BURST_BATCHES_MAX: Final = 4
 REMEMBERED: Final = 5
-"""Batches of a producer that a broker knows again: where one is in doubt no more than these follow, as in clients."""
+"""Batches of a producer that a broker recognises. Like clients, a producer sends no more than these behind one in
+doubt."""
 BATCH_RECORDS_MAX: Final = 3
 THINK_SECONDS_MAX: Final = 0.15
 BURSTS_MAX: Final = 25
-"""Bursts after which a lane ends, and another may begin elsewhere."""
+"""Bursts after which a lane ends; another may begin on another partition."""
 TIMEOUTS_MS: Final = (300, 4_500)
 BY_ID: Final = 13
 """The version from which topics go by their ids."""
@@ -37,21 +38,21 @@ GONE: Final = (
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 )
-"""What an idempotent producer at acks=1 may be told once a leader died with what only it had."""
+"""Errors that an idempotent producer at acks=1 may get after a leader died with records that only it had."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
     number: int
-    """In its lane."""
+    """Position in its lane."""
     first: int
-    """The number of its first record in its lane."""
+    """Position of its first record in its lane."""
     values: list[bytes]
     data: bytes
 
 
 class Lane:
-    """See the module. `acks` is -1 (all) or 1."""
+    """The lane, as the module says. `acks` is -1 (all) or 1."""
 
     def __init__(self, stage: Stage, name: str, partition: PartitionKey, *, idempotent: bool, acks: int) -> None:
         self._stage = stage
@@ -67,24 +68,24 @@ class Lane:
         self._open: list[_Batch] = []
         self._bursts = stage.world.random.randrange(1, BURSTS_MAX + 1)
         self._is_known = not idempotent
-        """A broker takes the first batch of a producer that it does not know, whatever its sequence (as Kafka's do): of
-        several on their way the first one might be refused, and the second one taken."""
+        """Whether the broker knows the producer. It accepts the first batch of an unknown one whatever its sequence (as
+        in Kafka). So with several batches under way, the first could be refused and the second accepted."""
         self.waits_for = ""
-        """What it was told last, for whoever finds it stuck."""
+        """The last error, for a reader of a stuck run."""
 
     @property
     def _is_ending(self) -> bool:
         return self._stage.winding_down or self._bursts <= 0
 
     async def run(self) -> None:
-        """Until it has said enough, or the world winds down, and nothing is in doubt."""
+        """Send until it has no more bursts, or the world winds down, and nothing is in doubt."""
         while self._open or not self._is_ending:
             settled = await self._ready() and await self._burst()
             await self._world.think(THINK_SECONDS_MAX if settled else RETRY_SECONDS_MAX)
         self._route.close()
 
     async def _ready(self) -> bool:
-        """With a producer id where one is needed."""
+        """Get a producer id where one is needed; returns whether it is ready."""
         if not self._idempotent or self._producer[0] >= 0:
             return True
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -101,7 +102,7 @@ class Lane:
         return True
 
     async def _burst(self) -> bool:
-        """Send some batches to the leader without waiting between them; True when all were settled."""
+        """Send some batches to the leader without waiting between them. True when all were settled."""
         if not self._is_ending:
             self._bursts -= 1
             wanted = self._world.random.randrange(1, BURST_BATCHES_MAX + 1) if self._is_known else 1
@@ -133,7 +134,7 @@ class Lane:
         return not self._open
 
     def _refused(self, batch: _Batch, error: ErrorCode) -> None:
-        """It is in doubt, or was not taken. The first of these may be refused for reasons of the moment only."""
+        """The batch is in doubt, or was refused. The first in doubt may only be refused for transient reasons."""
         self._route.is_wrong()
         self.waits_for = error.name
         may_be_lost = self._acks == 1 or self._stage.may_lose
@@ -191,7 +192,7 @@ def _told(answer: Any) -> tuple[ErrorCode, int]:
 
 
 class Producers:
-    """Starts lanes on the partitions that there are."""
+    """Starts lanes on existing partitions."""
 
     def __init__(self, stage: Stage, lanes: int) -> None:
         self._stage = stage
@@ -200,7 +201,7 @@ class Producers:
         self.lanes: dict[asyncio.Task[None], Lane] = {}
 
     async def run(self) -> None:
-        """Keep the wanted number of lanes going until the world winds down; then wait for them."""
+        """Keep the wanted number of lanes running until the world winds down, then wait for them."""
         world = self._stage.world
         while not world.winding_down:
             if len(self.lanes) < self._wanted:

@@ -1,5 +1,7 @@
-"""Who has brokers removed that have died: as the records' nemesis, and what was a replica on one of them is no more,
-whereupon the controller has others take its place, and the broker comes back as a stranger with what it had.
+"""Dead brokers are removed from the cluster: the records' nemesis, with a plot of its own.
+
+The removed broker's replicas are gone, and the controller replaces them with others. The broker returns as a stranger
+with its old data.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest
 PLOT_SECONDS_MAX: Final = 8.0
 WEIGHTS: Final = (3.0, 10.0)
 BACK_SECONDS: Final = (0.02, 0.5, 2.0)
-"""Longest from its removal to its return, one of these: before others have begun to copy, while they do, or after."""
+"""Longest time from its removal to its return, one of these: before others begin to copy, while they do, or after."""
 
 
 def run_removals(seed: int) -> ClusterOutcome:
-    """Simulate one seed. Never raises for what the brokers did."""
+    """Simulate one seed. Never raises for anything that the brokers did."""
     return play(seed, "removals ", RemovalsRun)
 
 
 class RemovingNemesis(RecordsNemesis):
-    """See the module."""
+    """The nemesis, as the module says."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -41,7 +43,7 @@ class RemovingNemesis(RecordsNemesis):
         return [*super()._mood(), (self.remove, self._random.choice(WEIGHTS))]
 
     async def remove(self) -> None:
-        """A broker dies, is removed once it is fenced, and comes back. Nothing else happens meanwhile."""
+        """Kill a broker, remove it once it is fenced, and start it again. Nothing else happens meanwhile."""
         host = self._some() if self._partitions else None
         if host is None:
             return
@@ -81,7 +83,7 @@ class RemovingNemesis(RecordsNemesis):
 
 
 class RemovalsRun(RecordsRun):
-    """As the records', in clusters that can spare a broker; in the end there are as many replicas as at first."""
+    """A records run in a cluster that can spare a broker. At the end there are as many replicas as at first."""
 
     sizes = (4, 5, 5)
 
@@ -90,7 +92,7 @@ class RemovalsRun(RecordsRun):
         return self._removing
 
     async def _more_faults(self) -> None:
-        """No disk is lost: beside a removal nobody would promise anything."""
+        """Lose no disk: together with a removal there would be no promises."""
 
     def _is_whole(self) -> bool:
         states = [self.judge.state(key) for key in self._stage.partitions]

@@ -1,8 +1,8 @@
-"""Disks that damage what lies on them: bytes of a closed segment change, turn to zeroes, or are cut off at its end.
+"""Disks that damage their content: bytes of a closed segment change, become zero, or are cut off at its end.
 
-One copy of a partition at a time, in what was promised and every other replica has, for with less than one sound copy
-nobody promises anything; and only below what the log's checkpoint vouches for: above it, after a kill, nobody can tell
-damage from a torn write (decision 0014). From a stream of chance of its own.
+Damage hits one copy of a partition at a time, in records that are promised and on every other replica. With fewer sound
+copies there are no promises. It stays below the log's checkpoint. Above that, after a kill, nobody can tell damage from
+a torn write (decision 0014). It draws from its own source of randomness.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CHECKPOINT: Final = "checkpoint.json"
 SUFFIX: Final = ".log"
 PAUSE_SECONDS_MAX: Final = 0.2
 EPOCH: Final = range(12, 16)
-"""Bytes of a batch that no checksum covers, and that nothing else tells of."""
+"""Bytes of a batch that neither a checksum nor anything else protects."""
 
 
 class Rot:
-    """See the module. `partitions`: the run's own collection, with the names of their topics."""
+    """The damage, as the module says. `partitions` is the run's own collection, with the names of their topics."""
 
     def __init__(
         self, world: ClusterWorld, hosts: Sequence[Host], judge: RecordsJudge, partitions: dict[PartitionKey, str]
@@ -40,14 +40,14 @@ class Rot:
         self.acts = 0
 
     async def run(self) -> None:
-        """For ever."""
+        """Work for ever."""
         while True:
             await asyncio.sleep(self._chance.random() * PAUSE_SECONDS_MAX)
             if self._partitions:
                 self.strike(self._chance.choice(self._hosts), self._chance.choice(list(self._partitions)))
 
     def strike(self, host: Host, key: PartitionKey) -> None:
-        """Where it may, and there is anything."""
+        """Damage the copy where that is allowed, and if there is any content."""
         state = self._judge.state(key)
         if state is None or len(state.isr) < len(state.replicas) or host.node not in state.replicas:
             return
@@ -82,7 +82,7 @@ class Rot:
 
 
 def _closed(directory: DirectoryNode) -> Iterator[FileNode]:
-    """Segments below the one that the durable checkpoint names, all of whose bytes have reached the medium."""
+    """Segments below the one in the durable checkpoint whose bytes have all reached the medium."""
     checkpoint = directory.durable.get(CHECKPOINT)
     if not isinstance(checkpoint, FileNode):
         return

@@ -1,9 +1,12 @@
-"""One run of replicated partitions: faults and load, then calm and progress, then all power lost, then judgement.
+"""One run of replicated partitions: faults and load, then calm and progress, then a power cut for all, then judgement.
 
-The order of things: three to five brokers are born and a topic is made, of three or four replicas; producers and
-consumers work while the nemesis breaks things, in some runs with a quiet time in the middle in which one disk is lost
-for good; then nothing breaks any more, and all clients must come to an end and all replicas into the ISR; then the
-power of all is cut at once, everything is read, and what was promised must be there, on every replica to the byte.
+A run has these phases:
+- Three to five brokers are born, and a topic with three or four replicas is created.
+- Producers and consumers work while the nemesis causes faults. In some runs there is a quiet time in the middle, in
+  which one disk is lost for good.
+- The faults end. All clients must finish, and all replicas must join the ISR.
+- The power of all brokers is cut at once, and everything is read. Promised records must be on every replica, byte for
+  byte.
 """
 
 from __future__ import annotations
@@ -50,17 +53,17 @@ SIZES: Final = (3, 3, 4, 5)
 TICKS_MS: Final = (10, 20, 50)
 PARTITIONS: Final = (1, 1, 2)
 REPLICAS: Final = (3, 4)
-"""Four where there are as many brokers: only so is somebody behind while two others are in sync with a new leader."""
+"""Four where there are enough brokers: only then can one be behind while two others are in sync with a new leader."""
 MIN_INSYNC_REPLICAS: Final = (1, 2, 2)
 SEGMENT_BYTES: Final = (2048, 8192, 1 << 20)
 SESSION_MS: Final = (600, 1_500)
-"""broker.session.timeout.ms: so short that a run sees leaders fenced that live (6,000 shipped)."""
+"""broker.session.timeout.ms: so short that live leaders are fenced in a run (6,000 shipped)."""
 LAG_MS: Final = (300, 1_000, 3_000)
-"""replica.lag.time.max.ms: so short that a run sees many ISRs (30,000 shipped)."""
+"""replica.lag.time.max.ms: so short that the ISR changes often in a run (30,000 shipped)."""
 OFTEN_EXAMINED: Final = {"log.scrub.interval.ms": "300", "log.scrub.io.max.bytes.per.second": "100000000"}
 ANSWER_BYTES: Final = (1, 1, 2_000, REPLICA_ANSWER_BYTES_MAX)
-"""That a follower takes at once while there are faults: with few it has to pass by every batch on its way to the end of
-its leader's log."""
+"""Bytes that a follower takes at once during faults. With few, it passes every batch on its way to the end of its
+leader's log."""
 LANES: Final = (2, 4)
 READERS_PER_PARTITION: Final = 2
 FAULTS_SECONDS: Final = (3.0, 9.0)
@@ -70,17 +73,17 @@ TOPIC: Final = "records"
 
 
 def run_records(seed: int) -> ClusterOutcome:
-    """Simulate one seed. Never raises for what the brokers did."""
+    """Simulate one seed. Never raises for anything that the brokers did."""
     return play(seed, "records ", RecordsRun)
 
 
 def run_rotten(seed: int) -> ClusterOutcome:
-    """The same on disks that damage what lies on them; another run than `run_records` of the same seed."""
+    """Simulate one seed on disks that damage their content; the run differs from `run_records` of that seed."""
     return play(seed, "rot ", partial(RecordsRun, rots=True))
 
 
 def play(seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun]) -> ClusterOutcome:
-    """A run of this kind. Never raises for what the brokers did."""
+    """Run one simulation of this kind. Never raises for anything that the brokers did."""
     for key in APIS:
         api(key)
     loop = VirtualLoop(random.Random(f"{kind}loop {seed}"))
@@ -104,14 +107,14 @@ def play(seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun]) -> Cl
 
 
 class RecordsRun(Play):
-    """See the module."""
+    """The run, as the module says."""
 
     judge: RecordsJudge
     sizes: ClassVar[Sequence[int]] = SIZES
-    """Of clusters, one of these."""
+    """Numbers of brokers in a cluster; one is chosen."""
 
     def __init__(self, world: ClusterWorld, *, rots: bool = False) -> None:
-        """`rots`: disks damage what lies on them, and brokers soon read all that they keep."""
+        """`rots`: disks damage their content, and brokers soon scrub all of it."""
         super().__init__(world)
         pick = world.random.choice
         configs = {
@@ -148,7 +151,7 @@ class RecordsRun(Play):
         return Producers(self._stage, lanes)
 
     def watching(self) -> AbstractContextManager[None]:
-        """Have the judge see everything."""
+        """Connect the judge to every step."""
         return self._watching()
 
     @contextmanager
@@ -176,7 +179,7 @@ class RecordsRun(Play):
         await self._quietly(self._judge)
 
     async def _more_faults(self) -> None:
-        """Of some runs: one broker loses its disk."""
+        """In some runs one broker loses its disk."""
         if self._world.random.random() < LOSES_A_DISK:
             await self._quietly(self._lose_a_disk)
             await self._faults()
@@ -200,7 +203,7 @@ class RecordsRun(Play):
             rotting.cancel()
 
     async def _quietly(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Nothing is broken meanwhile, and whoever is down is started."""
+        """Run the work without faults, with all brokers started."""
         self._nemesis.calm()
         keeping = self._world.loop.create_task(self._nemesis.keep_up())
         try:
@@ -209,7 +212,7 @@ class RecordsRun(Play):
             keeping.cancel()
 
     async def _within(self, otherwise: str, work: Coroutine[Any, Any, Any]) -> Any:
-        """Its result; a run that has to wait for too long is over."""
+        """The work's result. A run that waits too long is over."""
         try:
             async with asyncio.timeout(LIVENESS_SECONDS_MAX):
                 return await work
@@ -249,7 +252,7 @@ class RecordsRun(Play):
         self._world.tell(f"topic {topic.name} has {count} partitions of {topic.replication_factor} replicas, {told}")
 
     async def _lose_a_disk(self) -> None:
-        """One of all copies, while the others are whole: with less nobody promises anything."""
+        """Lose one disk, while all other copies are sound; with less there are no promises."""
         await self._all_in_sync()
         host = self._world.random.choice(self.hosts)
         self.judge.on_disk_lost(host.node)
@@ -297,11 +300,11 @@ class RecordsRun(Play):
             self._world.problem(kind, what)
 
     def _anomalies(self, contents: Contents) -> Iterator[Problem]:
-        """What is wrong with all that was read in the end."""
+        """Anomalies in everything that was read at the end."""
         return anomalies(self._stage.history, contents)
 
     def figures(self) -> dict[str, float]:
-        """For the table of a swarm."""
+        """Figures for the table of a swarm."""
         history = self._stage.history
         return {
             "faults around records": self._nemesis.acts,

@@ -1,4 +1,4 @@
-"""What everyone on the records of one run shares: the brokers, the partitions, the history; and the way to leaders."""
+"""State shared by all clients of the records of one run: brokers, partitions and history; and the route to leaders."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ APIS: Final = (
     ApiKey.LIST_OFFSETS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
 )
-"""What the workload speaks, so that it can be loaded before any clock starts."""
+"""The APIs of the workload, so that they can be loaded before any clock starts."""
 PRODUCE_VERSIONS: Final = (7, 9, 12, 13)
 FETCH_VERSIONS: Final = (9, 12, 13, 16)
 RETRY_SECONDS_MAX: Final = 0.1
 
 
 class Stage:
-    """See the module."""
+    """The shared state, as the module says."""
 
     def __init__(self, world: ClusterWorld, hosts: Sequence[Host], judge: RecordsJudge) -> None:
         self.world = world
@@ -38,21 +38,21 @@ class Stage:
         self.judge = judge
         self.history = RecordsHistory()
         self.partitions: dict[PartitionKey, str] = {}
-        """With the names of their topics."""
+        """Partitions, with the names of their topics."""
         self.produce_version = world.random.choice(PRODUCE_VERSIONS)
         self.fetch_version = world.random.choice(FETCH_VERSIONS)
         self.producer_ids: set[int] = set()
         self.may_lose = False
-        """Leaders may be elected uncleanly: what was acknowledged by all of an ISR may be lost."""
+        """Leaders may be elected uncleanly, so records acknowledged by a whole ISR may be lost."""
 
     @property
     def winding_down(self) -> bool:
-        """No new work: finish what is open."""
+        """Start no new work; finish what is open."""
         return self.world.winding_down
 
 
 class Route:
-    """One client's way to the leader of one partition: what Metadata of any broker told it, which may be old."""
+    """One client's route to the leader of one partition: the Metadata answer of any broker, which may be outdated."""
 
     def __init__(self, stage: Stage, name: str, partition: PartitionKey) -> None:
         self._stage = stage
@@ -67,7 +67,7 @@ class Route:
         return self._clients.setdefault(node, Client(self._name, (address_of(node), PORT)))
 
     async def find(self) -> Client | None:
-        """A connection to the leader, as far as is known; None, after a while, where nobody is known to lead."""
+        """A connection to the presumed leader. None, after a while, where no leader is known."""
         if self.leader < 0:
             await self._ask()
         if self.leader < 0:
@@ -76,7 +76,7 @@ class Route:
         return self.client(self.leader)
 
     def is_wrong(self) -> None:
-        """Whoever was taken for the leader does not answer, or says that it is none."""
+        """The presumed leader does not answer, or says that it is not the leader."""
         self.leader = -1
 
     async def any(self, key: ApiKey, version: int, message: Any) -> Any:
