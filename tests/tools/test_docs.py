@@ -38,9 +38,10 @@ def test_the_readmes_program_runs(headrace_broker: RunningBroker) -> None:
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.name[:4])
-def test_a_decision_says_its_status_and_is_in_the_index(page: Path) -> None:
+def test_a_decision_is_short_says_its_status_and_is_in_the_index(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     title, status = re.match(r"# \d{4}: (.*)\n\nStatus: (.*)\.\n", text).groups()  # type: ignore[union-attr]
+    assert len(text.split()) <= 600
     assert f"| [{page.name[:4]}]({page.name}) | {title} | {status} |" in (page.parent / "README.md").read_text()
 
 
