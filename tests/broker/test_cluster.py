@@ -15,7 +15,9 @@ from structlog.testing import capture_logs
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.broker.cluster.driver import NotController
 from headrace.broker.replication.isr import IsrKeeper
+from headrace.controller.asks import ChangeVoter
 from headrace.controller.voters import withhold_vote
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.admin import Admin
@@ -212,6 +214,34 @@ def test_a_note_of_a_demotion_that_was_never_made_goes_again(tmp_path: Path) -> 
             await metadata.submit(partial(withhold_vote, broker_id=BrokerId(2), withheld=True))
             await grow(cluster)
             assert not metadata.image.withheld
+
+    run(work())
+
+
+def test_a_promotion_that_was_done_is_told_as_done_though_its_controller_is_deposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note of an earlier demotion is removed by the next controller. Asked again, it would say that broker 2 is a
+    voter already."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            async with Client(cluster.bootstrap) as client:
+                await Members(client).demote(2)
+            parts = await cluster.decider()
+            submit = parts.metadata.submit
+
+            async def deposed(decide: Any) -> Any:
+                raise NotController(None)
+
+            monkeypatch.setattr(parts.metadata, "submit", deposed)
+            asked = ChangeVoter(broker_id=BrokerId(2), directory_id=None, voter=True)
+            while (answer := await parts.controller.answer(asked)) is not None and "caught up" in answer.message:
+                await parts.metadata.confirmed()
+            assert answer is None
+            monkeypatch.setattr(parts.metadata, "submit", submit)
+            await grow(cluster)
+            assert not parts.metadata.image.withheld
 
     run(work())
 

@@ -7,10 +7,12 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.limits import REGISTRATION_TOLD_MS
+from headrace.broker.home.lineage import Superseded
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE
 from headrace.sim.loop import VirtualLoop
@@ -21,12 +23,13 @@ class Quorum:
     """Takes the registration, and tells of it when it is told to."""
 
     image = EMPTY_IMAGE
-    lineage = failure = None
+    lineage = None
+    failure: Exception | None = None
 
     def subscribe(self, tell: Any) -> None:
         self.tell = tell
 
-    async def submit(self, ask: Any) -> BrokerEpoch:
+    async def submit(self, ask: Any, **_: Any) -> BrokerEpoch:
         return BrokerEpoch(7)
 
 
@@ -47,5 +50,26 @@ def test_who_waits_for_its_registration_says_so() -> None:
 
     loop = VirtualLoop(random.Random(1))
     loop.run_until_complete(work())
+    loop.workers.close()
+    loop.close()
+
+
+def test_a_broker_whose_metadata_fails_meanwhile_does_not_wait_for_ever() -> None:
+    """As where it hears then that the quorum was recovered without it: it has to say so, and end."""
+
+    async def work() -> None:
+        quorum = Quorum()
+        member = membership(quorum, quorum)
+        registering = asyncio.ensure_future(member.register([], None))
+        await asyncio.sleep(0)
+        quorum.failure = Superseded("it was recovered")
+        with pytest.raises(Superseded):
+            await registering
+        becoming = asyncio.ensure_future(member.become_ready())
+        with pytest.raises(Superseded):
+            await becoming
+
+    loop = VirtualLoop(random.Random(1))
+    loop.run_until_complete(asyncio.wait_for(work(), 60))
     loop.workers.close()
     loop.close()

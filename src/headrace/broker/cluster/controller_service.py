@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -366,13 +367,15 @@ class ControllerService:
 
     async def _change_vote(self, peer: Peer, *, voter: bool) -> Refusal | None:
         """Change a vote, as an operator asked. A demotion is noted first, or the broker would be promoted at once.
-        Where the change is refused, or its controller dies with it, `grow` removes the note."""
+        Where the change is refused, or its controller dies with it, `grow` removes the note. Only the change itself
+        is answered: a controller that is deposed right after it has done what was asked."""
         async with self._voting:
             if not voter:
                 await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=True))
             refusal = await self._change(Promote(peer) if voter else Demote(peer))
             if voter == (refusal is None):
-                await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=False))
+                with suppress(HeadraceError):
+                    await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=False))
             return refusal
 
     def _view(self) -> QuorumView:
