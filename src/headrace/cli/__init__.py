@@ -1,1 +1,3 @@
-"""The command line: one file per group of commands, light to import; the work is in modules loaded when they run."""
+"""The command line: one file per group of commands, light to import. The work is in modules that are loaded when a
+command runs.
+"""

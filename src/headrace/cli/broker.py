@@ -1,4 +1,4 @@
-"""`headrace broker`: run one broker of a cluster; list, describe, remove, promote and demote those that are there."""
+"""`headrace broker`: run one broker of a cluster; list, describe, remove, promote and demote existing ones."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def run_broker(
 ) -> None:
     """Run a broker until SIGTERM or SIGINT.
 
-    With --join it comes to the cluster that answers there, and never makes one of its own; it waits until one does.
-    Prints one line, "ready HOST:PORT", on standard output as soon as it serves; logs go to standard error.
+    With --join it joins the cluster that answers there. It waits for one, and never makes one of its own. Prints one
+    line, "ready HOST:PORT", on standard output as soon as it serves; logs go to standard error.
     """
     if context.invoked_subcommand is not None:
         return
@@ -167,7 +167,7 @@ def demote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 
 
 def with_members(bootstrap: str, action: Callable[[Members], Awaitable[T]]) -> T:
-    """Run an action against a cluster."""
+    """Run an action on the members of a cluster."""
     from headrace.net.client.cluster import Cluster
     from headrace.net.client.members import Members
     from headrace.net.loops import run

@@ -1,4 +1,4 @@
-"""`headrace doctor`: what is wrong with a cluster, and what to do about each thing."""
+"""`headrace doctor`: the problems of a cluster, and what to do about each."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`headrace durable`: what is durable, proof of it, the merging of it, the sweep of what nothing refers to, and going
-on from it alone."""
+"""`headrace durable`: show durable history, prove it, merge it, sweep unreferenced objects, and recover partitions from
+it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def _histories(store: str | None, bootstrap: str, topics: list[str] | None, part
 
 
 def _to_prove(store: str | None, bootstrap: str, topics: list[str] | None, partition: int | None) -> list[History]:
-    """With those that lack a catalog, which a store by itself cannot tell from those without history."""
+    """As `_histories`, with partitions that lack a catalog: a store by itself cannot tell these from partitions without
+    history.
+    """
     from headrace.cli.work import durable_views as views
 
     if store is None:
@@ -214,11 +217,11 @@ def merge(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Put one durable segment in the place of several small ones that follow on one another.
+    """Put one durable segment in the place of several small contiguous ones.
 
     Of a compacted topic only the last record of each key stays. Its history is read for that, in several passes where
-    it has very many keys; --dry-run reads nothing, and does not know what would stay.
-    Who reads meanwhile is not disturbed: the objects that are replaced go a minute later.
+    it has very many keys. --dry-run reads nothing, and does not know which records would stay. Readers are not
+    disturbed: the replaced objects are removed a minute later.
     """
     from headrace.cli.work import durable_views as views
 
@@ -253,8 +256,9 @@ def recover(
 ) -> None:
     """Have another broker go on behind durable history where all that held a partition are gone for good.
 
-    Only what nobody leads, and none of whose replicas lives. Without --accept-loss it is only said what would be done,
-    and what would be lost. A broker that comes back later is no replica any more: its log is set aside, whole.
+    Only for partitions without a leader, none of whose replicas lives. Without --accept-loss the command only says what
+    it would do, and which records would be lost. A broker that comes back later is no longer a replica: its log is set
+    aside, whole.
     """
     from headrace.cli.work import recovering
 

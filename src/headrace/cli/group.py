@@ -1,4 +1,4 @@
-"""`headrace group`: list, describe and delete consumer groups, and say where they are to read from."""
+"""`headrace group`: list, describe and delete consumer groups, and set their offsets."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
 
 async def _ends(cluster: Cluster, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where each ends that has a leader now."""
+    """The end of each partition that has a leader now."""
     from headrace.net.client.groups import TopicPartition
     from headrace.net.client.offsets import LATEST, list_offsets
 
@@ -145,7 +145,7 @@ def reset_offsets(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Say where a group that nobody is in shall read on from."""
+    """Set the offsets from which a group without members continues to read."""
     from headrace.cli.work.resetting import Target, parse_datetime, parse_duration, parse_topics, plan, read_file
 
     given = (to_earliest, to_latest, to_current, *(one is not None for one in (to_offset, to_datetime, by_duration)))
@@ -188,7 +188,7 @@ async def _chosen(
     committed: Mapping[TopicPartition, int],
     target: Target,
 ) -> list[TopicPartition]:
-    """Which partitions are to be reset, all of which exist."""
+    """The partitions to reset. Raises UsageError where one does not exist."""
     from headrace.net.client.groups import TopicPartition
 
     named: list[TopicPartition] = list(committed if target.file is None and not topics else target.file or ())
@@ -224,7 +224,7 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Delete groups that nobody is in, with all that they have committed."""
+    """Delete groups without members, with all their committed offsets."""
     from headrace.net.client.errors import RefusedError
 
     async def action(_: Cluster, groups: Groups) -> list[str]:

@@ -1,8 +1,8 @@
 """The command `headrace`: finds the command, and turns every failure into one sentence and an exit code.
 
-Promises: exit code 0 for success, 1 for a failure (quietly where the reader of a pipe went away), 2 for a usage error,
-130 when interrupted; never a traceback (HEADRACE_DEBUG=1 asks for it). Imports only what the shape of the commands
-needs.
+Exit codes: 0 for success; 1 for a failure (quiet where a pipe's reader has gone); 2 for a usage error; 130 for an
+interruption. There is never a traceback, unless HEADRACE_DEBUG=1 asks for it. Imports only the declarations of the
+commands.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ app.add_typer(debug)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. `arguments` default to the process's."""
+    """Run one command, and return the exit code. `arguments` default to the process's."""
     try:
         code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
@@ -105,10 +105,10 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, HeadraceError):
         return str(error), EXIT_FAILURE
     format_message = getattr(error, "format_message", None)
-    if format_message is not None:  # the command line itself was wrong: typer's own exceptions
+    if format_message is not None:  # a wrong command line: typer's own exceptions
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "headrace"
-        reason = format_message().replace("Value error, ", "").rstrip(".")  # pydantic's words, before our own
+        reason = format_message().replace("Value error, ", "").rstrip(".")  # pydantic's prefix to our own words
         return f"{reason}; see '{where} --help'.", EXIT_USAGE
     if isinstance(error, OSError):
         subject = f"{error.filename}: " if error.filename else ""
@@ -126,7 +126,7 @@ def _say(text: str) -> None:
 
 
 def _on_broken_pipe() -> int:
-    """Keep the interpreter from complaining when it flushes at its end."""
+    """Prevent the interpreter's complaint when it flushes at its end. Returns the exit code."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     return EXIT_FAILURE

@@ -48,12 +48,12 @@ Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE
 
 
 def whole_number(text: str | int) -> int:
-    """What an option or argument that is a whole number is read with: ASCII digits, with or without a sign."""
+    """Parser of options and arguments that are whole numbers: ASCII digits, with or without a sign."""
     return text if isinstance(text, int) else whole(text)
 
 
 def plain_number(text: str | float) -> float:
-    """The same where it may have a fraction. It is finite."""
+    """Parser of options that may have a fraction. The number is finite; raises ValueError otherwise."""
     number = float(text) if isinstance(text, (int, float)) else fraction(text)
     if not math.isfinite(number):
         raise ValueError("it is not a number")
@@ -61,7 +61,7 @@ def plain_number(text: str | float) -> float:
 
 
 def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:
-    """`KEY=VALUE` texts as a dict; the last of a key wins. Raises UsageError."""
+    """`KEY=VALUE` texts as a dict; the last value of a key wins. Raises UsageError."""
     found: dict[str, str] = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, everything else on standard error. Rich is loaded only when used."""
+"""Output of commands: results on standard output, everything else on standard error. Rich is loaded only when used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on one line of standard output."""
+    """Print one JSON object on one line of standard output."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
 
 
@@ -18,12 +18,12 @@ def print_line(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A remark to the person, on standard error."""
+    """Print a remark for people, on standard error."""
     sys.stderr.write(text + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Aligned columns; on a terminal with a bold heading. Nothing is ever cut: a pipe gets whole values."""
+    """Print aligned columns, on a terminal with a bold heading. Nothing is ever cut: a pipe gets whole values."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
     heading = _aligned(columns, widths)

@@ -1,4 +1,6 @@
-"""`headrace pipeline`: runs one pipeline on Spark, in a process of its own, for it loads what a broker never needs."""
+"""`headrace pipeline`: runs one pipeline on Spark, in a process of its own, which loads packages that a broker never
+needs.
+"""
 
 from __future__ import annotations
 

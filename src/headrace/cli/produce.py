@@ -13,7 +13,7 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
 
 
 class Acks(StrEnum):
-    """Who must have a record before it counts as written."""
+    """The replicas that must have a record before it counts as written."""
 
     ALL = "all"
     ONE = "1"

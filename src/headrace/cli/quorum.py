@@ -1,4 +1,4 @@
-"""`headrace quorum`: who keeps the cluster's metadata, and how far each is; and the way out where it was lost."""
+"""`headrace quorum`: show the voters and learners of the metadata quorum and their progress; recover a lost quorum."""
 
 from __future__ import annotations
 
@@ -71,13 +71,14 @@ def recover(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Go on where most voters are lost for good, with what the longest of these logs knows. Every broker is stopped.
+    """Go on where most voters are lost for good, with the longest of these logs. Every broker must be stopped.
 
-    Of several directories the one with the longest log is chosen: its broker votes alone, and starts first; all others
-    come back as learners and are promoted. Without --accept-loss it is only said what would be done. Refused where the
-    voters that are there are enough, or any broker of the cluster answers, at the addresses that it registered or at
-    those of --bootstrap. A voter that is only cut off, and comes back,
-    stops with a sentence that says what to do. Exits with 1 unless it was done.
+    Of several directories the one with the longest log is chosen. Its broker votes alone, and starts first; all others
+    come back as learners and are promoted. Without --accept-loss the command only says what it would do.
+
+    It is refused where the voters that are left are enough, or any broker of the cluster answers. It asks the addresses
+    that brokers registered, and those of --bootstrap. A voter that was only cut off, and comes back, stops with a
+    sentence that says what to do. Exits with 1 unless it was done.
     """
     from headrace.cli.work.lost_quorum import recovered
 
@@ -98,9 +99,9 @@ def rejoin(
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Set the metadata of a broker aside that the cluster's quorum was recovered without; its partitions' logs stay.
+    """Set aside the metadata of a broker that the cluster's quorum was recovered without; its partitions' logs stay.
 
-    Only after the broker was told so, when it started with --join. It comes back as a learner, with --join.
+    Use it only after the broker said so, when it started with --join. It comes back as a learner, with --join.
     """
     from headrace.cli.work.lost_quorum import rejoined
 
@@ -117,7 +118,7 @@ def _role(member: MemberView) -> str:
 
 
 def _behind(view: QuorumView, member: MemberView) -> int | str:
-    """Committed entries that it lacks."""
+    """Number of committed entries that the member lacks."""
     return max(0, view.high_watermark - member.log_end) if member.log_end >= 0 else "unknown"
 
 

@@ -1,6 +1,6 @@
-"""`headrace sim`: one simulated cluster, from one seed, with its story; the same to the letter every time.
+"""`headrace sim`: one simulated cluster, from one seed, with its story; identical in every run.
 
-The simulator stands above everything else and is no part of a broker, so it is run as a program of its own.
+The simulator stands above everything else and is no part of a broker, so it runs as a program of its own.
 """
 
 from __future__ import annotations

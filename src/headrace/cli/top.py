@@ -1,4 +1,4 @@
-"""`headrace top`: what goes on in a cluster, live: rates, groups and replicas that are behind, and who is silent."""
+"""`headrace top`: the activity of a cluster, live: rates, groups and replicas that lag, and silent brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.net.client.looks import Look, Place, Traffic
 
 ROWS_MAX = 20
-"""Of each table on the screen; --json has all."""
+"""Maximum rows of each table on the screen. --json has all."""
 
 
 def top(
@@ -28,9 +28,9 @@ def top(
 ) -> None:
     """Watch a cluster: rates, lag of groups, under-replicated partitions and pauses, until interrupted.
 
-    With --json one sample is printed, of two looks that lie --interval apart. A pause is the time in which a
-    partition's leader has not answered, or there was none. A group's lag is of the partitions that it has committed
-    something of; its rate is that of its commits.
+    With --json one sample is printed, of two looks --interval apart. A pause is a time in which a partition's leader
+    has not answered, or there was none. A group's lag counts the partitions that it has committed something of. Its
+    rate is that of its commits.
     """
     if not 0.1 <= interval <= 3600:
         raise UsageError(f"--interval {interval} is not a time between two looks: choose 0.1 to 3600 seconds.")
@@ -66,7 +66,7 @@ async def _watch(bootstrap: str, interval: float, *, json: bool) -> None:
 
 
 def sample(now: Look, found: Traffic, paused: dict[Place, float]) -> dict[str, Any]:
-    """As --json prints it."""
+    """The sample as --json prints it."""
     return {
         "cluster": now.view.cluster_id,
         "controller": now.view.controller,

@@ -5,22 +5,22 @@ On the test's own event loop::
     async with headrace.testing.broker() as b:
         producer = AIOKafkaProducer(bootstrap_servers=b.bootstrap)
 
-For clients that block (confluent-kafka, kafka-python), in a thread with a loop of its own, through the pytest plugin,
-which is there wherever Headrace is installed::
+Clients that block (confluent-kafka, kafka-python) use a broker in a thread with an event loop of its own. The pytest
+plugin provides it wherever Headrace is installed::
 
     def test_orders(headrace_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": headrace_broker.bootstrap})
 
-`headrace_broker` is a new broker for each test, `headrace_session_broker` one for the whole run; `BrokerThread` makes
-others, with configs of their own. Several that are one cluster, of which a test may stop each and start it again, are
-`cluster` and `ClusterThread`, and the fixture `headrace_cluster`::
+`headrace_broker` is a new broker for each test, `headrace_session_broker` one for the whole run. `BrokerThread` makes
+others, with configs of their own. `cluster`, `ClusterThread` and the fixture `headrace_cluster` make several brokers
+that are one cluster. A test may stop each of them and start it again::
 
     def test_orders_while_brokers_come_and_go(headrace_cluster):
         producer = confluent_kafka.Producer({"bootstrap.servers": headrace_cluster.bootstrap})
         headrace_cluster.stop_brokers(1)
 
-The broker is the one that `headrace up` runs, on a real disk: nothing is faked. A broker stands some 30 ms after it is
-asked for, the first one after the 0.4 s that importing it takes; three that are a cluster after 0.3 s.
+The broker is the one that `headrace up` runs, on a real disk: nothing is faked. A broker serves after some 30 ms, the
+first one after another 0.4 s for its import. A cluster of three serves after 0.3 s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["BrokerThread", "ClusterThread", "RunningBroker", "RunningCluster", "
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for, so that the plugin costs nothing in runs that need no broker (PEP 562)."""
+    """Load a name on first use, so that the plugin costs nothing in runs that need no broker (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
     from headrace.testing import running, thread

@@ -1,5 +1,7 @@
-"""The pytest plugin: fixtures that give a test a real broker. Imported by pytest in every project that has Headrace
-installed, so it imports nothing heavy until a fixture is asked for."""
+"""The pytest plugin: fixtures that give a test a real broker.
+
+pytest imports it in every project that has Headrace installed, so it imports nothing heavy until a fixture is used.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def headrace_broker() -> Iterator[RunningBroker]:
-    """A Kafka-compatible broker of this test's own; its address is `headrace_broker.bootstrap`."""
+    """A Kafka-compatible broker for this test alone. Its address is `headrace_broker.bootstrap`."""
     from headrace.testing.thread import BrokerThread
 
     with BrokerThread() as running:
@@ -24,7 +26,7 @@ def headrace_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="session")
 def headrace_session_broker() -> Iterator[RunningBroker]:
-    """A Kafka-compatible broker for the whole run: quick, but topics of other tests are there too."""
+    """A Kafka-compatible broker for the whole run. It is quick, but topics of other tests are there too."""
     from headrace.testing.thread import BrokerThread
 
     with BrokerThread() as running:
@@ -33,8 +35,9 @@ def headrace_session_broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def headrace_cluster() -> Iterator[ClusterThread]:
-    """Three Kafka-compatible brokers of this test's own that are one cluster: `headrace_cluster.bootstrap`,
-    `.stop_brokers(1)`, `.start_brokers(1)`."""
+    """Three Kafka-compatible brokers, for this test alone, that are one cluster: `headrace_cluster.bootstrap`,
+    `.stop_brokers(1)`, `.start_brokers(1)`.
+    """
     from headrace.testing.thread import ClusterThread
 
     with ClusterThread() as running:

@@ -1,4 +1,4 @@
-"""Brokers on the running event loop, for as long as a block runs. Imports the broker only when one is asked for."""
+"""Brokers on the running event loop, for as long as a block runs. Imports the broker only when one is made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBroker:
-    """Where a test finds its broker."""
+    """The address and directory of a test's broker."""
 
     host: str
     port: int
@@ -33,12 +33,12 @@ class RunningBroker:
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT`, as clients want it."""
+        """`HOST:PORT`, as clients expect it."""
         return str(Address(self.host, self.port))
 
 
 class RunningCluster:
-    """Brokers 1 to N, each of which a test may stop, and start again where it was."""
+    """Brokers 1 to N. A test may stop each of them, and start it again with its data."""
 
     def __init__(self, nodes: Mapping[int, Node], configs: Mapping[str, str] | None) -> None:
         self._nodes = nodes
@@ -47,17 +47,20 @@ class RunningCluster:
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT,HOST:PORT,...` of all, also of those that are stopped: clients try one after the other."""
+        """`HOST:PORT,HOST:PORT,...` of all brokers, even stopped ones: clients try one after the other."""
         return ",".join(str(node.listen) for node in self._nodes.values())
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The ids of those that run."""
+        """The ids of the running brokers."""
         return tuple(sorted(self._running))
 
     async def start(self, *brokers: int) -> None:
-        """Start these, together, until all serve; by default all that do not run. Brokers that are started one by one
-        serve once most of the cluster runs. Raises HeadraceError where one cannot start."""
+        """Start these brokers together, and wait until all serve; by default all that do not run.
+
+        Brokers that are started one by one serve once most of the cluster runs. Raises HeadraceError where one cannot
+        start.
+        """
         wanted = [each for each in brokers or self._nodes if each not in self._running]
         work = [asyncio.ensure_future(self._start(self._node(each))) for each in wanted]
         try:
@@ -68,9 +71,11 @@ class RunningCluster:
             await asyncio.gather(*work, return_exceptions=True)
 
     async def stop(self, *brokers: int) -> None:
-        """Stop these cleanly, one after the other: each hands over what it leads. By default all that run."""
+        """Stop these brokers cleanly, one after the other: each hands over the partitions that it leads. By default all
+        that run.
+        """
         async with AsyncExitStack() as stopping:
-            for each in reversed(brokers or self.running):  # all of them, also where one fails
+            for each in reversed(brokers or self.running):  # all of them, even if one fails
                 if (running := self._running.pop(self._node(each).id, None)) is not None:
                     stopping.push_async_callback(running.aclose)
 
@@ -105,10 +110,10 @@ async def broker(
 ) -> AsyncIterator[RunningBroker]:
     """A broker on loopback while the block runs, stopped cleanly after it.
 
-    `configs` are broker configs, by Kafka's names; with `durable.url` it exports there. Without `data` it lives in a
-    temporary directory that is removed; with it, what is there is kept, so that a test can start it again. Port 0
-    takes a free one. Clients are told `advertised_port`, where one is given: a proxy's. Raises HeadraceError where it
-    cannot start.
+    `configs` are broker configs, by Kafka's names. With `durable.url` it exports there. Without `data` it lives in a
+    temporary directory that is removed afterwards. With `data`, existing data are kept, so that a test can start the
+    broker again. Port 0 takes a free one. Clients are told `advertised_port`, where one is given: a proxy's. Raises
+    HeadraceError where it cannot start.
     """
     from headrace.broker.config import BrokerConfig
 
@@ -122,9 +127,11 @@ async def broker(
 async def cluster(
     brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None
 ) -> AsyncIterator[RunningCluster]:
-    """So many brokers on loopback that are one cluster, all of them voters, while the block runs. `configs` and `data`
-    as of `broker`; the cluster of a directory has as many brokers as when it was born. Topics have up to three replicas
-    unless who makes them says otherwise. Raises HeadraceError where it cannot start."""
+    """A cluster of that many brokers on loopback, all of them voters, while the block runs.
+
+    `configs` and `data` are as in `broker`. The cluster of a directory has as many brokers as when it was made. Topics
+    have up to three replicas by default. Raises HeadraceError where it cannot start.
+    """
     from headrace.base.addresses import Address
     from headrace.broker.home.nodes import prepare
     from headrace.storage.disk import LocalDisk
@@ -144,7 +151,7 @@ async def cluster(
 
 @contextmanager
 def _directory(data: Path | None) -> Iterator[Path]:
-    """The one that is given, or a temporary one."""
+    """The given directory, or a temporary one."""
     with tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True) as temporary:
         yield (data if data is not None else Path(temporary)).resolve()
 

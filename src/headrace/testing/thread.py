@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class _InThread(Generic[R]):
-    """What a context gives, from `start` to `stop`; also a context manager."""
+    """Runs a context manager in a thread, from `start` to `stop`. It is a context manager itself."""
 
     def __init__(self, serve: Callable[[], AbstractAsyncContextManager[R]]) -> None:
         self._serve = serve
@@ -37,7 +37,9 @@ class _InThread(Generic[R]):
         self.stop()
 
     def start(self) -> R:
-        """Start and wait until it serves. Raises HeadraceError where it cannot."""
+        """Start and wait until it serves. Returns what the context yields. Raises HeadraceError where it cannot
+        start.
+        """
         assert self._thread is None, "it was started already"
         ready: Future[R] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="headrace-broker", daemon=True)
@@ -49,7 +51,7 @@ class _InThread(Generic[R]):
             raise
 
     def stop(self) -> None:
-        """Stop it cleanly and wait until it has. Idempotent."""
+        """Stop it cleanly and wait until it has stopped. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -59,7 +61,7 @@ class _InThread(Generic[R]):
         assert not thread.is_alive(), "the broker did not stop"
 
     def ask(self, work: Coroutine[Any, Any, None], seconds_max: float) -> None:
-        """Have it done in that thread, and wait."""
+        """Run the work in that thread, and wait for it."""
         assert self._loop is not None, "it was started"
         asked = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -85,18 +87,18 @@ class _InThread(Generic[R]):
 
 
 class BrokerThread(_InThread[RunningBroker]):
-    """A broker from `start` to `stop`; also a context manager, which gives the RunningBroker."""
+    """A broker from `start` to `stop`. As a context manager it gives the RunningBroker."""
 
     def __init__(self, *, configs: Mapping[str, str] | None = None, data: Path | None = None, port: int = 0) -> None:
-        """As for `headrace.testing.broker`."""
+        """Takes the arguments of `headrace.testing.broker`."""
         super().__init__(lambda: broker(configs=configs, data=data, port=port))
 
 
 class ClusterThread:
-    """Brokers that are one cluster, from `start` to `stop`; also a context manager, which gives itself."""
+    """Brokers that are one cluster, from `start` to `stop`. As a context manager it gives itself."""
 
     def __init__(self, brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None) -> None:
-        """As for `headrace.testing.cluster`."""
+        """Takes the arguments of `headrace.testing.cluster`."""
         self._thread = _InThread(lambda: cluster(brokers, configs=configs, data=data))
         self._cluster: RunningCluster | None = None
 
@@ -111,20 +113,20 @@ class ClusterThread:
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT,HOST:PORT,...` of all, also of those that are stopped: clients try one after the other."""
+        """`HOST:PORT,HOST:PORT,...` of all brokers, even stopped ones: clients try one after the other."""
         return self._made.bootstrap
 
     @property
     def running(self) -> tuple[int, ...]:
-        """The ids of those that run."""
+        """The ids of the running brokers."""
         return self._made.running
 
     def start(self) -> None:
-        """Start all and wait until they serve. Raises HeadraceError where one cannot."""
+        """Start all and wait until they serve. Raises HeadraceError where one cannot start."""
         self._cluster = self._thread.start()
 
     def stop(self) -> None:
-        """Stop all cleanly and wait until they have. Idempotent."""
+        """Stop all cleanly and wait until they have stopped. Idempotent."""
         self._thread.stop()
 
     def start_brokers(self, *brokers: int) -> None:

@@ -1,4 +1,4 @@
-"""The two clients that nobody here wrote: confluent-kafka (librdkafka) writes the flights, aiokafka reads them back."""
+"""The demo's two third-party clients: confluent-kafka (librdkafka) writes the flights, aiokafka reads them back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ POLL_EVERY_RECORDS = 1_000
 
 
 def write_flights(bootstrap: str, topic: str, rows: Iterable[Flight], meter: Meter) -> Ledger:
-    """Produce all rows, idempotent and acks=all; the ledger of what was acknowledged. Raises HeadraceError."""
+    """Produce all rows, idempotent and acks=all. Returns the ledger of the acknowledged records. Raises
+    HeadraceError.
+    """
     from confluent_kafka import Producer
 
     ledger, errors = Ledger(), []
@@ -59,7 +61,7 @@ def write_flights(bootstrap: str, topic: str, rows: Iterable[Flight], meter: Met
 
 
 def _send(producer: Any, topic: str, flight: Flight, on_delivery: Any) -> None:
-    """Queue one flight; where the queue is full, wait for deliveries."""
+    """Queue one flight. Where the queue is full, wait for deliveries."""
     while True:
         try:
             producer.produce(topic, flight.value, flight.key, timestamp=flight.timestamp_ms, on_delivery=on_delivery)
@@ -69,7 +71,7 @@ def _send(producer: Any, topic: str, flight: Flight, on_delivery: Any) -> None:
 
 
 def read_flights(bootstrap: str, topic: str, partitions: int, meter: Meter) -> Ledger:
-    """Read the whole topic; the ledger of what was there. Raises HeadraceError."""
+    """Read the whole topic. Returns the ledger of its records. Raises HeadraceError."""
     return asyncio.run(_read(bootstrap, topic, partitions, meter))
 
 
@@ -97,7 +99,7 @@ async def _read(bootstrap: str, topic: str, partitions: int, meter: Meter) -> Le
 
 
 async def _drain(consumer: Any, total: int, meter: Meter) -> Ledger:
-    """Read `total` records and, to find any repeat, whatever else is there at once."""
+    """Read `total` records and, to find any repeat, further records that are there at once."""
     ledger = Ledger()
     deadline = time.monotonic() + READ_SECONDS_MAX
     while ledger.records < total and time.monotonic() < deadline:

@@ -24,8 +24,9 @@ def demo(
 ) -> None:
     """Run the main job on real input: flights in, flights out, durable segments, Spark.
 
-    A broker of its own, 336,776 real flights through a real Kafka client, read back by another, exported as durable
-    segments, and turned into Parquet by Spark. Exit code 0 only where every check holds.
+    It starts a broker of its own. A real Kafka client writes 336,776 real flights, and another reads them back. The
+    broker exports them as durable segments, and Spark turns these into Parquet. Exit code 0 only where every check
+    holds.
     """
     from headrace.cli.demo.story import tell
 

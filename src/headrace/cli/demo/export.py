@@ -1,6 +1,6 @@
 """Waits until a topic is durable: its catalog's mirror in the store covers every offset. Then proves every byte of it.
 
-Looks at the store alone, as anybody could who has no broker.
+It looks at the store alone, as anybody without a broker could.
 """
 
 from __future__ import annotations

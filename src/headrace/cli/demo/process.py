@@ -21,10 +21,10 @@ SIGNALLED = 128
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """While the block runs, SIGINT, SIGTERM and SIGHUP end it as an exception does, so that what it started is stopped.
+    """While the block runs, SIGINT, SIGTERM and SIGHUP end it as an exception does, so that its processes are stopped.
 
-    The exit code says which signal it was, whatever a library in between makes of the exception (confluent-kafka turns
-    one that meets it in a callback into a SystemError).
+    The exit code names the signal, whatever a library in between makes of the exception. For example, confluent-kafka
+    turns one that meets it in a callback into a SystemError.
     """
     received: list[int] = []
 
@@ -47,13 +47,13 @@ def ended_by_signals() -> Iterator[None]:
 class BrokerProcess:
     """A broker that runs from `start` to `stop`. Its standard error is in `log`.
 
-    Made before it is started, so that who makes it can see to its end before there is anything to end.
+    It is made before it is started, so that its owner can arrange its end before there is anything to end.
     """
 
     def __init__(self, data: Path, store_url: str, log: Path) -> None:
         self.log = log
         self.bootstrap = ""
-        """Where it serves, once started."""
+        """The address where it serves, once started."""
         self._process: subprocess.Popen[str] | None = None
         self._command = [sys.executable, "-m", "headrace.cli.main", "up"]
         self._command += ["--data", str(data), "--listen", "127.0.0.1:0", "--durable", store_url]
@@ -93,7 +93,7 @@ class BrokerProcess:
             raise HeadraceError(f"The broker ended with exit code {code} ({_last_line(self.log)}); see {self.log}.")
 
     def stop(self) -> int:
-        """Stop it in an orderly way, and by force where it does not; its exit code. Idempotent."""
+        """Stop it in an orderly way, or by force where it does not stop. Returns its exit code. Idempotent."""
         process = self._process
         if process is None:
             return 0
@@ -107,7 +107,7 @@ class BrokerProcess:
             self.leave()
 
     def leave(self) -> None:
-        """Let it run on after this process."""
+        """Let it continue to run after this process."""
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
 

@@ -1,4 +1,4 @@
-"""What the demo shows: headings, progress bars with rate and time left, checks; or JSON events, one a line."""
+"""The demo's output: headings, progress bars with rate and time left, and checks; or JSON events, one per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEPS = 6
 
 
 class Meter:
-    """A progress bar's handle, cheap to call often: it redraws by itself."""
+    """A progress bar's handle. It is cheap to call often: it redraws by itself."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
@@ -38,14 +38,14 @@ class _Rate(ProgressColumn):
 
 
 class _Count(ProgressColumn):
-    """What is done, once there is a number of things to do."""
+    """The number done, once the total is known."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.completed:>9,.0f}" if task.total is not None and task.total > 1 else " " * 9)
 
 
 class _Time(ProgressColumn):
-    """The time left where it can be told, else the time that it has taken."""
+    """The time left where it is known, else the time taken so far."""
 
     def render(self, task: Task) -> Text:
         if task.finished_time is not None:
@@ -56,7 +56,7 @@ class _Time(ProgressColumn):
 
 
 class Screen:
-    """Where the demo's story appears. With `as_json`, events on standard output and bars on standard error."""
+    """The output of the demo's story. With `as_json`, events go to standard output and bars to standard error."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -64,13 +64,13 @@ class Screen:
         self.failures: list[str] = []
 
     def event(self, kind: str, **fields: Any) -> None:
-        """A JSON event, where JSON was asked for."""
+        """Print a JSON event, where JSON was requested."""
         if self._as_json:
             sys.stdout.write(json.dumps({"event": kind, **fields}, ensure_ascii=False) + "\n")
             sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """One line for people."""
+        """Print one line for people."""
         if not self._as_json:
             self._console.print(text, soft_wrap=True)
 
@@ -100,7 +100,7 @@ class Screen:
             yield Meter(progress, progress.add_task(what, total=total))
 
     def check(self, name: str, problems: Sequence[str]) -> None:
-        """Show a check, and remember where it does not hold."""
+        """Show a check, and remember it where it does not hold."""
         holds = not problems
         self.event("check", check=name, ok=holds, problems=list(problems))
         mark = "[green]✓[/green]" if holds else "[bold red]✗[/bold red]"
@@ -110,7 +110,7 @@ class Screen:
             self.failures.append(f"{name}: {problem}")
 
     def table(self, columns: Mapping[str, bool], rows: Sequence[Sequence[str]]) -> None:
-        """A table; `columns` maps each heading to whether it holds numbers."""
+        """Print a table. `columns` maps each heading to whether it holds numbers."""
         if self._as_json:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""Runs the Spark job as a process of its own and shows what it says. Never imports PySpark."""
+"""Runs the Spark job as a process of its own and shows its output. Never imports PySpark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAGES = {"session": "Spark starts", "read": "reads the store", "parquet": "writ
 
 @dataclass(slots=True)
 class SparkReport:
-    """What the job said, event by event."""
+    """The job's events."""
 
     partitions: list[dict[str, Any]] = field(default_factory=list)
     carriers: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ def run_spark(
 
 
 def events_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The JSON objects among the lines that the job prints; Java may print there too."""
+    """The JSON objects among the lines that the job prints. Java may print there too."""
     for line in lines:
         try:
             event = json.loads(line)
@@ -74,7 +74,7 @@ def events_of(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def follow(events: Iterator[dict[str, Any]], report: SparkReport, screen: Screen, log: Path) -> None:
-    """Take each event into the report and show the stages as they come. Raises HeadraceError on an error event."""
+    """Add each event to the report, and show the stages as they come. Raises HeadraceError on an error event."""
     with ExitStack() as stack:
         meter: Meter | None = None
         for event in events:
@@ -108,7 +108,7 @@ def follow(events: Iterator[dict[str, Any]], report: SparkReport, screen: Screen
 
 
 def show_report(report: SparkReport, screen: Screen) -> None:
-    """The tables of a report, or its events where JSON was asked for."""
+    """Show the tables of a report, or its events where JSON was requested."""
     _show_partitions(report, screen)
     screen.say("")
     _show_carriers(report, screen)

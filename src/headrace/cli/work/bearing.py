@@ -1,4 +1,4 @@
-"""What the quorum bears: how many of its voters may be lost before nothing can be decided any more."""
+"""Resilience of the quorum: how many voters may be lost before it can decide nothing any more."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ def down_of(voters: Collection[int], brokers: Sequence[BrokerView]) -> list[int]
 
 
 def losses_borne(voters: int, down: int) -> int:
-    """How many more may be lost; below 0: too many are lost already."""
+    """How many more voters may be lost; below 0: too many are lost already."""
     return voters - down - (voters // 2 + 1)
 
 
 def bearing(quorum: QuorumView, brokers: Sequence[BrokerView]) -> str:
-    """In words, with what becomes of the learners: "2 voters: bears no loss; broker 4 will be promoted once caught
-    up"."""
+    """A sentence on the losses, and on the learners: "2 voters: bears no loss; broker 4 will be promoted once caught
+    up".
+    """
     voters = voters_of(quorum)
     down = down_of(voters, brokers)
     left = losses_borne(len(voters), len(down))

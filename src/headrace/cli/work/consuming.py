@@ -1,4 +1,4 @@
-"""The work of `headrace consume`: finds where to start, polls, prints, stops where it was told to."""
+"""The work of `headrace consume`: finds the start, polls, prints, and stops where requested."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from headrace.net.client.retry import FOREVER, Backoff
 from headrace.wire.records import Record, readable_name
 
 TOLD_FROM_FAILURE: Final = 4
-"""A leader that changes is found again before that."""
+"""Failures before it is reported: a changed leader is found before that."""
 TOLD_AGAIN_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the user asked for."""
+    """The user's options."""
 
     topic: str
     start: str
@@ -39,7 +39,7 @@ class Orders:
     key_separator: bytes | None
     json: bool
     retry_forever: bool = False
-    """Wait for brokers and leaders for as long as it takes; else the client gives up after some tries."""
+    """Wait for brokers and leaders without limit. Otherwise the client gives up after some tries."""
 
 
 async def print_records(bootstrap: str, orders: Orders) -> None:
@@ -83,7 +83,7 @@ async def _starts(cluster: Cluster, orders: Orders, partitions: list[int]) -> di
     at = parse_start(orders.start)
     found = await list_offsets(cluster, orders.topic, partitions, at)
     starts: dict[int, int] = {index: one.offset for index, one in found.items()}
-    if missing := [index for index, start in starts.items() if start < 0]:  # no record that late: the end it is
+    if missing := [index for index, start in starts.items() if start < 0]:  # no record that late: the end
         latest = await list_offsets(cluster, orders.topic, missing, LATEST)
         starts |= {index: one.offset for index, one in latest.items()}
     return starts
@@ -95,7 +95,9 @@ async def _ends(cluster: Cluster, orders: Orders, partitions: list[int]) -> dict
 
 
 def parse_start(text: str) -> int:
-    """ListOffsets' timestamp for `earliest`, `latest` or an ISO 8601 time (UTC where it says no zone)."""
+    """ListOffsets' timestamp for `earliest`, `latest` or an ISO 8601 time (UTC where it has no zone). Raises
+    UsageError.
+    """
     if text == "earliest":
         return EARLIEST
     if text == "latest":

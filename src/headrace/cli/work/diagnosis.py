@@ -1,4 +1,4 @@
-"""What `headrace doctor` looks for: from what any broker tells of brokers, quorum and partitions."""
+"""The checks of `headrace doctor`, made from any broker's answers about brokers, quorum and partitions."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Ends: TypeAlias = Mapping[tuple[str, int], int]
 """The last durable offset of each partition that has history, by topic and index."""
 OFFSETS_TOPIC = "__consumer_offsets"
 PARTITIONS_NAMED_MAX = 20
-"""Of one topic, for each kind of finding; the rest are counted."""
+"""Maximum partitions named per topic and kind of finding. The rest are counted."""
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong."""
+    """One problem."""
 
     kind: str
     subject: str
     text: str
     todo: str
     is_wrong: bool = True
-    """False: it may be as it was meant to be."""
+    """False: it may be intended."""
 
 
 ORDER: Final = (
@@ -52,12 +52,12 @@ ORDER: Final = (
     "out of sync",
     "few replicas",
 )
-"""Of findings, the worst first."""
+"""Order of findings, the worst first."""
 PATIENCE: Final = Backoff(attempts_max=2)
 
 
 async def findings(bootstrap: str) -> list[Finding]:
-    """The worst first, within DOCTOR_MS_MAX. Raises ClientError where no broker answers."""
+    """All findings, the worst first, within DOCTOR_MS_MAX. Raises ClientError where no broker answers."""
     found: list[Finding] = []
     async with Cluster(
         bootstrap, backoff=PATIENCE, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
@@ -73,12 +73,14 @@ async def findings(bootstrap: str) -> list[Finding]:
 
 
 def _order(finding: Finding) -> int:
-    """Brokers of a later version may tell of kinds that are not known here."""
+    """Sort key of a finding. Brokers of a later version may report kinds that are unknown here."""
     return ORDER.index(finding.kind) if finding.kind in ORDER else len(KINDS)
 
 
 async def _look(cluster: Cluster, found: list[Finding]) -> None:
-    """Without a quorum, brokers tell what they know by themselves: all of this does not wait for one."""
+    """Collect the findings. Without a quorum, brokers answer from their own knowledge: none of these requests waits for
+    a quorum.
+    """
     members, admin = Members(cluster), Admin(cluster)
     brokers = {broker.id: broker for broker in await members.brokers()}
     quorum, reports = await asyncio.gather(_told(members.quorum()), _reports(brokers))
@@ -102,7 +104,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
 
 
 async def _told(asking: Coroutine[Any, Any, T]) -> T | None:
-    """None: that was not told in time."""
+    """The answer; None where it did not come in time."""
     try:
         async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
             return await asking
@@ -111,14 +113,16 @@ async def _told(asking: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def _reports(brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:
-    """Of those that are said to live, all at once."""
+    """Reports of all live brokers, requested at once; None for a broker that did not answer."""
     live = [broker for broker in brokers.values() if not broker.fenced]
     told = await asyncio.gather(*(report_of(broker.address) for broker in live))
     return {broker.id: report for broker, report in zip(live, told, strict=True)}
 
 
 def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report | None]) -> Iterator[Finding]:
-    """Of a broker that does not answer here, and of its clock, the controller has heard."""
+    """Findings of the brokers' reports. The controller knows the states of a broker that does not answer here, and its
+    clock.
+    """
     heard: dict[int, Sequence[State]] = {}
     for report in reports.values():
         heard |= {} if report is None else report.heard
@@ -133,7 +137,7 @@ def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report 
 
 
 async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
-    """By topic, as far as it is told: asked for many at once, for all may ail."""
+    """The config by topic, as far as a broker answers. Many topics are asked for at once, since all may be ailing."""
     found: dict[str, int] = {}
     for first in range(0, len(topics), DOCTOR_TOPICS_PER_ASK_MAX):
         some = topics[first : first + DOCTOR_TOPICS_PER_ASK_MAX]
@@ -143,12 +147,12 @@ async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
 
 
 class _Settings(NamedTuple):
-    """Of the cluster, as one broker has them."""
+    """Settings of the cluster, as one broker has them."""
 
     factor: int
-    """Replicas that topics are given by default."""
+    """Default number of replicas of topics."""
     offsets_factor: int
-    """The same of the topic of committed offsets."""
+    """Default number of replicas of the topic of committed offsets."""
 
 
 async def _settings(admin: Admin, broker: int) -> _Settings:
@@ -163,7 +167,7 @@ def _untold(what: str) -> Finding:
 
 
 async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
-    """Of these topics. A broker that does not tell of durable history knows of none."""
+    """Durable ends of these topics. Empty where the broker does not answer about durable history."""
     found: dict[tuple[str, int], int] = {}
     asked = next((broker for broker in brokers.values() if not broker.fenced), None)
     if not topics or asked is None:
@@ -179,12 +183,12 @@ async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
 
 
 def _are_gone(view: TopicView, brokers: Mapping[int, BrokerView]) -> bool:
-    """Whether no broker lives that has a copy of one of its partitions."""
+    """Whether a partition without a leader has no replica on a live broker."""
     return any(part.leader < 0 and not _lives(part, brokers) for part in view.partitions)
 
 
 def _lives(part: PartitionView, brokers: Mapping[int, BrokerView]) -> bool:
-    """Whether one of its brokers does."""
+    """Whether a broker with a replica of the partition lives."""
     return any((known := brokers.get(replica)) is not None and not known.fenced for replica in part.replicas)
 
 
@@ -210,7 +214,7 @@ def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView], du
 def _of_partition(
     topic: str, part: PartitionView, least: int, brokers: Mapping[int, BrokerView], durable_end: int = -1
 ) -> Finding | None:
-    """`durable_end`: its last offset that is durable; -1: none is, or that is not known."""
+    """The finding of one partition, if any. `durable_end`: its last durable offset; -1: none, or it is unknown."""
     subject = f"{topic}-{part.index}"
     if part.leader < 0:
         text = f"it has no leader: of those that have all that was acknowledged ({_listed(part.isr)}) none can lead"
@@ -225,7 +229,7 @@ def _of_partition(
 
 
 def _brought_back(topic: str, part: PartitionView, brokers: Mapping[int, BrokerView], durable_end: int) -> str:
-    """What is to be done where nobody leads it."""
+    """Advice for a partition without a leader."""
     start = f"start broker {_either(part.isr)} with its disk; where that is lost for good,"
     if durable_end >= 0 and not _lives(part, brokers):
         recover = f"headrace durable recover {topic} --partition {part.index}"
@@ -255,8 +259,9 @@ def _of_silence(broker: BrokerView) -> Finding:
 
 
 def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:
-    """Of topics that were made with fewer, or by a version that did not add any; others are given more one after the
-    other."""
+    """Findings of topics with too few replicas. They were made with fewer, or by a version that did not add any. Other
+    topics get more replicas one after the other.
+    """
     few = [part for part in view.partitions if len(part.replicas) < factor]
     if few:
         least = min(len(part.replicas) for part in few)
@@ -267,7 +272,7 @@ def _of_factor(view: TopicView, factor: int, live: int) -> Iterator[Finding]:
 
 
 def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
-    """`quorum`: None, where no controller says who that is."""
+    """Findings of the quorum. `quorum` None: no controller answers about it."""
     if quorum is None:
         text = "no controller answers: nothing is decided, so that no topic is made and nobody else comes to lead"
         todo = (
@@ -288,7 +293,9 @@ def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> 
 
 
 def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
-    """All voters live, and the next that is lost ends the cluster. With two brokers that cannot be otherwise."""
+    """The finding that all voters live, and the loss of one more stops the cluster. With two brokers that is
+    unavoidable.
+    """
     count = f"{len(voters)} voter{'s' if len(voters) != 1 else ''}"
     text = f"it has {count} ({_listed(voters)}), and with the loss of one nothing can be decided any more"
     todo = quorum.outlook or "start a third broker, and 'headrace broker promote' it where it is not by itself"

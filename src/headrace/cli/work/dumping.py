@@ -1,6 +1,6 @@
 """The work of `headrace debug`: reads log files and metadata as they lie on the disk, checks them, prints them.
 
-Promises: changes nothing; reads a log one batch at a time; a damaged batch is printed and ends in exit code 1.
+Promises: it changes nothing, and reads a log one batch at a time. A damaged batch is printed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _log_files(path: Path) -> list[Path]:
 
 
 def _dump_log(path: Path, *, records: bool, json: bool) -> bool:
-    """Print one file's batches; False where it is damaged."""
+    """Print one file's batches. Returns False where it is damaged."""
     if not json:
         print_line(f"{path}  {path.stat().st_size} bytes")
     for position, header, batch in _batches(path):
@@ -62,7 +62,9 @@ def _dump_log(path: Path, *, records: bool, json: bool) -> bool:
 
 
 def _batches(path: Path) -> Iterator[tuple[int, BatchHeader | None, bytes | CorruptData]]:
-    """Position, header and bytes of each batch; where one is damaged, what is wrong instead, and no more."""
+    """Position, header and bytes of each batch. Where one is damaged, the problem comes instead, and nothing after
+    it.
+    """
     with path.open("rb") as file:
         position = 0
         while head := file.read(HEADER_BYTES):
@@ -84,7 +86,7 @@ def _rest(file: BinaryIO, head: bytes) -> bytes:
 
 
 def _batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
-    """In words close to those of Kafka's own dump tool."""
+    """The fields of a batch, with names close to those of Kafka's own dump tool."""
     return {
         "position": position,
         "base_offset": header.base_offset,

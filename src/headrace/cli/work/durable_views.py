@@ -1,4 +1,4 @@
-"""What `headrace durable` shows: durable history as the brokers know it, or as its store alone tells it."""
+"""The views of `headrace durable`: durable history as the brokers know it, or as its store alone shows it."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from headrace.storage.tier.verifying import mirror_problems, seam_problems, segm
 EARLIEST_LOCAL: Final = -4
 DURABLE_URL: Final = "durable.url"
 Pages: TypeAlias = Callable[[UUID, int, int], Awaitable[Mapping[str, Any]]]
-"""Of a partition's catalog, from the entry on that holds an offset."""
+"""Pages of a partition's catalog, from the entry that holds an offset."""
 COMPARE_AGAIN_S: Final = 0.5
-"""Before a broker that may lag is asked for a catalog again."""
+"""Seconds before a broker that may lag is asked for a catalog again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One partition's, in short."""
+    """A summary of one partition's history."""
 
     topic: str
     topic_id: UUID
     partition: int
     partitions: int
-    """Of the topic."""
+    """Number of the topic's partitions."""
     segments: int
     start: int
     end: int
     """Inclusive."""
     bytes: int
     log_end: int | None = None
-    """The next offset of the log; None: not asked, or nobody leads it."""
+    """The next offset of the log; None: not requested, or there is no leader."""
 
     @property
     def lag(self) -> int | None:
-        """Records that are not durable yet."""
+        """Number of records that are not durable yet."""
         return None if self.log_end is None else max(0, self.log_end - self.end - 1)
 
     def summary(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class History:
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found of one partition's history."""
+    """The result of proving one partition's history."""
 
     history: History
     segments: int = 0
@@ -103,29 +103,29 @@ class Verdict:
 
 @dataclass(slots=True)
 class MergedHistory:
-    """What all brokers made of a topic's small segments."""
+    """The results of all brokers that merged a topic's small segments."""
 
     partitions: list[int] = field(default_factory=list)
     before: int = 0
     after: int = 0
     bytes: int = 0
     unread: int = 0
-    """Others, of which it is not said what would stay of them."""
+    """Number of other segments, which would have to be read to know what would stay."""
     problems: list[str] = field(default_factory=list)
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """What one broker did."""
+        """Add the result of one broker."""
         self.partitions = sorted({*self.partitions, *answer["partitions"]})
         self.before += answer["before"]
         self.after += answer["after"]
         self.bytes += answer["bytes"]
-        self.unread += answer.get("unread", 0)  # brokers of before do not say
+        self.unread += answer.get("unread", 0)  # older brokers do not report it
         self.problems.extend(answer["problems"])
 
 
 @dataclass(slots=True)
 class Swept:
-    """What all brokers found in the store that nothing refers to."""
+    """Unreferenced objects in the store that all brokers found."""
 
     strays: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
@@ -135,7 +135,7 @@ class Swept:
     problems: list[str] = field(default_factory=list)
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """What one broker did."""
+        """Add the result of one broker."""
         self.strays.extend(answer["strays"])
         self.count += answer["count"]
         self.bytes += answer["bytes"]
@@ -144,17 +144,18 @@ class Swept:
         self.problems.extend(answer["problems"])
 
 
-# with no broker
+# without brokers
 
 
 def mirrored(url: str, topics: Sequence[str]) -> list[History]:
-    """Raises UsageError where the store has none of these names."""
+    """Histories in a store. Raises UsageError where the store has no topic of one of these names."""
     return [each for each in _mirrored(Store.open(url), topics) if each.end >= 0]
 
 
 def mirrored_all(url: str, topics: Sequence[str]) -> list[History]:
-    """As `mirrored`, with partitions that have no catalog; `end` is -1 there. Raises UsageError where the store has no
-    topic at all."""
+    """As `mirrored`, with partitions that have no catalog; their `end` is -1. Raises UsageError where the store has no
+    topic at all.
+    """
     store = Store.open(url)
     found = list(_mirrored(store, topics))
     if not found and not is_a_store(store):
@@ -169,7 +170,7 @@ def _mirrored(store: Store, topics: Sequence[str]) -> Iterator[History]:
 
 
 def _tolerated(store: Store, topic: MirroredTopic, partition: PartitionIndex) -> PartitionCatalog:
-    """Where it is damaged, as if there were one segment: `verify` says what is wrong."""
+    """The catalog. A damaged one counts as a catalog with one segment: `verify` reports the problem."""
     try:
         return store.catalog(topic, partition)
     except CorruptData:
@@ -190,12 +191,12 @@ def _history(topic: MirroredTopic, partition: int, catalog: PartitionCatalog) ->
 
 
 def mirrored_catalog(url: str, history: History) -> PartitionCatalog:
-    """Raises CorruptData where it does not hold."""
+    """One partition's catalog. Raises CorruptData where it is not sound."""
     return Store.open(url).catalog(history.mirrored_topic, PartitionIndex(history.partition))
 
 
 def nameless_problems(url: str) -> list[str]:
-    """Of topics that the store has, and that nothing in it names, so that none of their history is looked at."""
+    """Topics in the store without a name, so that their history cannot be examined."""
     return [
         f"The store {url} has a mirror of topic {topic}, and no name of it (storage/names/{topic}): prove it beside "
         "its brokers."
@@ -204,7 +205,9 @@ def nameless_problems(url: str) -> list[str]:
 
 
 def verified(found: Sequence[History], url: str) -> list[Verdict]:
-    """Those without a catalog are left out where there is nothing of them."""
+    """Prove histories from the store alone. Partitions without a catalog are left out where the store has nothing of
+    them.
+    """
     store = Store.open(url)
     new, verdicts = _without_catalog(store, [each for each in found if each.end < 0])
     found = [each for each in found if each.end >= 0] + new
@@ -224,7 +227,9 @@ def verified(found: Sequence[History], url: str) -> list[Verdict]:
 
 
 def _without_catalog(store: Store, lacking: Sequence[History]) -> tuple[list[History], list[Verdict]]:
-    """Those that have one by now, and those that should have one: what is being written is waited for."""
+    """Partitions that have a catalog by now, and verdicts on those that should have one. A catalog that is being
+    written is waited for.
+    """
     new, left = list[History](), dict[History, str]()
     for look in range(AUDIT_MIRROR_TRIES_MAX + 1 if lacking else 0):
         if look:
@@ -248,7 +253,9 @@ def _without_catalog(store: Store, lacking: Sequence[History]) -> tuple[list[His
 
 
 def _left(store: Store, history: History) -> str | None:
-    """Something of its mirror, or a second segment: the first may have been put by who died then."""
+    """A key of the partition's mirror, or of a second segment. A first segment alone may have been put by a broker that
+    died then.
+    """
     topic = store.topic_of(TopicId(history.topic_id))
     some = [] if topic is None else [*islice(left_of(store, topic, PartitionIndex(history.partition)), 2)]
     return some[0] if len(some) > 1 or (some and some[0].startswith(TOPICS)) else None
@@ -257,7 +264,7 @@ def _left(store: Store, history: History) -> str | None:
 def _prove(
     verdict: Verdict, store: Store, catalog: PartitionCatalog, on_read: Callable[[int], object]
 ) -> list[tuple[Offset, str]]:
-    """What does not hold of its objects."""
+    """The problems of its objects."""
     verdict.segments, verdict.bytes = len(catalog.entries), catalog.batch_bytes
     verdict.start, verdict.end = catalog.readable_start, catalog.end_offset
     history = verdict.history
@@ -265,14 +272,14 @@ def _prove(
 
 
 def _lasting(found_wrong: Sequence[tuple[Offset, str]], catalog: PartitionCatalog, now: PartitionCatalog) -> list[str]:
-    """Without those of segments that have left the catalog since, whose objects may be gone."""
+    """The problems, except those of segments that have left the catalog since, whose objects may be gone."""
     there = {start: entry.descriptor for start, _ in found_wrong if (entry := now.entries.get(start)) is not None}
     return [text for start, text in found_wrong if there.get(start) == catalog.entries[start].descriptor]
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], object]]:
-    """A bar of bytes, on a terminal; what it yields is told of those that were read."""
+    """A bar of bytes, on a terminal. Yields a function that is called with the bytes read."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -286,7 +293,7 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
 
 
 async def known(bootstrap: str, topics: Sequence[str]) -> list[History]:
-    """Raises UsageError where a topic does not exist, ClientError."""
+    """Histories that the brokers know. Raises UsageError where a topic does not exist, ClientError."""
     async with Cluster(bootstrap) as cluster:
         found = await _known(cluster, topics)
         for name in sorted({each.topic for each in found}):
@@ -322,7 +329,7 @@ async def _known(cluster: Cluster, topics: Sequence[str]) -> list[History]:
 
 
 async def _brokers(cluster: Cluster) -> list[BrokerView]:
-    """Those that live."""
+    """The live brokers."""
     return [broker for broker in await Members(cluster).brokers() if not broker.fenced]
 
 
@@ -331,7 +338,7 @@ def _address(broker: BrokerView) -> Address:
 
 
 async def _offsets(cluster: Cluster, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:
-    """Of those that somebody leads."""
+    """Offsets of the partitions that have a leader."""
     view = (await cluster.metadata((topic,))).topics[topic]
     online = {part.index for part in view.partitions if part.leader >= 0}
     found = await list_offsets(cluster, topic, [each for each in partitions if each in online], at)
@@ -339,7 +346,7 @@ async def _offsets(cluster: Cluster, topic: str, partitions: Sequence[int], at: 
 
 
 async def catalog(bootstrap: str, history: History) -> PartitionCatalog:
-    """As the brokers know it, its chain proven. Raises CorruptData, ClientError."""
+    """The brokers' catalog, with its chain proven. Raises CorruptData, ClientError."""
     async with Cluster(bootstrap) as cluster:
         return await _catalog(cluster, history)
 
@@ -350,7 +357,7 @@ async def _catalog(cluster: Cluster, history: History) -> PartitionCatalog:
 
 
 async def steady(pages: Pages, history: History) -> PartitionCatalog:
-    """The catalog of one moment. Raises CorruptData."""
+    """The catalog at one moment. Raises CorruptData."""
     for _ in range(DURABLE_CATALOG_TRIES_MAX):
         whole = await _whole(pages, history)
         if whole is None:
@@ -366,8 +373,9 @@ async def steady(pages: Pages, history: History) -> PartitionCatalog:
 
 
 async def _whole(pages: Pages, history: History) -> tuple[MirroredState, list[CatalogEntry], bool] | None:
-    """The state and entries, and whether they are of more than one moment; None: what was asked for next was deleted
-    meanwhile."""
+    """The state and entries, and whether they span more than one moment. None where the next requested entry was
+    deleted meanwhile.
+    """
     page = await pages(history.topic_id, history.partition, -1)
     state = MirroredState.from_json(page["state"])
     entries, has_moved = [CatalogEntry.from_json(each) for each in page["entries"]], False
@@ -381,7 +389,7 @@ async def _whole(pages: Pages, history: History) -> tuple[MirroredState, list[Ca
 
 
 async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]:
-    """Against the cluster's own catalogs, with the store that its brokers name."""
+    """Prove histories against the cluster's own catalogs, with the store that its brokers name."""
     verdicts: list[Verdict] = []
     if not found:
         return verdicts
@@ -403,7 +411,7 @@ async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]
 
 
 async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> PartitionCatalog:
-    """The catalog, once it fits the mirror and the log: a broker that lags a little is asked again."""
+    """The catalog, once it fits the mirror and the log. A broker that lags a little is asked again."""
     history, partition = verdict.history, PartitionIndex(verdict.history.partition)
     for left in reversed(range(DURABLE_CATALOG_TRIES_MAX)):
         starts = await _offsets(cluster, history.topic, [partition], EARLIEST_LOCAL)
@@ -415,14 +423,14 @@ async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> Partiti
         catalog = await _catalog(cluster, history)
         if mirrored is not None:
             problems += mirror_problems(history.topic, partition, mirrored, catalog)
-            if mirrored.end_offset < 0 and catalog.entries:  # the first segment's comes right behind it
+            if mirrored.end_offset < 0 and catalog.entries:  # the first segment's mirror follows at once
                 count = len(catalog.entries)
                 problems.append(
                     f"{history.topic}-{partition}: its mirror is not in the store, though the brokers know {count} "
                     "segments of it: without them it could not be read."
                 )
         ends = await _offsets(cluster, history.topic, [partition], LATEST)
-        if partition in starts and partition in ends:  # else nobody leads it, as `headrace doctor` says
+        if partition in starts and partition in ends:  # else there is no leader, as `headrace doctor` reports
             problems += seam_problems(history.topic, partition, catalog, starts[partition], ends[partition])
         if not problems or not left:
             break
@@ -441,7 +449,7 @@ async def _store_url(cluster: Cluster) -> str:
 
 
 async def sweep(bootstrap: str, *, execute: bool) -> Swept:
-    """By every broker that lives, one after the other."""
+    """Have every live broker sweep, one after the other."""
     total, has_store = Swept(), False
     async with Cluster(bootstrap) as cluster:
         for broker in await _brokers(cluster):
@@ -460,7 +468,9 @@ async def sweep(bootstrap: str, *, execute: bool) -> Swept:
 
 
 async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: bool) -> MergedHistory:
-    """By the brokers that lead its partitions. Raises UsageError where there is no such topic, or partition."""
+    """Have the brokers that lead its partitions merge segments. Raises UsageError where there is no such topic, or
+    partition.
+    """
     total, has_store = MergedHistory(), False
     async with Cluster(bootstrap) as cluster:
         found = [each for each in await _known(cluster, [topic]) if partition in (None, each.partition)]

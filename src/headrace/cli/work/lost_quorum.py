@@ -1,4 +1,4 @@
-"""What `headrace quorum recover` and `rejoin` do with a stopped broker's directory, and say of it."""
+"""The work of `headrace quorum recover` and `rejoin` on a stopped broker's directory, and their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.storage.disk import LocalDisk
 
 
 class Told(NamedTuple):
-    """What was found, and done where it was to be."""
+    """The logs that were found, and the result where the recovery was carried out."""
 
     best: Remains
     remains: Sequence[Remains]
@@ -65,7 +65,9 @@ class Told(NamedTuple):
 
 @contextmanager
 def recovered(directories: Sequence[Path], bootstrap: str, *, execute: bool) -> Iterator[Told]:
-    """Claims all of them while it lasts. Raises UsageError, CorruptData, StorageFailure."""
+    """Examine the directories, and recover with `execute`. Claims all of them while the block runs. Raises UsageError,
+    CorruptData, StorageFailure.
+    """
     disk = LocalDisk()
     if len(set(directories)) != len(directories):
         raise UsageError("One directory is named twice: name each once.")

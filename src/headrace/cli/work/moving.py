@@ -1,4 +1,4 @@
-"""`headrace topic move`, `moves` and `unload`, and `headrace broker drain`: partitions go to other brokers."""
+"""`headrace topic move`, `moves` and `unload`, and `headrace broker drain`: partitions move to other brokers."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _print_asked(one: AskedView, size: int | None, *, dry_run: bool, json: bool)
 
 
 class Watch:
-    """Tells how far moves are, until all of them are over."""
+    """Reports the progress of moves, until all of them are over."""
 
     def __init__(self, cluster: Cluster, going: list[AskedView], *, json: bool) -> None:
         self._cluster = cluster
@@ -174,10 +174,10 @@ class Watch:
         self._told: dict[Place, str] = {}
         self._begun = time.monotonic()
         self._first: dict[Place, int] = {}
-        """Bytes that were left when it was looked at first."""
+        """Bytes that were left at the first look."""
 
     async def until_over(self) -> bool:
-        """Whether all of them are where they were to go."""
+        """Wait until all moves are over. Returns whether all partitions are where they were to go."""
         from headrace.net.client.moves import under_way
 
         arrived = True
@@ -197,7 +197,7 @@ class Watch:
         return arrived
 
     async def _owner(self, place: Place) -> int | None:
-        """Who leads it, once nobody comes or goes any more."""
+        """The leader of a partition, once no reassignment of it is under way; None before that, or without a leader."""
         from headrace.net.client.reassignments import ongoing
 
         if await ongoing(self._cluster, place[0], [place[1]]):

@@ -1,7 +1,7 @@
 """The work of `headrace produce`: reads lines in blocks, sends them, shows the rate, sums up.
 
-Promises: every line is acknowledged before it returns, or it raises; the order of lines with one key is kept; memory is
-bounded by the producer's buffer.
+Promises: every line is acknowledged before it returns, or it raises. The order of lines with one key is kept. The
+producer's buffer bounds the memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the user asked for."""
+    """The user's options."""
 
     topic: str
     file: Path | None
@@ -43,7 +43,7 @@ class Orders:
 
 @dataclass(slots=True)
 class _Tally:
-    """What became of the records so far."""
+    """The results of the records so far."""
 
     started: float
     placed: int = 0
@@ -144,8 +144,9 @@ async def _lines(file: Path | None) -> AsyncIterator[bytes]:
 
 
 async def _read_block(source: int) -> bytes:
-    """The next bytes, read in a daemon thread: an executor's would keep an interrupted process from ending while the
-    terminal or pipe is silent."""
+    """The next bytes, read in a daemon thread. An executor's thread would keep an interrupted process from ending while
+    the terminal or pipe is silent.
+    """
     loop = asyncio.get_running_loop()
     block: asyncio.Future[bytes] = loop.create_future()
 
@@ -163,7 +164,7 @@ async def _read_block(source: int) -> bytes:
             outcome = os.read(source, BLOCK_BYTES)
         except OSError as error:
             outcome = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=read, daemon=True).start()

@@ -1,4 +1,4 @@
-"""What `headrace durable recover` asks brokers, and says of it."""
+"""The requests of `headrace durable recover` to brokers, and its output."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from headrace.net.client.members import Members
 
 
 class Recovered(NamedTuple):
-    """What became of a topic's partitions that nobody led, or would."""
+    """The result for a topic's partitions without a leader, or the plan for them."""
 
     partitions: Sequence[Mapping[str, Any]]
     """As `broker.durable.recovering.RecoveryView`."""
     led: int
-    """How many others are led, and left alone."""
+    """Number of other partitions, which have a leader and are left alone."""
 
 
 async def recover(bootstrap: str, topic: str, partition: int | None, to: int | None, *, execute: bool) -> Recovered:
-    """By the broker that is to go on, where it is named, else by the first that takes a connection and has a store.
-    Raises UsageError where it has none, or nobody has one, ClientError where it is refused as a whole."""
+    """Ask the broker that is to continue, where it is named. Otherwise ask the first that accepts a connection and has
+    a store. Raises UsageError where that broker, or every broker, has no store; ClientError where the request is
+    refused as a whole.
+    """
     silent: ClientError | None = None
     async with Cluster(bootstrap) as cluster:
         living = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
@@ -33,7 +35,7 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
                 try:
                     link = await stack.enter_async_context(DurableLink(broker.address))
                 except ConnectionLostError as error:
-                    silent = error  # as one that has just died
+                    silent = error  # it may have just died
                     continue
                 answer = await link.recover(topic, partition, to, execute=execute)
             if broker.id == to and not answer["has_store"]:
@@ -48,7 +50,7 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
 
 
 def recovery_lines(one: Mapping[str, Any], *, done: bool) -> Iterator[str]:
-    """What is, or would be, of one partition, and what it costs."""
+    """Lines on the recovery of one partition, or the plan for it, and its cost."""
     if one["refusal"]:
         yield one["refusal"]
         return

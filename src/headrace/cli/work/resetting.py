@@ -1,7 +1,8 @@
-"""Where a group is to read from: the plan of `headrace group reset-offsets`. Asks for offsets and changes nothing.
+"""The plan of `headrace group reset-offsets`: the offsets that a group is to read from. It requests offsets and changes
+nothing.
 
-Promises: what a plan says is within what each partition holds now, from its first offset to its end, as Kafka's tool
-has it; of several partitions all are planned or none.
+Promises: planned offsets lie within each partition's present range, from its first offset to its end, as in Kafka's
+tool. Of several partitions all are planned or none.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ DURATION: Final = re.compile(
     r"P(?:(?P<days>[0-9]+)D)?(?:T(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?"
     r"(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)S)?)?"
 )
-"""ISO 8601, as Java's Duration has it, without signs."""
+"""ISO 8601, as in Java's Duration, without signs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where to: exactly one of these."""
+    """The target of a reset: exactly one of these."""
 
     earliest: bool = False
     latest: bool = False
@@ -49,14 +50,14 @@ class Reset:
     topic: str
     partition: int
     current: int | None
-    """What is committed now."""
+    """The offset committed now; None: none is."""
     new: int
 
 
 async def plan(
     cluster: Cluster, target: Target, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]
 ) -> list[Reset]:
-    """What each of these partitions would be reset to."""
+    """The reset of each of these partitions."""
     from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 
     resets = []
@@ -79,8 +80,9 @@ def _index(one: TopicPartition) -> PartitionIndex:
 
 
 def _wanted(target: Target, one: TopicPartition, current: int | None, low: int, high: int, at: int) -> int:
-    """Before it is brought within bounds. What was never committed counts as read to the end; a time after the last
-    record means the end."""
+    """The new offset before it is limited to the partition's range. A partition without a committed offset counts as
+    read to the end. A time after the last record means the end.
+    """
     if target.earliest:
         return low
     if target.offset is not None:
@@ -102,7 +104,7 @@ def _wanted(target: Target, one: TopicPartition, current: int | None, low: int, 
 
 
 def parse_datetime(text: str) -> int:
-    """`2026-01-31T12:00:00.000`, UTC unless it says otherwise, in milliseconds since 1970."""
+    """`2026-01-31T12:00:00.000`, UTC unless it has a zone, in milliseconds since 1970. Raises UsageError."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -111,7 +113,7 @@ def parse_datetime(text: str) -> int:
 
 
 def parse_duration(text: str, now_ms: int) -> int:
-    """`P1DT2H30M`: the time that long ago, in milliseconds since 1970."""
+    """`P1DT2H30M`: the time that long ago, in milliseconds since 1970. Raises UsageError."""
     match = DURATION.fullmatch(text.upper())
     parts = {unit: float(value) for unit, value in match.groupdict().items() if value} if match else {}
     if not parts:
@@ -123,7 +125,7 @@ def parse_duration(text: str, now_ms: int) -> int:
 
 
 def parse_topics(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
-    """`TOPIC` or `TOPIC:0,1`: partitions by topic; None: all."""
+    """`TOPIC` or `TOPIC:0,1`: partitions by topic; None: all. Raises UsageError."""
     found: dict[str, tuple[int, ...] | None] = {}
     for text in texts:
         topic, colon, indexes = text.partition(":")
@@ -135,7 +137,7 @@ def parse_topics(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
 
 
 def read_file(path: Path) -> dict[TopicPartition, int]:
-    """Lines of `topic,partition,offset`."""
+    """Offsets from lines of `topic,partition,offset`. Raises UsageError."""
     from headrace.net.client.groups import TopicPartition
 
     found = {}

@@ -1,7 +1,7 @@
 """The work of `headrace up` and `headrace broker`: one broker in this process, from start to stop.
 
-Promises: exactly one line on standard output, once it serves; a second signal ends the process at once. Imports the
-broker, so it is loaded only by the command that needs it.
+Promises: it prints exactly one line on standard output, once it serves. A second signal ends the process at once. It
+imports the broker, so only the command that needs it loads it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
 
 
 async def _started(broker: Broker, asked: asyncio.Future[None]) -> bool:
-    """Start it; False where it was asked to stop before it was ready, as while it waits for a cluster to join."""
+    """Start the broker. Returns False where a stop was requested before it was ready, for example while it waits for a
+    cluster to join.
+    """
     start = asyncio.ensure_future(broker.start())
     await asyncio.wait((start, asked), return_when=asyncio.FIRST_COMPLETED)
     if not start.done():
@@ -116,14 +118,15 @@ async def _started(broker: Broker, asked: asyncio.Future[None]) -> bool:
 
 
 def _allow_many_files() -> None:
-    """Segments and connections each take a descriptor, and the usual soft limit (1,024) is soon reached: take what the
-    hard limit allows."""
+    """Raise the soft limit of open files to the hard limit. Segments and connections each take a descriptor, and the
+    usual limit (1,024) is soon reached.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _on_stop_signal() -> asyncio.Future[None]:
-    """Done at the first SIGTERM or SIGINT; the next one then has its usual effect."""
+    """A future that is done at the first SIGTERM or SIGINT. The next signal then has its usual effect."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
@@ -139,7 +142,7 @@ def _on_stop_signal() -> asyncio.Future[None]:
 
 
 def _stop_at_end_of_input(asked: asyncio.Future[None]) -> None:
-    """Whoever started this process holds the other end, and writes nothing."""
+    """Stop when standard input ends. The parent process holds its other end, and writes nothing."""
     loop = asyncio.get_running_loop()
 
     def on_input() -> None:

@@ -1,9 +1,12 @@
 """The work of `headrace up --nodes N`: one process for each broker, under this one.
 
-Promises: prints `broker ID pid PID listen HOST:PORT` for each broker as it starts it, and then, once all serve, one
-line `ready HOST:PORT,...`; restarts none by itself and says so when one ends; SIGTERM or SIGINT stops them one after
-the other, so that each can hand over what it leads; a second signal ends them at once; they end with this process,
-however it ends.
+Promises:
+- It prints `broker ID pid PID listen HOST:PORT` for each broker as it starts it. Once all serve, it prints one line
+  `ready HOST:PORT,...`.
+- It restarts no broker, and reports when one ends.
+- SIGTERM or SIGINT stops the brokers one after the other, so that each can hand over its partitions. A second signal
+  ends them at once.
+- The brokers end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ STOP_SECONDS_MAX: Final = 30.0
 
 
 def supervise(*, data: Path, listen: str, count: int, options: Sequence[str]) -> None:
-    """Run until a signal. `options` are given to every broker as they are. Raises HeadraceError."""
+    """Run until a signal. `options` are passed to every broker unchanged. Raises HeadraceError."""
     lock, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random())
     try:
         asyncio.run(_Supervisor(nodes, options).run())
@@ -90,9 +93,9 @@ class _Supervisor:
         return await asyncio.create_subprocess_exec(
             *command,
             *self._options,
-            stdin=asyncio.subprocess.PIPE,  # never written: it ends with this process, and the broker with it
+            stdin=asyncio.subprocess.PIPE,  # never written: when this process ends it ends, and so does the broker
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # a key pressed at the terminal is for this process alone
+            start_new_session=True,  # keys pressed at the terminal are for this process alone
         )
 
     async def _ready(self, node: Node, process: asyncio.subprocess.Process) -> str:
@@ -104,7 +107,7 @@ class _Supervisor:
         return address
 
     async def _watch(self) -> None:
-        """Until a signal, or until the last of them has ended."""
+        """Wait for a signal, or for the end of the last broker."""
         waiting = {asyncio.ensure_future(self._end_of(node)) for node in self._nodes}
         asked = asyncio.ensure_future(self._asked.wait())
         while waiting and not asked.done():
@@ -121,7 +124,9 @@ class _Supervisor:
         note(f"broker {node.id} (pid {process.pid}) ended with exit code {code}; the others go on")
 
     async def _stop(self) -> list[int]:
-        """One after the other, and at once where a second signal comes; those that did not end well."""
+        """Stop the brokers one after the other, and at once after a second signal. Returns those that did not end
+        well.
+        """
         failed = []
         for node_id, process in self._running.items():
             was_over = process.returncode is not None

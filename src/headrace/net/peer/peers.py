@@ -167,7 +167,7 @@ class Peers:
                 "its addresses, or the ids"
             )
         if self._lineage is None and envelope.target != self.me:
-            return None  # for a disk that this broker had before: it says nothing of whom this one is to follow
+            return None  # for a disk of this broker's past: it does not tell which lineage to follow
         if self._lineage is None:
             self._take(envelope)
         elif envelope.lineage != self._lineage:
