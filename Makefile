@@ -29,6 +29,7 @@ FORMATS ?= parquet,delta,iceberg,replay
 STORE ?= directory
 SOAK ?= 600
 PARTITIONS ?= 10000
+BROKERS ?=
 IMAGE ?= 100000
 CASE ?=
 GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed groups-rebalance-classic \
@@ -103,8 +104,8 @@ bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
 	  --benchmark-columns=min,median,iqr,rounds
 
-partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files
-	@$(BIN)/python -m benchmarks.micro.partitions --partitions $(PARTITIONS)
+partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files; BROKERS=3: three, all killed, until all is led and in sync
+	@$(BIN)/python -m benchmarks.micro.$(if $(filter 3,$(BROKERS)),restarts,partitions) --partitions $(PARTITIONS)
 
 image: $(VENV)/.made/test ## the metadata image of IMAGE (100000) partitions: one event, snapshot, restore, memory
 	@$(BIN)/python -m benchmarks.micro.image --partitions $(IMAGE)

@@ -95,9 +95,9 @@ class HeadraceCluster:
 
     def start(self) -> None:
         for node in self._nodes:
-            self._launch(node)
+            self.launch(node)
         for node in self._nodes:
-            self._wait_until_ready(node)
+            self.await_ready(node)
 
     def stop(self) -> None:
         for process in self._running.values():
@@ -127,10 +127,20 @@ class HeadraceCluster:
         self._running[node].send_signal(signal.SIGCONT)
 
     def restart(self, node: int) -> None:
-        self._launch(node)
-        self._wait_until_ready(node)
+        self.launch(node)
+        self.await_ready(node)
 
-    def _launch(self, node: int) -> None:
+    @property
+    def running(self) -> Sequence[int]:
+        """Nodes that were launched, and not ended."""
+        return list(self._running)
+
+    def pid(self, node: int) -> int:
+        """Of the process that runs."""
+        return self._running[node].pid
+
+    def launch(self, node: int) -> None:
+        """Start it, and wait for nothing."""
         known = self._nodes[node]
         others = ",".join(at for other, at in self.bootstraps.items() if other != node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(node), "--data", str(known.data)]
@@ -146,10 +156,11 @@ class HeadraceCluster:
                 text=True,
             )
 
-    def _wait_until_ready(self, node: int) -> None:
+    def await_ready(self, node: int, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Blocking, until it says that it is ready; it is killed where it does not within that time."""
         process = self._running[node]
         assert process.stdout is not None
-        overdue = threading.Timer(START_TIMEOUT_S, process.kill)
+        overdue = threading.Timer(timeout_s, process.kill)
         overdue.start()
         line = process.stdout.readline()
         overdue.cancel()

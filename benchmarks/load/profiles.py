@@ -48,7 +48,7 @@ def profile(case: Case, rival: Rival) -> Path:
         raise NoProfile("No profile: this case ends the process that would be profiled.")
     PROFILES.mkdir(parents=True, exist_ok=True)
     path = PROFILES / f"{case.about.name}.svg"
-    with _recorded(rival.pids[0], path):
+    with recorded(rival.pids[0], path):
         case.run(case.about.entrant(rival))
     return path
 
@@ -71,7 +71,7 @@ def hottest(path: Path, most: int) -> list[tuple[str, float]]:
 
 
 @contextmanager
-def _recorded(pid: int, path: Path) -> Iterator[None]:
+def recorded(pid: int, path: Path) -> Iterator[None]:
     program = shutil.which(Path(sys.executable).with_name("py-spy")) or shutil.which("py-spy")
     if program is None:
         raise NoProfile("No profile: py-spy is not installed.")

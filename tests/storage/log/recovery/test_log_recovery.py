@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
 from headrace.storage.engine import LogConfig
+from headrace.storage.log.checkpoints import decode_fields, encode_fields, read_file, write_file
+from headrace.storage.log.names import STAMP
 from headrace.storage.log.partition import LocalLog
 from tests.storage.log.log_world import DIRECTORY, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
@@ -59,6 +61,31 @@ def test_after_a_kill_everything_is_found_and_flushed_before_it_counts() -> None
     assert again.epochs == twin.log.epochs
     disk.power_cut()
     assert read_all(open_log(disk)) == twin.bytes_from(0)
+
+
+def test_a_kill_in_the_first_life_costs_three_syncs_and_no_new_file() -> None:
+    """Where thousands of logs are opened, each file that is replaced is felt. What is synced is written once more."""
+    disk = new_disk()
+    twin = Twin(open_log(disk, LogConfig()))
+    twin.append(batch(1))
+    flush(twin.log)
+    stamp, syncs = disk.file(DIRECTORY / STAMP), disk.syncs
+    again = open_log(disk, LogConfig())
+    assert disk.syncs - syncs == 2 + 3, "the root and its name, at start; the batches, the stamp, the directory"
+    assert disk.file(DIRECTORY / STAMP) is stamp
+    assert again.flushed_end == twin.end
+
+
+def test_a_stamp_of_an_earlier_form_is_replaced() -> None:
+    disk = new_disk()
+    twin = Twin(open_log(disk, LogConfig()))
+    twin.append(batch(1))
+    flush(twin.log)
+    written = read_file(disk, DIRECTORY / STAMP)
+    fields = {key: value for key, value in decode_fields(written).items() if key != "lineage"}
+    write_file(disk, DIRECTORY / STAMP, encode_fields(fields))
+    assert read_all(open_log(disk, LogConfig())) == twin.bytes_from(0)
+    assert read_file(disk, DIRECTORY / STAMP) == written
 
 
 def test_a_log_cut_at_any_byte_recovers_its_whole_batches() -> None:

@@ -51,6 +51,7 @@ from headrace.storage.log.checkpoints import (
     full_disks_told,
     mark_doubt,
     read_file,
+    write_again,
     write_file,
 )
 from headrace.storage.log.compaction.planning import finish_swap
@@ -610,7 +611,7 @@ class Recovery:
         """
         self._sync_contents(self.suspect[0])
         if not self.known:
-            write_file(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
+            write_again(self.disk, self.directory / STAMP, encode_stamp(self.stamp))
         if self.names_are_new:
             self.disk.sync_directory(self.directory)
         if not self.known and self.journaled:  # a later cut needs another lineage than this
