@@ -1,12 +1,12 @@
 """How three brokers come back that were all killed at once: `make partitions BROKERS=3`.
 
-Topics of 100 partitions with three replicas, one record in each (acks=all). Once everything is in sync all three
-brokers are killed (SIGKILL) and started again, together. From then on it counts the seconds until each broker says that
-it is ready, until a partition of each topic has taken a record (acks=all), and, from when all are ready (before that
-brokers may tell of leaders and ISRs of before), until every partition is led, and every ISR is whole. It looks topic by
-topic, which costs next to nothing: what is told is the time by which the last one was seen. Beside it: the processor
-time of each broker, and the most memory that it had. The result goes to benchmarks/results/restart-PARTITIONS.jsonl,
-unless it is told not to keep it. Linux only: it reads /proc.
+Topics of 100 partitions have three replicas, and one record in each partition (acks=all). Once everything is in sync
+all three brokers are killed (SIGKILL) and started again, together. It then counts the seconds until every broker is
+ready, and a partition of each topic has taken a record (acks=all). It does so until every partition is led, and every
+ISR is whole. It looks at leaders and ISRs once all brokers are ready: before that they may tell of those of before. It
+looks topic by topic, which costs next to nothing, and tells when the last one was seen. Beside it stand the processor
+time and the most memory of each broker. Results go to benchmarks/results/restart-PARTITIONS.jsonl, unless it is told
+not to keep them. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Spent(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """What was measured, in seconds since the start."""
+    """This is what was measured, in seconds since the start."""
 
     ready_s: dict[int, float]
     last_leader_s: float

@@ -137,6 +137,37 @@ async def a_new_incarnation_has_a_new_epoch_for_all_that_it_led_before_it_serves
     assert await ask(controller, work), "in time"
 
 
+async def it_comes_though_its_heartbeat_is_given_up(world: World) -> None:
+    """The broker that asked hangs up after a slice, and the controller looked at what is left just before the first."""
+    controller = await leading(world)
+    other = await registered(controller)
+    assert controller.node is not None
+    driver = controller.node.driver
+
+    async def work(made: ControllerService) -> bool:
+        await made.answer(topics(replicas=1, number=1))
+        made.on_peer_dead(BrokerId(other))
+        await until(lambda: is_out(driver.image, other))
+        again = replace(registration(other, 1), incarnation=IncarnationId(uuid.UUID(int=99)))
+        epoch = await made.answer(again)
+        coming = asyncio.ensure_future(beat(made, other, epoch))
+
+        def hang_up(delta: ImageDelta) -> None:
+            if not delta.after.brokers[BrokerId(other)].fenced:
+                coming.cancel()
+
+        driver.subscribe(hang_up)
+        await asyncio.sleep(0)
+        await made._settling.go_on()
+        assert driver.image.brokers[BrokerId(other)].fenced
+        await until(coming.done)
+        assert not led(driver.image), "else this shows nothing"
+        await until(lambda: led(driver.image))
+        return True
+
+    assert await ask(controller, work), "in time"
+
+
 async def it_is_removed_in_slices(world: World) -> None:
     controller = await leading(world)
     other = await registered(controller)
@@ -208,6 +239,7 @@ async def next_leading(world: World, old: Machine) -> Machine:
     [
         it_goes_and_comes_in_slices,
         a_new_incarnation_has_a_new_epoch_for_all_that_it_led_before_it_serves,
+        it_comes_though_its_heartbeat_is_given_up,
         it_is_removed_in_slices,
         the_next_controller_finishes_it,
     ],

@@ -53,8 +53,9 @@ class BrokerTransitions:
 
     def __init__(self, metadata: MetadataDriver) -> None:
         self._metadata = metadata
-        self._left = {broker for broker in metadata.image.brokers if self.is_large(broker)}
-        """Brokers with possible work left: at first, all large ones."""
+        self._settled: dict[BrokerId, BrokerImage] = {}
+        """Large brokers as the image had them when work on them began that was finished. Where it has another object
+        for a broker now, something may be left to do."""
         self._turn = asyncio.Lock()
         """One broker at a time."""
 
@@ -87,7 +88,6 @@ class BrokerTransitions:
         one = partial(decide, broker_id=known.id, broker_epoch=known.epoch)
         if not self.is_large(known.id):
             return await self._metadata.submit(one)
-        self._left.add(known.id)
         first = await self._found(partial(unsettled, fenced=fenced), known.id)
         refusal = await self._metadata.submit(partial(one, among=first[:SETTLED_PER_SLICE_MAX]))
         return refusal if refusal is not None else await self.settle(known.id)
@@ -111,18 +111,19 @@ class BrokerTransitions:
             await self._in_slices(partial(lose_disk, broker_id=known.id, broker_epoch=known.epoch), only_copy, known.id)
 
     async def go_on(self) -> None:
-        """Go on with the brokers that are left."""
-        for broker in sorted(self._left):
-            await self.settle(broker)
+        """Go on with what is left, also where whoever asked for it has given up."""
+        for broker, known in sorted(self._metadata.image.brokers.items()):
+            if self.is_large(broker) and self._settled.get(broker) is not known:
+                await self.settle(broker)
 
     async def settle(self, broker: BrokerId) -> Refusal | None:
         """Return once every partition of the broker is as it must be for a fenced, or a live, broker."""
         known = self._metadata.image.brokers.get(broker)
-        refusal = None
-        if known is not None and self.is_large(broker):
-            decide = partial(settle_broker, broker_id=broker, broker_epoch=known.epoch)
-            refusal = await self._in_slices(decide, unsettled, broker)
-        self._left.discard(broker)
+        if known is None or not self.is_large(broker):
+            return None
+        decide = partial(settle_broker, broker_id=broker, broker_epoch=known.epoch)
+        refusal = await self._in_slices(decide, unsettled, broker)
+        self._settled[broker] = known
         return refusal
 
     async def _in_slices(

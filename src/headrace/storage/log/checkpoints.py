@@ -205,8 +205,8 @@ def write_file(disk: Disk, path: Path, data: bytes | bytearray, *, sync: bool = 
 
 def write_again(disk: Disk, path: Path, data: bytes) -> None:
     """Have a file hold these bytes, durably, whatever an earlier life may have failed to sync. Where it holds them
-    already, they are written over themselves, for the page cache may have them as clean: no crash in between leaves
-    anything else, and as no name changes it costs half of what a new file does. Raises as `write_file`."""
+    already, they are written over themselves, for the page cache may have them as clean. No crash in between leaves
+    anything else. As no name changes, it costs half of what a new file does. Raises as `write_file`."""
     file = disk.open(path)
     try:
         is_the_same = file.size() == len(data) and file.read(0, len(data)) == data

@@ -64,7 +64,7 @@ def test_after_a_kill_everything_is_found_and_flushed_before_it_counts() -> None
 
 
 def test_a_kill_in_the_first_life_costs_three_syncs_and_no_new_file() -> None:
-    """Where thousands of logs are opened, each file that is replaced is felt. What is synced is written once more."""
+    """Where thousands of logs are opened, each file that is replaced is felt."""
     disk = new_disk()
     twin = Twin(open_log(disk, LogConfig()))
     twin.append(batch(1))
