@@ -40,8 +40,8 @@ DEADLINE_S: Final = 60.0
 async def told(cluster: BrokerCluster, through: int) -> list[MetadataResponsePartition]:
     async with RawClient(str(cluster.address(through))) as client:
         answer = await client.ask(12, MetadataRequest(topics=None))
-        (topic,) = [each for each in answer.topics if each.name == TOPIC]
-        return sorted(topic.partitions, key=lambda part: part.partition_index)
+        partitions = [part for topic in answer.topics if topic.name == TOPIC for part in topic.partitions]
+        return sorted(partitions, key=lambda part: part.partition_index)
 
 
 async def until(
@@ -50,7 +50,8 @@ async def until(
     """Until that is so of every partition, as this broker tells it."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            if all(map(holds, found := await told(cluster, through))):
+            found = await told(cluster, through)  # nothing, as long as this broker has not heard of the topic
+            if found and all(map(holds, found)):
                 return found
             await asyncio.sleep(ASKED_EVERY_S)
 

@@ -49,6 +49,9 @@ NODE = BrokerId(7)
 IDS = AllocateProducerIds(broker_id=NODE, broker_epoch=BrokerEpoch(1))
 DELETION = DeleteTopics(topics=(TopicRef(name="t"),))
 WAIT_MS = 300
+"""For a refusal, which takes all of it."""
+PATIENT_MS = 60_000
+"""For an answer that comes."""
 NOBODY = Address("127.0.0.1", 9)
 
 
@@ -235,11 +238,11 @@ def test_a_heartbeat_counts_once_what_was_decided_has_come_here(tmp_path: Path, 
             scripted(lambda ask, _: told(ask, True, index=index)) as other,
             control(tmp_path, other.address) as made,
         ):
-            answer = await made.submit(beat, wait_ms=WAIT_MS)
+            answer = await made.submit(beat, wait_ms=PATIENT_MS if is_taken else WAIT_MS)
             assert (answer is True) == is_taken
             assert isinstance(answer, Refusal) != is_taken
             goodbye = replace(beat, ready=False, stopping=True)
-            assert await made.submit(goodbye, wait_ms=WAIT_MS) is True, "who goes waits for nothing"
+            assert await made.submit(goodbye, wait_ms=PATIENT_MS) is True, "who goes waits for nothing"
 
     run(work())
 

@@ -25,6 +25,8 @@ from tests.promises.support.load import DEADLINE_S, QUIET
 from tests.promises.support.records import IMPATIENT
 from tests.threads import joined
 
+MOVED: Final = (confluent_kafka.KafkaError._UNKNOWN_PARTITION, confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION)
+
 TURN_S: Final = 0.05
 """Of a producer: a record to each of its partitions."""
 RECORDS_AT_RANDOM: Final = 20
@@ -369,6 +371,23 @@ def ends_of(bootstrap: str, places: Sequence[Place]) -> dict[Place, tuple[int, i
 
     try:
         wait_until(are_led, "not every partition is led")
-        return {place: client.get_watermark_offsets(TopicPartition(*place), DEADLINE_S) for place in places}
+        return {place: _ends_of_one(client, place) for place in places}
     finally:
         client.close()
+
+
+def _ends_of_one(client: Any, place: Place) -> tuple[int, int]:
+    """Asks again where a leader has changed since the client looked: librdkafka then knows no such partition."""
+    found: list[tuple[int, int]] = []
+
+    def is_answered() -> bool:
+        try:
+            found.append(client.get_watermark_offsets(TopicPartition(*place), DEADLINE_S))
+        except KafkaException as error:
+            if error.args[0].code() not in MOVED:
+                raise
+            client.list_topics(place[0], DEADLINE_S)
+        return bool(found)
+
+    wait_until(is_answered, f"nobody tells where {place} ends")
+    return found[0]
