@@ -167,6 +167,32 @@ def rules() -> list[Sent]:
     return sent
 
 
+def odd_frames(raw: bytes) -> list[tuple[str, Compression, bytes]]:
+    """Frames as no known client packs them, and libraries unpack."""
+    snappy, frame = compress(Compression.SNAPPY, raw), compress(Compression.LZ4, raw)
+    first = 7 + 4 + int.from_bytes(frame[7:11], "little")
+    chunk = 16 + 4 + int.from_bytes(snappy[16:20], "big")
+    zstd = [compress(Compression.ZSTD, part) for part in (raw[:900], b"", raw[900:])]
+    gzips = [gzip.compress(part) for part in (b"", raw[:900], raw[900:])]
+    named = gzips[0][:3] + b"\x08" + gzips[0][4:10] + b"n" * (8_192 - 15 - len(gzips[0])) + b"\0" + gzips[0][10:]
+    block = (1 | 900 << 3).to_bytes(3, "little") + raw[:900]
+    large_window = zstd[0][:4] + b"\0" + bytes([18 << 3]) + block
+    return [
+        ("of version 0", Compression.SNAPPY, snappy[:8] + b"\0\0\0\0" + snappy[12:]),
+        ("of version 2", Compression.SNAPPY, snappy[:8] + b"\0\0\0\x02" + snappy[12:]),
+        ("with an empty block", Compression.SNAPPY, snappy[:chunk] + b"\0\0\0\x01\0" + snappy[chunk:]),
+        ("with an empty block", Compression.LZ4, frame[:first] + b"\0\0\0\x80" + frame[first:]),
+        ("with a block of nothing", Compression.LZ4, frame[:first] + b"\x01\0\0\0\0" + frame[first:]),
+        ("of two frames", Compression.LZ4, compress(Compression.LZ4, raw[:900]) + compress(Compression.LZ4, raw[900:])),
+        ("of two frames", Compression.ZSTD, zstd[0] + zstd[2]),
+        ("with an empty frame", Compression.ZSTD, b"".join(zstd)),
+        ("with a frame to skip", Compression.ZSTD, zstd[0] + b"\x50\x2a\x4d\x18\x02\0\0\0ab" + zstd[2]),
+        ("with a window of 256 MiB", Compression.ZSTD, large_window + zstd[2]),
+        ("behind an empty member", Compression.GZIP, b"".join(gzips)),
+        ("behind a member that ends with the buffer", Compression.GZIP, named + gzip.compress(raw)),
+    ]
+
+
 def payloads() -> list[Sent]:
     """Bytes that are no records, and frames that only some readers unpack."""
     many = [each._replace(value=b"v" * 900) for each in records(300)]
@@ -195,6 +221,7 @@ def payloads() -> list[Sent]:
         "more than records": (Compression.NONE, raw + b"\0"),
         "uncompressed under zstd": (Compression.ZSTD, raw),
     }
+    cases |= {f"{codec.name.lower()} {name}": (codec, frame) for name, codec, frame in odd_frames(raw)}
     for linked in (True, False):
         for size in (lz4.frame.BLOCKSIZE_MAX64KB, lz4.frame.BLOCKSIZE_MAX4MB):
             options = {"block_linked": linked, "block_size": size, "content_checksum": True, "block_checksum": True}

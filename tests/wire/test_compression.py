@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tracemalloc
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
-from headrace.wire.compression import XERIAL_HEADER, Compression, compress, decompress
+from headrace.wire.compression import XERIAL_HEADER, Compression, check_frame, compress, decompress
 from tests.tiers import examples
 
 codecs = st.sampled_from(Compression)
@@ -115,3 +117,25 @@ def test_every_level_that_kafka_has_packs_what_every_reader_unpacks(codec: Compr
     packed = [compress(codec, plain, level) for level in levels]
     assert all(bytes(decompress(codec, each, len(plain))) == plain for each in packed)
     assert packed[0] == compress(codec, plain), "the codec's own"
+
+
+@pytest.mark.parametrize("options", [{}, {"block_checksum": True}, {"store_size": True, "content_checksum": True}])
+@pytest.mark.parametrize("empty", [b"\0\0\0\x80", b"\x01\0\0\0\0"])
+def test_an_lz4_frame_with_an_empty_block_is_refused_where_java_stops(options: dict[str, bool], empty: bytes) -> None:
+    """Whatever lies before its blocks, and between them; a frame without one is taken."""
+    given = {"block_linked": False, "block_size": lz4.frame.BLOCKSIZE_MAX64KB, "store_size": False} | options
+    frame = lz4.frame.compress(b"v" * 200_000, **given)
+    check_frame(Compression.LZ4, frame)
+    first = 15 if options.get("store_size") else 7
+    between = 4 if options.get("block_checksum") else 0
+    second = first + 4 + int.from_bytes(frame[first : first + 4], "little") + between
+    for at in (first, second):
+        with pytest.raises(CorruptData, match="empty block"):
+            check_frame(Compression.LZ4, frame[:at] + empty + bytes(between) + frame[at:])
+
+
+@given(st.binary(max_size=40))
+def test_whatever_a_frame_says_it_is_looked_at_to_its_end(rest: bytes) -> None:
+    for data in (rest, b"\x04\x22\x4d\x18\x60" + rest):
+        with contextlib.suppress(CorruptData):
+            check_frame(Compression.LZ4, memoryview(data))

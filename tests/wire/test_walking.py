@@ -122,3 +122,16 @@ def test_what_only_looks_like_a_run_is_not_read_again_and_again(monkeypatch: pyt
     records = [Record(at, BASE, b"k" * (at % 5 == 4), b"v" * (1 - (at % 5 == 4))) for at in range(8_000)]
     assert both(bytes(pack_records(records, 0, BASE)), len(records)) is not None
     assert looked < 20 * len(records)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_no_more_headers_are_looked_at_than_is_said(step: int) -> None:
+    """Of all records together, and of each: a record may be little else. Both those of the usual form and others."""
+    headers = (("n", None),) * 50
+    records = [Record(at, BASE + step * at, None, b"v", headers) for at in range(20)]
+    data = bytes(pack_records(records, 0, BASE))
+    for enough in (1_000, 1_001):
+        assert walk_records(data, 20, BASE, enough) == walk_records(data, 20, BASE)
+    for few in (0, 49, 50, 999):
+        with pytest.raises(CorruptData):
+            walk_records(data, 20, BASE, few)

@@ -96,12 +96,14 @@ UNPACKED_RECORDS_MAX: Final = 500_000
 compressed batch of 725 bytes may hold a million of them."""
 WALKED_ON_LOOP_RECORDS_MAX: Final = 2_000
 WALKED_ON_LOOP_BYTES_MAX: Final = 512 * 1024
-"""Batches of up to this many records and bytes are checked on the event loop, larger ones in a worker thread."""
+WALKED_ON_LOOP_HEADERS_MAX: Final = 10_000
+"""Batches of up to this many records, bytes and record headers are checked on the event loop, larger ones in a worker
+thread."""
 UNPACKED_ON_LOOP_BYTES_MAX: Final = 256 * 1024
 """Compressed batches that unpack to no more than this, and are themselves at most a quarter of it, are unpacked on the
 event loop."""
 RECORD_FAULTS_MAX: Final = 10_000
-"""Records of one batch that an answer names as refused. The others are refused because their batch is."""
+"""Records that one answer names as refused. The others are refused because their batch is."""
 REPACK_WAITING_BYTES_MAX: Final = 128 * 1024 * 1024
 """Bytes of batches, over all partitions, that wait to be unpacked; further ones are refused."""
 REPACKS_AT_ONCE_MAX: Final = 2

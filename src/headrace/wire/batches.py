@@ -31,7 +31,7 @@ from headrace.wire.codec import new
 from headrace.wire.compression import Compression, check_frame, compress, decompress
 from headrace.wire.records import Record as Record
 from headrace.wire.records import pack_pairs, pack_records, unpack_pairs, unpack_records
-from headrace.wire.walking import Walked, walk_records
+from headrace.wire.walking import UNLIMITED, Walked, walk_records
 
 HEADER_BYTES: Final = 61
 LENGTH_END: Final = 12
@@ -289,10 +289,10 @@ class Repacked(NamedTuple):
     records: Walked
 
 
-def walk_batch(batch: Buffer, *, limit: int) -> Walked:
+def walk_batch(batch: Buffer, *, limit: int, headers_max: int = UNLIMITED) -> Walked:
     """Check each record of a batch and its position, and return their summary. The caller has called `check_batch`.
-    Raises CorruptBatch; never unpacks more than `limit` bytes."""
-    return _walk(batch, parse_header(batch), limit)[1]
+    Raises CorruptBatch, as `walk_records` does; never unpacks more than `limit` bytes."""
+    return _walk(batch, parse_header(batch), limit, headers_max)[1]
 
 
 def unpacked_records(batch: Buffer, *, limit: int) -> bytes:
@@ -300,13 +300,13 @@ def unpacked_records(batch: Buffer, *, limit: int) -> bytes:
     return _unpacked_strictly(batch, parse_header(batch), limit)
 
 
-def _walk(batch: Buffer, header: BatchHeader, limit: int) -> tuple[bytes, Walked]:
+def _walk(batch: Buffer, header: BatchHeader, limit: int, headers_max: int = UNLIMITED) -> tuple[bytes, Walked]:
     """As `walk_batch`, and the unpacked records before the summary."""
     if header.count > UNPACKED_RECORDS_MAX:
         raise CorruptBatch(f"A batch of {header.count} records is not unpacked; at most {UNPACKED_RECORDS_MAX} are.")
     data = _unpacked_strictly(batch, header, limit)
     try:
-        return data, walk_records(data, header.count, header.base_timestamp)
+        return data, walk_records(data, header.count, header.base_timestamp, headers_max)
     except CorruptData as error:
         raise CorruptBatch(f"The records cannot be read: {error}") from error
 

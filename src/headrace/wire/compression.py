@@ -33,7 +33,11 @@ LZ4_MAGIC: Final = bytes.fromhex("04224d18")
 LZ4_FLAGS_AT: Final = 4
 LZ4_RESERVED: Final = 0x03
 LZ4_INDEPENDENT: Final = 0x20
+LZ4_BLOCK_CHECKSUMS: Final = 0x10
+LZ4_SIZE_IS_TOLD: Final = 0x08
 """Bits of an lz4 frame's flags."""
+LZ4_UNCOMPRESSED: Final = 0x80000000
+"""Bit of a block's size."""
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 FIRST_GUESS_BYTES: Final = 64 * 1024
 LZ4_FAST_LEVEL: Final = 9
@@ -94,17 +98,27 @@ def _lz4_level(level: int | None) -> int:
 
 
 def check_frame(codec: Compression, data: Buffer) -> None:
-    """Refuse input that `decompress` reads but Java's reader does not: lz4 that is not a frame of independent blocks.
-    Raises CorruptData."""
-    if codec is not Compression.LZ4:
-        return
-    if bytes(data[:4]) != LZ4_MAGIC or len(data) < LZ4_FLAGS_AT + 1:
+    """Refuse input that `decompress` reads but Java's reader does not: lz4 that is not a frame of independent blocks, or
+    that has empty ones. Raises CorruptData."""
+    if codec is Compression.LZ4:
+        _check_lz4_frame(bytes(data))
+
+
+def _check_lz4_frame(data: bytes) -> None:
+    if data[:4] != LZ4_MAGIC or len(data) < LZ4_FLAGS_AT + 1:
         raise CorruptData("A batch's lz4 frame does not begin with lz4's magic number.")
     flags = data[LZ4_FLAGS_AT]
     if flags & LZ4_RESERVED:
         raise CorruptData("A batch's lz4 frame sets flags that Java's reader does not know: use none, no dictionary.")
     if not flags & LZ4_INDEPENDENT:
         raise CorruptData("A batch's lz4 frame links its blocks, which Java's reader cannot: use independent blocks.")
+    at = LZ4_FLAGS_AT + (11 if flags & LZ4_SIZE_IS_TOLD else 3)
+    behind = 4 if flags & LZ4_BLOCK_CHECKSUMS else 0
+    while (size := int.from_bytes(data[at : at + 4], "little")) > 0:
+        # For Java's reader a block of no bytes is the frame's end, and so is one that unpacks to none.
+        if size in (1, LZ4_UNCOMPRESSED):
+            raise CorruptData("A batch's lz4 frame has an empty block, at which Java's reader stops.")
+        at += 4 + (size & ~LZ4_UNCOMPRESSED) + behind
 
 
 def _too_much(limit: int) -> CorruptData:

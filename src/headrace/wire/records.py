@@ -130,7 +130,9 @@ def _varint(value: int) -> bytes:
     return VARINTS[value] if value < VARINTS_KEPT else encode_unsigned_varint(value << 1)
 
 
-def read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
+def read_record(
+    data: bytes, at: int, base_offset: int, base_timestamp: int, headers_max: int = RECORD_HEADERS_MAX
+) -> tuple[Record, int]:
     length, at = read_varint(data, at)
     end = at + length
     if length < 0 or end > len(data):
@@ -139,7 +141,7 @@ def read_record(data: bytes, at: int, base_offset: int, base_timestamp: int) -> 
     offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at, end)
     value, at = _read_bytes(data, at, end)
-    headers, at = _read_headers(data, at, end)
+    headers, at = _read_headers(data, at, end, headers_max)
     if at != end:
         raise CorruptData(f"A record says {length} bytes and ends {end - at} off.")
     timestamp = base_timestamp + timestamp_delta
@@ -180,11 +182,11 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return data[at : at + length], at + length
 
 
-def _read_headers(data: bytes, at: int, end: int) -> tuple[RecordHeaders, int]:
+def _read_headers(data: bytes, at: int, end: int, headers_max: int) -> tuple[RecordHeaders, int]:
     count, at = read_varint(data, at)
     if count == 0:
         return (), at
-    if not 0 < count <= min(RECORD_HEADERS_MAX, (end - at) // 2):
+    if not 0 < count <= min(headers_max, (end - at) // 2):
         raise CorruptData(f"A record has {count} headers.")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):

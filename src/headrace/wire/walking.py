@@ -27,6 +27,7 @@ from headrace.wire.records import TIMESTAMP_MAX, TIMESTAMP_MIN, read_record, rea
 NO_TIME: Final = -1
 _LATEST: Final = 1 << 64
 """Above all timestamp deltas."""
+UNLIMITED: Final = 1 << 62
 
 RUN_MIN: Final = 8
 """Fewest records of one layout for which comparing columns pays."""
@@ -62,11 +63,11 @@ UNWALKED: Final = Walked(NO_TIME, NO_TIME, True)
 """Stands for a batch whose records are not read: the broker's own, or where `headrace.validate.records` is false."""
 
 
-def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
+def walk_records(data: bytes, count: int, base_timestamp: int, headers_max: int = UNLIMITED) -> Walked:
     """Check `count` records, at least one, which must end where `data` ends.
 
-    Raises CorruptData. The format is KIP-98's: length, attributes, timestamp delta, offset delta, key, value, headers;
-    numbers are zigzag varints.
+    Raises CorruptData, also where they have more than `headers_max` headers all together. The format is KIP-98's:
+    length, attributes, timestamp delta, offset delta, key, value, headers; numbers are zigzag varints.
     """
     size, at, start, index = len(data), 0, 0, 0
     reach = _DELTAS_OF_TWO_BYTES if base_timestamp >= NO_TIME else 0
@@ -136,7 +137,8 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
                 or end > size
             ):  # an unusual form, or wrong
                 one = range(index, index + 1)
-                at, oldest, newest, all_keyed = _walk_slowly(data, start, one, oldest, newest, all_keyed)
+                known = (oldest, newest, all_keyed)
+                at, headers_max, (oldest, newest, all_keyed) = _walk_slowly(data, start, one, headers_max, known)
                 index += 1
                 continue
 
@@ -144,7 +146,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
                 at += 1
                 has_no_headers = True
             else:
-                at = _past_headers(data, at, end)
+                at, headers_max = _past_headers(data, at, end, headers_max)
                 has_no_headers = False
             if at != end:
                 raise CorruptData(f"A record says {length >> 1} bytes and ends {end - at} off.")
@@ -167,7 +169,8 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
                     oldest = min(oldest, 0)
                     newest = max(newest, time)
     except IndexError:  # cut, or the last records have unusual forms
-        at, oldest, newest, all_keyed = _walk_slowly(data, start, range(index, count), oldest, newest, all_keyed)
+        known, rest = (oldest, newest, all_keyed), range(index, count)
+        at, headers_max, (oldest, newest, all_keyed) = _walk_slowly(data, start, rest, headers_max, known)
     if at != size:
         raise CorruptData(f"{size - at} bytes follow the last record.")
     if base_timestamp + newest > TIMESTAMP_MAX or base_timestamp + oldest < TIMESTAMP_MIN:
@@ -177,19 +180,22 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> Walked:
 
 
 def _walk_slowly(
-    data: bytes, at: int, indexes: range, oldest: int, newest: int, all_keyed: bool
-) -> tuple[int, int, int, bool]:
-    """Read records of any form from `at` on. Returns where they end and their summary. Raises CorruptData."""
+    data: bytes, at: int, indexes: range, headers_max: int, known: tuple[int, int, bool]
+) -> tuple[int, int, tuple[int, int, bool]]:
+    """Read records of any form from `at` on. Returns where they end, how many more headers there may be, and the
+    summary, `known` included. Raises CorruptData."""
+    oldest, newest, all_keyed = known
     try:
         for index in indexes:
-            record, at = read_record(data, at, 0, 0)
+            record, at = read_record(data, at, 0, 0, min(headers_max, RECORD_HEADERS_MAX))
             if record.offset != index:
                 raise CorruptData(f"Record {index} of a batch says offset delta {record.offset}.")
+            headers_max -= len(record.headers)
             oldest, newest = min(oldest, record.timestamp), max(newest, record.timestamp)
             all_keyed = all_keyed and record.key is not None
     except IndexError as error:
         raise CorruptData("A record is cut.") from error
-    return at, oldest, newest, all_keyed
+    return at, headers_max, (oldest, newest, all_keyed)
 
 
 class _Layout(NamedTuple):
@@ -252,11 +258,11 @@ def _highest(column: bytes) -> int:
     return last if not column.translate(None, _UP_TO[last]) else max(column)
 
 
-def _past_headers(data: bytes, at: int, end: int) -> int:
-    """The end of the headers whose count stands at `at`, in a record that ends at `end`. Raises CorruptData, or
-    IndexError where `data` ends first."""
+def _past_headers(data: bytes, at: int, end: int, headers_max: int) -> tuple[int, int]:
+    """The end of the headers whose count stands at `at`, in a record that ends at `end`, and how many more there may
+    be. Raises CorruptData, or IndexError where `data` ends first."""
     count, at = read_varint(data, at)
-    if not 0 <= count <= min(RECORD_HEADERS_MAX, (end - at) // 2):
+    if not 0 <= count <= min(headers_max, RECORD_HEADERS_MAX, (end - at) // 2):
         raise CorruptData(f"A record has {count} headers.")
     for _ in range(count):
         length = data[at]
@@ -275,4 +281,4 @@ def _past_headers(data: bytes, at: int, end: int) -> int:
                 raise CorruptData(f"A field has length {length}.")
             length = max(length, 0) << 1
         at += length >> 1
-    return at
+    return at, headers_max - count

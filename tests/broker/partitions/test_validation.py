@@ -14,7 +14,7 @@ import lz4.frame
 import pytest
 from crc32c import crc32c
 
-from headrace.base.limits import WALKED_ON_LOOP_RECORDS_MAX
+from headrace.base.limits import RECORD_FAULTS_MAX, WALKED_ON_LOOP_HEADERS_MAX, WALKED_ON_LOOP_RECORDS_MAX
 from headrace.broker.partitions.repacking import Repacker
 from headrace.wire.batches import (
     CRC_START,
@@ -111,6 +111,36 @@ async def test_records_that_break_a_rule_are_named(client: RawClient, codec: Com
     refused = await produce(client, "times", encode_batch(some(3)))
     assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
     assert [each.batch_index for each in refused.record_errors] == [0, 1, 2]
+
+
+async def test_an_answer_names_a_bounded_number_of_records_over_all_its_batches(client: RawClient) -> None:
+    """A small request would ask for a large answer."""
+    await create(client, "t", 3, cleanup_policy="compact")
+    count = RECORD_FAULTS_MAX // 2 - 1
+    batch = encode_batch(some(count, keyless=tuple(range(count))), compression=Compression.ZSTD)
+    told = await produce_all(client, batch, batch, batch)
+    assert sorted(len(each.record_errors) for each in told) == [2, count, count]
+    assert {each.error_code for each in told} == {ErrorCode.INVALID_RECORD}
+
+
+async def test_many_headers_are_looked_at_in_a_worker(client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs the event loop as much as a record."""
+    await create(client, "t")
+    repacked: list[int] = []
+    repack = Repacker.repack
+
+    async def counted(self: Repacker, records: Any, wanted: Any) -> Any:
+        repacked.append(len(records))
+        return await repack(self, records, wanted)
+
+    monkeypatch.setattr(Repacker, "repack", counted)
+    for count, workers in ((WALKED_ON_LOOP_HEADERS_MAX // 2, 0), (WALKED_ON_LOOP_HEADERS_MAX // 2 + 1, 1)):
+        headers = (("n", None),) * count
+        for codec in (Compression.NONE, Compression.ZSTD):
+            repacked.clear()
+            batch = encode_batch([each._replace(headers=headers) for each in some(2)], compression=codec)
+            assert (await produce(client, "t", batch)).error_code == 0
+            assert len(repacked) == workers
 
 
 @pytest.mark.parametrize("codec", list(Compression))

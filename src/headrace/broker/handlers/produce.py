@@ -23,7 +23,7 @@ from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import REQUEST_WAIT_MS_MIN
+from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Buffer
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.kit.deferred import Deferred
@@ -125,6 +125,8 @@ class ProduceJob:
         self._deferred: Deferred | None = None
         self._as_expected = True
         """No outcome has changed since the answer was put together."""
+        self._faults_left = RECORD_FAULTS_MAX
+        """How many more refused records the answer may name."""
         self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
         """The topics' outcomes, not the request. They may outlive the answer where the disk is slow, and must not hold
         its records."""
@@ -198,7 +200,9 @@ class ProduceJob:
             return
         self._as_expected = self._deferred is None
         if isinstance(appended, WriteRefusal):
-            outcome.refuse(appended.error, appended.message, appended.faults)
+            faults = appended.faults[: self._faults_left]
+            self._faults_left -= len(faults)
+            outcome.refuse(appended.error, appended.message, faults)
             self.on_settled(outcome)
             return
         outcome.base_offset = appended.base_offset

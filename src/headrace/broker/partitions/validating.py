@@ -15,6 +15,7 @@ from headrace.base.limits import (
     REPACKED_BATCH_BYTES_MAX,
     UNPACKED_ON_LOOP_BYTES_MAX,
     WALKED_ON_LOOP_BYTES_MAX,
+    WALKED_ON_LOOP_HEADERS_MAX,
     WALKED_ON_LOOP_RECORDS_MAX,
 )
 from headrace.base.ports import Buffer
@@ -47,11 +48,11 @@ def walked_at_once(records: Buffer, settings: PartitionSettings, now_ms: int) ->
                 return UNWALKED
             if not 0 < count <= WALKED_ON_LOOP_RECORDS_MAX or len(records) > WALKED_ON_LOOP_BYTES_MAX:
                 return None
-            walked = walk_records(bytes(records[HEADER_BYTES:]), count, base_timestamp)
+            walked = walk_records(bytes(records[HEADER_BYTES:]), count, base_timestamp, WALKED_ON_LOOP_HEADERS_MAX)
         elif not 0 < count <= WALKED_ON_LOOP_RECORDS_MAX or len(records) > _PACKED_ON_LOOP_BYTES_MAX:
             return None
         else:
-            walked = walk_batch(records, limit=UNPACKED_ON_LOOP_BYTES_MAX)
+            walked = walk_batch(records, limit=UNPACKED_ON_LOOP_BYTES_MAX, headers_max=WALKED_ON_LOOP_HEADERS_MAX)
     except CorruptData:
         return None
     oldest, newest, all_keyed = walked
