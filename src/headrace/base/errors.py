@@ -35,6 +35,8 @@ class FullDisk(OSError):  # noqa: N818
 
 OUT_OF_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 """The errno values with which a write fails on a full disk."""
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+"""The errno values with which opening a file fails where the process, or the machine, has too many open files."""
 
 
 def without_frames(error: AnyError) -> AnyError:

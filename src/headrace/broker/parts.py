@@ -188,7 +188,7 @@ class Parts:
         self._condition = Condition(
             partitions=self.partitions,
             room=self._room,
-            sources=(partial(_of_journal, engine), self._states_of_work),
+            sources=(partial(of_journal, engine), self._states_of_work),
             damaged=self._renewals.ailments,
             heard=lambda: self.controller.heard,
             descriptors=ports.descriptors,
@@ -206,6 +206,7 @@ class Parts:
                 on_dead=self.controller.on_peer_dead,
                 on_bug=on_bug,
                 on_damaged=self._renewals.note,
+                on_half_changed=self.partitions.open_anew,
                 begins_anew=self._renewals.begins_anew,
                 beginning=None if self._frontiers is None else self._frontiers.beginning,
             )
@@ -503,7 +504,7 @@ class Parts:
         await asyncio.sleep(0)
 
 
-def _of_journal(engine: LogEngine) -> Iterator[State]:
+def of_journal(engine: LogEngine) -> Iterator[State]:
     if engine.has_given_up_journal:
         text = "it writes no journal any more, for a disk failed, and its flushes are slower for it"
         yield State(kind="journal given up", text=text, todo="see to its disk, then restart it")

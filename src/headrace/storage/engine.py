@@ -249,13 +249,19 @@ class PartitionLog(Protocol):
         """Leader epochs with their start offsets, in rising order."""
 
     def append(
-        self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, leader_epoch: LeaderEpoch, now_ms: int
+        self,
+        batches: Buffer,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+        at_once: bool = False,
     ) -> Appended:
         """Append checked batches (`check_batches`: position and header of each), giving them offsets and epoch.
 
         `batches` is neither copied nor changed. The log may keep it; `write_out`, a read or the next flush writes it.
-        Raises StorageFailure, and then none of the batches is in the log. NoRoom is not final, here and in all other
-        calls.
+        With `at_once` it is in the log's files on return, and so is all that was appended before it. Raises
+        StorageFailure, and then none of the batches is in the log. NoRoom is not final, here and in all other calls.
         """
 
     def append_verbatim(
@@ -370,7 +376,8 @@ class PartitionLog(Protocol):
         returns the producer snapshot that is made durable before newer ones are removed; empty means none. Blocks;
         called in a worker thread, with no ticket out. No other call to this log may be under way, except reads by
         `producers`. Raises StorageFailure, also where the log has failed before. An exception of `producers` passes
-        through, with nothing cut.
+        through, with nothing cut. NoRoom: nothing is done yet, and the call may be repeated; but where the log has
+        failed with it, the log is to be closed, and opened again as after a crash.
         """
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:
@@ -497,7 +504,8 @@ class PartitionLog(Protocol):
 
     def settle_empty(self, producers: bytes | None) -> None:
         """Make an empty log durable: its identity, its start offset, and the state of its producers from before.
-        Blocks; called before anything else uses the log. Raises StorageFailure.
+        Blocks; called before anything else uses the log. Raises StorageFailure, after which this object is of no use.
+        NoRoom: the log may be opened again.
         """
 
     def latest_producer_snapshot(self, end: Offset = LAST_OFFSET) -> tuple[Offset, bytes] | None:

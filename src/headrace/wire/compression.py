@@ -98,8 +98,8 @@ def _lz4_level(level: int | None) -> int:
 
 
 def check_frame(codec: Compression, data: Buffer) -> None:
-    """Refuse input that `decompress` reads but Java's reader does not: lz4 that is not a frame of independent blocks, or
-    that has empty ones. Raises CorruptData."""
+    """Refuse input that `decompress` reads but Java's reader does not: lz4 that is not a frame of independent blocks,
+    or that has empty ones. Raises CorruptData."""
     if codec is Compression.LZ4:
         _check_lz4_frame(bytes(data))
 

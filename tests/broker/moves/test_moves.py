@@ -602,7 +602,7 @@ def test_an_owner_that_is_aimed_at_again_before_it_has_closed_its_log_begins_ano
             assert await world.ask(B, through=C) == 0
             await sealing.seen.wait()
             partitions._work = asyncio.create_task(happened(turn))
-            partitions._try_again(world.key)  # it is looked at next
+            partitions.try_again(world.key)  # it is looked at next
             sealing.let_go()
             await finishing.seen.wait()
             await world.until(A, lambda known: known.leader == B)

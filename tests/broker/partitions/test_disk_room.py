@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.base.errors import NoRoom
 from headrace.base.ids import BrokerId
 from headrace.base.limits import DISK_RESERVE_BYTES_MAX
 from headrace.base.ports import Space
+from headrace.broker.partitions.condition import states_of_disk
 from headrace.broker.partitions.disk_room import DiskRoom, reserve_of
 from headrace.controller.asks import Heartbeat, LeaveIsr
 from headrace.metadata.values import BrokerImage
@@ -117,8 +119,50 @@ async def test_a_disk_that_does_not_say_refuses_nobody() -> None:
         raise OSError("planted")
 
     room = DiskRoom(space, lambda: 1000, lambda _: None)
-    await room.look()
+    with capture_logs() as told:
+        await room.look()
+        await room.look()
     assert room.share(internal=False).left > GIB
+    assert room.usable == -1, "nobody knows"
+    assert len(told) == 1
+
+
+@dataclass(eq=False)
+class Choosy(Waiter):
+    """Waits for more than others do: what clients write, where what brokers write for groups has room."""
+
+    def go_on(self) -> bool:
+        self.told += 1
+        return self.room.share(internal=False).left >= 0
+
+
+async def test_who_needs_more_room_than_others_holds_none_of_them_up() -> None:
+    room = room_of(Volume(usable=700))
+    client, group = Choosy(room), Waiter(room)
+    for waiter in (client, group):
+        room.lack(waiter)
+    await room.look()
+    assert (client.told, group.told) == (1, 1)
+    await room.look()
+    assert (client.told, group.told) == (2, 1)
+
+
+async def test_a_quota_that_is_used_up_is_told_for_as_long_as_it_is_met() -> None:
+    """The volume says that it has room, and each look lets somebody try."""
+    room = room_of(Volume(usable=GIB))
+    waiter = Waiter(room)
+    await room.look()
+    with capture_logs() as told:
+        for _ in range(5):
+            room.lack(waiter, is_full=True)
+            assert room.is_short
+            assert [state.kind for state in states_of_disk(room)] == ["disk full"]
+            await room.look()
+        assert [each["log_level"] for each in told] == ["error"]
+        await room.look()
+        assert not room.is_short
+        assert [each["log_level"] for each in told] == ["error", "info"]
+    assert states_of_disk(room) == []
 
 
 def test_a_log_that_finds_no_room_for_its_recovery_is_opened_once_there_is_some() -> None:

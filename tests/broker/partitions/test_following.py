@@ -97,6 +97,21 @@ async def test_nobody_deletes_from_a_log_that_is_being_cut() -> None:
     assert copy.log.log_start_offset > 0
 
 
+async def test_nobody_writes_to_a_log_that_is_being_cut_though_there_is_room_for_what_it_holds() -> None:
+    """A worker thread does, and twice would be a hole."""
+    copy = copied()
+    copy.append(as_led(0))
+    held = copy.log._contents.held_size  # type: ignore[attr-defined]
+    copy.is_changing = True
+    copy.log.write_out = _nobody_writes  # type: ignore[method-assign]
+    assert copy.go_on(), "it waits no more: who cuts it sees to that"
+    assert copy.log._contents.held_size == held  # type: ignore[attr-defined]
+
+
+def _nobody_writes() -> None:
+    raise AssertionError
+
+
 async def test_nobody_rolls_a_log_whose_role_is_over() -> None:
     """As who exported it would, and has waited for the store: a worker thread may have it, which cuts it."""
     copy = copied()

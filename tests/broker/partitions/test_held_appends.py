@@ -15,6 +15,7 @@ import pytest
 
 from headrace.base.errors import FullDisk, StorageFailure
 from headrace.base.ids import Offset
+from headrace.base.limits import REPACK_WAITING_BYTES_MAX, WALKED_ON_LOOP_RECORDS_MAX
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.handlers import plain_produce
@@ -369,3 +370,38 @@ async def test_nothing_overtakes_what_is_still_unpacked(tmp_path: Path) -> None:
                 answer = (await client.ask(version, request(batch(b"2")))).responses[0].partition_responses[0]
                 assert answer.error_code == 0
                 assert told[0].base_offset + 1 == answer.base_offset
+
+
+async def test_what_follows_a_batch_that_had_no_room_in_the_line_is_not_taken_before_it(tmp_path: Path) -> None:
+    """Of a producer that is not known here, anything might be the first."""
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        partition = PARTITIONS[bootstrap]
+        many = [Record(at, THEN_MS, None, b"v", ()) for at in range(WALKED_ON_LOOP_RECORDS_MAX + 1)]
+        first = encode_batch(many, producer_id=9, producer_epoch=0, base_sequence=0)
+        second = encode_batch(many[:1], producer_id=9, producer_epoch=0, base_sequence=len(many))
+        repacker = partition._line._repacker
+        repacker.waiting_bytes += REPACK_WAITING_BYTES_MAX
+        assert (await produce(client, "t", first)).error_code == ErrorCode.REQUEST_TIMED_OUT
+        repacker.waiting_bytes -= REPACK_WAITING_BYTES_MAX
+        assert (await produce(client, "t", second)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await produce(client, "t", first)).base_offset == 6
+        assert (await produce(client, "t", second)).base_offset == 6 + len(many)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+async def test_what_the_leader_alone_was_to_take_is_not_there_where_it_was_told_so(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor later: its producer sends it again."""
+    async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        partition = PARTITIONS[bootstrap]
+        with monkeypatch.context() as patch:
+            patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))
+            answer = await client.ask(version, request(batch(b"x"), acks=1))
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert partition.log.log_end_offset == 6
+        await partition._room.look()
+        answer = await client.ask(version, request(batch(b"x"), acks=1))
+        assert answer.responses[0].partition_responses[0].base_offset == 6
+        assert (await produce(client, "t", batch(b"y"))).base_offset == 7
+    assert stored(tmp_path) == list(range(8))

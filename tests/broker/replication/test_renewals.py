@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import FullDisk, StorageFailure
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset, PartitionEpoch, TopicPartition
 from headrace.base.limits import RENEWAL_ROOM_FACTOR
-from headrace.base.ports import Space
+from headrace.base.ports import Disk, Space
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.replication import renewals as renewals_module
 from headrace.cli.work.diagnosis import findings
@@ -21,6 +23,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import LeaderChanged
 from headrace.metadata.image import MetadataImage
 from headrace.storage.engine import EpochEnd, PartitionLog
+from headrace.storage.log import partition as log_module
 from headrace.storage.log.recovery.replaced import REPLACED
 from headrace.wire.errors import ErrorCode
 from tests import loops
@@ -244,6 +247,41 @@ def test_a_copy_that_fails_or_ends_while_its_log_becomes_quiet_is_not_begun_anew
         assert contents(world, follower) == before
         assert not copy.log.has_replaced
         assert copy.log.log_end_offset == COUNT
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("place", ["mark_begun_anew", "finish_begun_anew"])
+def test_a_copy_that_was_begun_anew_on_a_full_disk_goes_on_once_there_is_room(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened again then, as after a crash; what was told of it in this epoch is remembered."""
+
+    async def work(world: World) -> None:
+        await filled(world)
+        follower, _ = world.followers("t")
+        room = world.partitions(follower)._room
+        room.stop()
+        full = threading.Event()
+        sound = getattr(log_module, place)
+
+        def begun(disk: Disk, directory: Path, *rest: Any) -> None:
+            if not full.is_set():
+                full.set()
+                raise FullDisk(errno.ENOSPC, "planted")
+            sound(disk, directory, *rest)
+
+        monkeypatch.setattr(log_module, place, begun)
+        damage(world, follower)
+        await until(full.is_set)
+        key = world.key("t", 0)
+        await until(lambda: key in world.partitions(follower).offline)
+        assert world.partitions(follower).role(key) is None
+        await room.look()
+        await until(lambda: key not in world.partitions(follower).offline)
+        await until(lambda: not world.role(follower, "t").is_damaged)
+        await world.in_sync("t", 3)
+        assert world.copy(follower, "t").log.log_end_offset == COUNT
 
     run(tmp_path, work)
 

@@ -122,7 +122,8 @@ class Condition:
                 kind="partition offline",
                 text=f"{count} of its partitions serve nothing, for their disk failed or their log cannot be opened "
                 f"({listed(names)})",
-                todo="replace the disk, or mend what its log tells of, then restart the broker",
+                todo="replace the disk, or mend what its log tells of, then restart the broker; what finds no room is "
+                "opened by itself once there is some",
             )
 
     async def _failed(self) -> AsyncIterator[Replica]:
@@ -150,6 +151,10 @@ def states_of_disk(room: DiskRoom) -> list[State]:
         return [State(kind="read-only disk", text="its logs' disk is mounted for reading only", todo=todo)]
     if room.usable < 0 or not (room.is_short or room.usable < 2 * room.reserve):
         return []
+    if room.is_short and room.usable >= room.reserve:
+        text = f"its logs' disk takes nothing more, though it says that {room.usable} bytes are left"
+        todo = "raise the quota that is used up, or make room for more files: writes go on by themselves"
+        return [State(kind=DISK_FULL, text=text, todo=todo)]
     text = f"its logs' disk has {room.usable} bytes left; with fewer than {room.reserve} (log.disk.min.free.bytes) "
     todo = "free space (delete topics, shorten retention), or make the volume larger"
     if room.is_short:

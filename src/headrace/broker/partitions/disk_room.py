@@ -14,7 +14,12 @@ from typing import Final, Protocol
 
 import structlog
 
-from headrace.base.limits import DISK_LOOK_MS, DISK_RESERVE_BYTES_MAX, DISK_RESERVE_FRACTION
+from headrace.base.limits import (
+    DISK_LOOK_MS,
+    DISK_RESERVE_BYTES_MAX,
+    DISK_RESERVE_FRACTION,
+    LOGS_TAKEN_UP_PER_TURN_MAX,
+)
 from headrace.base.ports import Space
 from headrace.broker.kit.tasks import OnBug, in_thread, started
 
@@ -56,16 +61,23 @@ class DiskRoom:
         self._looking: asyncio.Task[None] | None = None
         self._found_none = False
         """Since the last look a write found the disk full, whatever that says of itself."""
-        self.is_short = False
-        """Clients' appends are refused, as far as the last look knows."""
+        self._was_short = False
+        """As it was told last."""
+        self._is_silent = False
+        """It does not say how much room it has, of which it was told."""
         self.is_read_only = False
         """Its volume is mounted so."""
         self.usable = -1
-        """Bytes, when it was last looked; -1: it was not yet."""
+        """Bytes, when it was last looked; -1: it was not yet, or does not say."""
         self.reserve = 0
         """Bytes that are to stay free."""
         self.on_waiting: Callable[[Sequence[Waiting]], object] = lambda _: None
         """Told, at each look that finds no room, of all that wait for it."""
+
+    @property
+    def is_short(self) -> bool:
+        """Clients' appends are refused, as far as is known."""
+        return self._found_none or self._clients.left < 0
 
     def share(self, *, internal: bool) -> Share:
         """Of a partition."""
@@ -93,33 +105,43 @@ class DiskRoom:
     async def look(self) -> None:
         """Now."""
         was_full, self._found_none = self._found_none, False
-        try:
-            space = await in_thread(self._space)
-        except OSError as error:
-            log.info("the logs' disk does not say how much room it has", reason=str(error))
-            space = Space(0, UNKNOWN)
+        space = await self._ask()
         self.reserve = reserve_of(space, self._min_free())
-        self.usable, self.is_read_only = space.usable, space.is_read_only
+        self.usable, self.is_read_only = -1 if self._is_silent else space.usable, space.is_read_only
         if not self._found_none:
             self._clients.left = space.usable - self.reserve
             self._groups.left = space.usable - self.reserve // 2
-        self._let_on()
-        if was_full:
-            self._tell(is_short=True)
-        self._tell(is_short=self._found_none or self._clients.left < 0)
+        await self._let_on()
+        self._tell(is_short=was_full or self.is_short)
 
-    def _let_on(self) -> None:
-        """Those for whom there is room, each once; the first that finds none ends it."""
+    async def _ask(self) -> Space:
+        """As if there were no end to it, where the disk does not say."""
+        try:
+            space = await in_thread(self._space)
+        except OSError as error:
+            if not self._is_silent:
+                log.warning("the logs' disk does not say how much room it has", reason=str(error))
+            self._is_silent = True
+            return Space(0, UNKNOWN)
+        self._is_silent = False
+        return space
+
+    async def _let_on(self) -> None:
+        """Those for whom there is room, each once; the first that finds the disk full ends it."""
         self._waiting = {each: None for each in self._waiting if not each.has_stepped_down}
-        for each in list(self._waiting):
-            if self._found_none or self._groups.left < 0 or not each.go_on():
+        for number, each in enumerate(list(self._waiting), 1):
+            if self._found_none or self._groups.left < 0:
                 break
-            self._waiting.pop(each, None)
+            if each.go_on():
+                self._waiting.pop(each, None)
+            if number % LOGS_TAKEN_UP_PER_TURN_MAX == 0:
+                await asyncio.sleep(0)
         if self._waiting:
             self.on_waiting(list(self._waiting))
 
     def _tell(self, *, is_short: bool) -> None:
-        was_short, self.is_short = self.is_short, is_short
+        """That it is over, once a look has passed in which nobody found it full: a quota says nothing of itself."""
+        was_short, self._was_short = self._was_short, is_short
         if is_short and not was_short:
             log.error(
                 "the disk is full, or nearly: what clients write is refused, and all is read as before; free space "

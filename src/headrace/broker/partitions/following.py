@@ -361,8 +361,11 @@ class FollowerPartition(Replica):
         self._high_watermark = offset
 
     def fail(self, cause: HeadraceError) -> None:
-        """Called by the copying, whose log could not be cut."""
+        """Called by the copying, whose log could not be cut. Where the disk was full half-way, the copy serves nothing
+        until its log is opened again."""
         self._fail(cause)
+        if isinstance(cause, NoRoom) and self.log.failed:
+            self.end(ErrorCode.KAFKA_STORAGE_ERROR)
 
     # flushing and ending
 

@@ -22,7 +22,7 @@ from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
 from headrace.broker.partitions.forwarding import Done, Forward
 from headrace.broker.partitions.gate import Gate
 from headrace.broker.partitions.overtaking import Overtaking
-from headrace.broker.partitions.repacking import Overflow, Repacker, RepackLine, Result, Unsound, Wanted
+from headrace.broker.partitions.repacking import Outcome, Overflow, Repacker, RepackLine, Result, Unsound, Wanted
 from headrace.broker.partitions.replica import FULL, Common, Replica, WriteRefusal
 from headrace.broker.partitions.turned_away import TurnedAway
 from headrace.broker.partitions.validating import refusal_of, walked_at_once, walked_or_refused, wanted_of_worker
@@ -250,7 +250,7 @@ class Partition(Replica):
         if self._line.is_empty:
             if self._is_held_up:
                 kept = bytes(records)
-                self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
+                self._wait(kept, needs_isr, done)
                 return
             walked = self.examine(records)
             if walked is not None or self._turn(records) is None:
@@ -269,13 +269,18 @@ class Partition(Replica):
         """Whether what is to be written has to wait for the end of a hand-over."""
         return not self._gate.is_open and self._ended is ErrorCode.NONE
 
-    def _wait(self, again: Callable[[], None], size: int, done: Done) -> None:
-        if not self._gate.park(again, size):
-            done(WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, "Too much waits until the partition is handed over; retry."))
+    def _wait(self, kept: bytes, needs_isr: bool, done: Done) -> None:
+        if not self._gate.park(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept)):
+            done(self._put_off(kept, "Too much waits until the partition is handed over; retry."))
+
+    def _put_off(self, records: Buffer, text: str) -> WriteRefusal:
+        return self._turn_away(records, WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, text))
 
     def _on_turn(self, kept: bytes, needs_isr: bool, done: Done, result: Result) -> None:
-        if self._is_held_up:
-            self._wait(partial(self.take, kept, needs_isr=needs_isr, done=done), len(kept), done)
+        if isinstance(result, Overflow):  # it had no turn, and may not stand at the gate before those that wait for one
+            done(self._put_off(kept, "Too many batches wait to be unpacked; retry."))
+        elif self._is_held_up:
+            self._wait(kept, needs_isr, done)
         else:
             done(self._append_turn(result, needs_isr))
 
@@ -330,9 +335,7 @@ class Partition(Replica):
         assert self._gate.is_stopped, "what is sealed is all there is"
         self._gate.is_proposed = True
 
-    def _append_turn(self, result: Result, needs_isr: bool) -> Appended | WriteRefusal:
-        if isinstance(result, Overflow):
-            return WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, "Too many batches wait to be unpacked; retry.")
+    def _append_turn(self, result: Buffer | Outcome, needs_isr: bool) -> Appended | WriteRefusal:
         if isinstance(result, Unsound):
             return WriteRefusal(ErrorCode.INVALID_RECORD, result.reason)
         if isinstance(result, Broken):
@@ -345,10 +348,11 @@ class Partition(Replica):
         self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool
     ) -> Appended | WriteRefusal:
         try:
-            appended = self.log.append(records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms)
+            appended = self.log.append(
+                records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms, at_once=not needs_flush
+            )
         except (OSError, StorageFailure) as error:
             return self._turn_away(records, self._failed(error))
-        refusal = None if needs_flush else self.write_out()
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
         self.producers.on_appended(header, appended.base_offset, now_ms)
@@ -359,7 +363,7 @@ class Partition(Replica):
         for tail in self._tails:  # first: what goes to another broker and back takes longer than our own sync
             tail.on_appended(self)
         self._after_write()
-        return refusal or appended
+        return appended
 
     def _after_write(self) -> None:
         """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""

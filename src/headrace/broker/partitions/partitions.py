@@ -20,7 +20,16 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import structlog
 
 from headrace.base.errors import HeadraceError, NoRoom
-from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import (
+    NO_LEADER,
+    BrokerId,
+    DirectoryId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX, LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.base.ports import Buffer, Clock, Space
 from headrace.broker.kit.tasks import OnBug, in_thread, started
@@ -91,6 +100,18 @@ class Unopened(NamedTuple):
         return True
 
 
+class Unled(NamedTuple):
+    """`Waiting`: what could not be begun anew, to be led, for want of room."""
+
+    partitions: Partitions
+    key: TopicPartition
+    has_stepped_down: bool = False
+
+    def go_on(self) -> bool:
+        self.partitions.try_again(self.key)
+        return True
+
+
 class Partitions:
     """See the module. Loop-only; blocking work goes to worker threads, in the order in which it was asked for."""
 
@@ -121,7 +142,7 @@ class Partitions:
         self._discarding = Discarding(engine, on_bug)
         self._strays = Strays(engine, node, directory_id)
         self.durable_wins = DurableWins(on_bug)
-        self.durable_wins.again = self._try_again
+        self.durable_wins.again = self.try_again
         self.durable_wins.wanted = self._history_to_lead
         self.feeding: Feeding = NoFeeding()
         self.propose: Propose = _nobody_decides
@@ -145,6 +166,8 @@ class Partitions:
         """Opened after a crash, and what counted there was not flushed (flush.policy=os)."""
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
+        self._said_in: dict[TopicPartition, LeaderEpoch] = {}
+        """Of those that were closed half-changed, when a leader was told of them last (`FollowerPartition.said_in`)."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
         """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
         self.suspect: Suspect = _nobody_looks
@@ -427,6 +450,13 @@ class Partitions:
         catalog = self._image.catalog[local.key]
         try:
             producers = await self.durable_wins.begin_anew(local.key, catalog, role.log, role.producers)
+        except NoRoom as error:
+            log.error("a log cannot be begun anew before there is room", log=str(role.log.directory), reason=str(error))
+            if role.log.failed:
+                self.open_anew(local.key)
+            else:
+                self._room.lack(Unled(self, local.key), is_full=True)
+            return False
         except HeadraceError as error:
             log.error("a log could not be begun anew", log=str(role.log.directory), reason=str(error))
             return role.log.failed  # then it is not served
@@ -440,8 +470,8 @@ class Partitions:
         leads = local is not None and local.partition.leader == self._node
         return self._history(key) if leads else None
 
-    def _try_again(self, key: TopicPartition) -> None:
-        """What was still to be known of it is known."""
+    def try_again(self, key: TopicPartition) -> None:
+        """What was still to be known of it is known, or there is room."""
         if not self._closing:
             self._work = started(self._carry_out(self._work, [], [], [key]), "leading behind history", self._on_bug)
 
@@ -520,6 +550,26 @@ class Partitions:
             work = self._carry_out(self._work, [], [], [key])
             self._work = started(work, "opening of a log", self._on_bug)
 
+    def open_anew(self, key: TopicPartition) -> None:
+        """Its log was being changed when the disk was full: it is closed, and opened as after a crash once there is
+        room."""
+        if not self._closing:
+            self._work = started(self._close_half_changed(self._work, key), "closing of a log", self._on_bug)
+
+    async def _close_half_changed(self, before: asyncio.Task[None] | None, key: TopicPartition) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        role = self.role(key)
+        if role is None or not role.log.failed:
+            return
+        logs = await self._let_go([key], ErrorCode.KAFKA_STORAGE_ERROR)
+        await in_thread(partial(_close_all, logs, clean=False))
+        if isinstance(role, FollowerPartition):
+            self._said_in[key] = role.said_in
+        self._offline[key] = "Its log was being changed when the disk was full."
+        self._room.lack(Unopened(self, key))
+        self.failed(key)
+
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
         """Close and delete, once no flush of theirs is under way. What may be all that there is of what was
         acknowledged is set aside."""
@@ -538,6 +588,7 @@ class Partitions:
         logs: list[PartitionLog] = []
         for key in keys:
             self._offline.pop(key, None)
+            self._said_in.pop(key, None)
             self._crashed.discard(key)
             self.durable_wins.forget(key)
             if (role := self._forget(key)) is not None:
@@ -664,6 +715,8 @@ class Partitions:
                 is_in_sync=self._node in image.isr,
                 high_watermark=high_watermark,
             )
+        if isinstance(role, FollowerPartition):
+            role.said_in = self._said_in.pop(local.key, role.said_in)
         if failed:
             role.fail_again()
         if self._has_store:

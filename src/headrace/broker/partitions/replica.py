@@ -475,8 +475,8 @@ class Replica(ABC):
             self.fail_again()
 
     def go_on(self) -> bool:
-        """See `Waiting`."""
-        if self.has_stepped_down or self._ended is not ErrorCode.NONE:
+        """See `Waiting`. Who cuts the log in a worker thread sees to what waits once that is done."""
+        if self.has_stepped_down or self.availability is not ErrorCode.NONE:
             return True
         if self._share.left < 0 or self.write_out() is not None:
             return False

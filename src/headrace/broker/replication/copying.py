@@ -68,6 +68,8 @@ class Me(NamedTuple):
     on_bug: OnBug
     on_damaged: Callable[[TopicPartition], object] = lambda _: None
     """Told of a copy that cannot go on before it is begun anew."""
+    on_half_changed: Callable[[TopicPartition], object] = lambda _: None
+    """Told of a copy whose log is to be opened again, for the disk was full when it was cut."""
     begins_anew: Callable[[FollowerPartition], bool] = lambda _: False
     """Whether a copy is to be dropped and begun anew before its leader is told anything of it."""
     beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None = None
@@ -131,12 +133,12 @@ class Source:
 
     def _begin(self, copy: FollowerPartition) -> None:
         """Nothing of it is said to this leader yet, or not any more."""
-        if self._me.begins_anew(copy):
+        if copy.waits_for_room():
+            self._pause(copy.topic_partition)
+        elif self._me.begins_anew(copy):
             self._work(copy, self._begin_anew(copy))
         elif copy.is_blocked:
             self._withdraw(copy.topic_partition)  # until it is begun anew
-        elif copy.waits_for_room():
-            self._pause(copy.topic_partition)
         elif self._me.beginning is not None and copy.may_begin_behind_history:
             self._begin_elsewhere(copy, None)
         else:
@@ -511,6 +513,8 @@ class Source:
             self._me.on_damaged(copy.topic_partition)
         except HeadraceError as error:
             copy.fail(error)
+            if copy.has_failed and isinstance(error, NoRoom):
+                self._me.on_half_changed(copy.topic_partition)
         finally:
             copy.is_changing = False
             copy.flush_soon()

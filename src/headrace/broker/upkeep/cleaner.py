@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from headrace.base.errors import OUT_OF_ROOM, CorruptData
+from headrace.base.errors import OUT_OF_DESCRIPTORS, OUT_OF_ROOM, CorruptData
 from headrace.base.limits import CLEANER_PAUSE_MS_MIN
 from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.kit.tasks import OnBug, started
@@ -174,13 +174,15 @@ class Cleaner:
 
     def _give_up(self, partition: Replica, error: Exception) -> None:
         """Give a log up after a failure. Where damage is the cause, the log is examined, and the records before the
-        damage may be compacted another time. Where the disk is full, it is tried again before long."""
-        if isinstance(error, OSError) and error.errno in OUT_OF_ROOM:
+        damage may be compacted another time. Where the disk is full, or too many files are open, it is tried again
+        before long."""
+        if isinstance(error, OSError) and error.errno in (*OUT_OF_ROOM, *OUT_OF_DESCRIPTORS):
             self._put_off.add(partition.log)
             log.warning(
-                "a log could not be compacted for want of room; it is tried again",
+                "a log could not be compacted for want of room or of file descriptors; it is tried again",
                 topic=partition.topic,
                 partition=partition.topic_partition.partition,
+                reason=str(error),
             )
             return
         self._failed.add(partition.log)

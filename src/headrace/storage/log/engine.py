@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headrace.base.errors import CorruptData, FullDisk, NoRoom, StorageFailure
+from headrace.base.errors import OUT_OF_DESCRIPTORS, CorruptData, FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.limits import NEWEST_BYTES_MAX, OPEN_SEGMENT_FILES_MAX, READ_AGAIN_BYTES_MAX
 from headrace.base.ports import Disk, Space
@@ -390,8 +390,10 @@ class LocalRound:
 
 
 def _unopened(directory: Path, error: OSError) -> StorageFailure:
-    """The error to raise. Where recovery found no room to write, the opening may be tried again (NoRoom)."""
-    kind = NoRoom if isinstance(error, FullDisk) else StorageFailure
+    """The error to raise. NoRoom, so that the opening is tried again, where recovery found no room to write, or no
+    descriptor for a file."""
+    may_pass = isinstance(error, FullDisk) or error.errno in OUT_OF_DESCRIPTORS
+    kind = NoRoom if may_pass else StorageFailure
     return kind(f"The log of {directory.name} cannot be opened: {error}.")
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headrace.base.errors import OUT_OF_ROOM, CorruptData, NoRoom, StorageFailure
+from headrace.base.errors import OUT_OF_ROOM, CorruptData, FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine import (
@@ -36,6 +36,7 @@ from headrace.storage.log.checkpoints import (
     checkpoint_of,
     encode_checkpoint,
     encode_stamp,
+    full_disks_told,
     mark_doubt,
     sync_file,
     write_beside,
@@ -190,14 +191,20 @@ class LocalLog:
     # appending
 
     def append(
-        self, batches: Buffer, headers: Sequence[tuple[int, BatchHeader]], *, leader_epoch: LeaderEpoch, now_ms: int
+        self,
+        batches: Buffer,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+        at_once: bool = False,
     ) -> Appended:
         base, stamped = self.log_end_offset, self.config.log_append_time
         if stamped:
             placed = place_in_time(batches, headers, base, leader_epoch, now_ms)
         else:
             placed = place(batches, headers, base, leader_epoch)
-        self._write(placed, now_ms)
+        self._write(placed, now_ms, at_once=at_once)
         if leader_epoch != self._epochs.latest:
             self._assign_epoch(leader_epoch, base)
         return Appended(base, placed.end, now_ms if stamped else -1)
@@ -247,7 +254,7 @@ class LocalLog:
         self._contents.gaps_below = max(self._contents.gaps_below, end)
         self._unsynced.gaps_below = end
 
-    def _write(self, placed: Placed, now_ms: int, *, gaps: Offset = NO_GAPS) -> None:
+    def _write(self, placed: Placed, now_ms: int, *, gaps: Offset = NO_GAPS, at_once: bool = False) -> None:
         if self.failed:
             raise StorageFailure(f"The log of {self.directory.name} has failed; restart the broker on a good disk.")
         contents, config, journal = self._contents, self.config, self._journal
@@ -265,7 +272,7 @@ class LocalLog:
                 contents.write_out(config.index_interval_bytes)
                 if self._collected.end is not None:
                     self._drop_collected()  # later batches may not be journaled before this is synced
-            elif journal is None or not self._collected.add(placed, journal) or contents.is_empty:
+            elif journal is None or not self._collected.add(placed, journal) or contents.is_empty or at_once:
                 contents.write_out(config.index_interval_bytes)
         except OSError as error:
             raise self._refused(error, kept) from error
@@ -322,7 +329,8 @@ class LocalLog:
             mark_doubt(self._disk, self.directory)
 
     def _make_directory(self) -> None:
-        self._disk.make_directory(self.directory)
+        with full_disks_told():
+            self._disk.make_directory(self.directory)
         stamp = Stamp(identity=self.identity, birth=self.log_end_offset, lineage=self._lineage)
         write_file(self._disk, self.directory / STAMP, encode_stamp(stamp), sync=False)
         self._exists = self._unsynced.birth = True
@@ -632,7 +640,8 @@ class LocalLog:
             self._settle_empty(producers)
         except OSError as error:
             self.failed = True
-            raise StorageFailure(f"The log of {self.directory.name} cannot be made: {error}.") from error
+            kind = NoRoom if isinstance(error, FullDisk) else StorageFailure
+            raise kind(f"The log of {self.directory.name} cannot be made: {error}.") from error
 
     def _settle_empty(self, producers: bytes | None) -> None:
         """Make the empty log's files durable, the stamp first: a checkpoint says that the stamp is durable.
@@ -803,8 +812,7 @@ class LocalLog:
         self._snapshots = ProducerSnapshots(self.directory, [mark.at] if producers else [])
 
     def _begin_anew(self, mark: Mark) -> None:
-        """See `replaced`. Records that only the journal may hold reach the files first, since these are kept."""
-        self._contents.write_out(self.config.index_interval_bytes)
+        """See `replaced`. `_cutting` has written what only the journal may have held to the files, which are kept."""
         self._drop_collected()
         if self._exists:
             self._sync_unsynced()
@@ -853,10 +861,25 @@ class LocalLog:
     def _cutting(self, work: Callable[[], None]) -> None:
         with self._syncing_alone():
             try:
+                self._write_out_first()
                 work()
+            except FullDisk as error:  # no sync failed: the files are as a crash could have left them
+                self.failed = True
+                raise NoRoom(f"The log of {self.directory.name} cannot be cut: {error}.") from error
             except OSError as error:
                 self._note_failure()
                 raise StorageFailure(f"The log of {self.directory.name} cannot be cut: {error}.") from error
+
+    def _write_out_first(self) -> None:
+        """Before a cut, write to the log's files what only the journal may hold. Raises NoRoom where the disk is full,
+        OSError.
+        """
+        try:
+            self._contents.write_out(self.config.index_interval_bytes)
+        except OSError as error:
+            if error.errno in OUT_OF_ROOM and not self.failed:
+                raise self._refused(error, self._contents.held_count) from error
+            raise
 
     @contextmanager
     def _syncing_alone(self) -> Iterator[None]:
@@ -905,7 +928,6 @@ class LocalLog:
         again, and cut batches must not return behind it.
         """
         contents = self._contents
-        contents.write_out(self.config.index_interval_bytes)
         if self._is_journaled:
             self._leave_journal()
         self._drop_collected()

@@ -30,6 +30,7 @@ from headrace.storage.log.checkpoints import (
     decode_fields,
     encode_checkpoint,
     encode_fields,
+    full_disks_told,
     read_file,
     write_file,
 )
@@ -130,11 +131,13 @@ def finish_begun_anew(disk: Disk, directory: Path) -> None:
 
 def _keep_segments(disk: Disk, directory: Path, place: Path) -> None:
     """Give each segment a second name, durable before the first name is removed."""
-    disk.make_directory(place)
+    with full_disks_told():
+        disk.make_directory(place)
     for base in offsets_of(disk.list_directory(directory), LOG):
         path = numbered(directory, base, LOG)
         try:
-            disk.link(path, place / path.name)
+            with full_disks_told():
+                disk.link(path, place / path.name)
         except FileExistsError:  # linked before a crash
             continue
         except (PermissionError, NotImplementedError):  # a filesystem without second names
