@@ -122,7 +122,7 @@ def test_every_level_that_kafka_has_packs_what_every_reader_unpacks(codec: Compr
 @pytest.mark.parametrize("options", [{}, {"block_checksum": True}, {"store_size": True, "content_checksum": True}])
 @pytest.mark.parametrize("empty", [b"\0\0\0\x80", b"\x01\0\0\0\0"])
 def test_an_lz4_frame_with_an_empty_block_is_refused_where_java_stops(options: dict[str, bool], empty: bytes) -> None:
-    """Whatever lies before its blocks, and between them; a frame without one is taken."""
+    """It is found behind a header of any size, and behind checksums. A frame without one is taken."""
     given = {"block_linked": False, "block_size": lz4.frame.BLOCKSIZE_MAX64KB, "store_size": False} | options
     frame = lz4.frame.compress(b"v" * 200_000, **given)
     check_frame(Compression.LZ4, frame)

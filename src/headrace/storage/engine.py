@@ -376,8 +376,8 @@ class PartitionLog(Protocol):
         returns the producer snapshot that is made durable before newer ones are removed; empty means none. Blocks;
         called in a worker thread, with no ticket out. No other call to this log may be under way, except reads by
         `producers`. Raises StorageFailure, also where the log has failed before. An exception of `producers` passes
-        through, with nothing cut. NoRoom: nothing is done yet, and the call may be repeated; but where the log has
-        failed with it, the log is to be closed, and opened again as after a crash.
+        through, with nothing cut. NoRoom: nothing is done yet, and the call may be repeated. But where the log has
+        failed with it, close the log, and open it again as after a crash.
         """
 
     def restart_at(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> None:

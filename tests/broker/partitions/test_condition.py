@@ -1,4 +1,4 @@
-"""What a broker tells of itself: each state in which it serves less than it should is found, told once, and goes."""
+"""A broker finds each state in which it serves less than it should, logs it once, and forgets it once it is over."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Role:
 
     topic: str = "t"
     error: Exception | None = None
-    """What whoever looks into its log meets."""
+    """Raised by a look into its log."""
     damages: Sequence[object] = ()
     differs_from: int | None = None
     is_exported: bool = True

@@ -1,4 +1,4 @@
-"""A disk that is full while a log is cut, or begun anew: nothing is in doubt, and what was acknowledged is there."""
+"""The disk is full while a log is cut or restarted: nothing is in doubt, and no acknowledged record is lost."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Unopened(NamedTuple):
 
 
 class Unled(NamedTuple):
-    """`Waiting`: what could not be begun anew, to be led, for want of room."""
+    """`Waiting`: a log that is to be led here, and could not give way to history for want of room."""
 
     partitions: Partitions
     key: TopicPartition
@@ -167,7 +167,7 @@ class Partitions:
         self._offline: dict[TopicPartition, str] = {}
         """What could not be opened, and why."""
         self._said_in: dict[TopicPartition, LeaderEpoch] = {}
-        """Of those that were closed half-changed, when a leader was told of them last (`FollowerPartition.said_in`)."""
+        """`FollowerPartition.said_in` of copies that were closed in the middle of a change and are not open again."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
         """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
         self.suspect: Suspect = _nobody_looks
@@ -471,7 +471,7 @@ class Partitions:
         return self._history(key) if leads else None
 
     def try_again(self, key: TopicPartition) -> None:
-        """What was still to be known of it is known, or there is room."""
+        """Give the partition its role again: its history is known now, or there is room."""
         if not self._closing:
             self._work = started(self._carry_out(self._work, [], [], [key]), "leading behind history", self._on_bug)
 
