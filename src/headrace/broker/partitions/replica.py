@@ -475,7 +475,7 @@ class Replica(ABC):
             self.fail_again()
 
     def go_on(self) -> bool:
-        """See `Waiting`. Nothing is written while a worker thread cuts the log: the copy goes on after that by itself."""
+        """See `Waiting`. Nothing is written while a worker thread cuts the log: the copy goes on by itself then."""
         if self.has_stepped_down or self.availability is not ErrorCode.NONE:
             return True
         if self._share.left < 0 or self.write_out() is not None:
