@@ -65,7 +65,7 @@ class BrokerCluster:
         return await self.over(broker)
 
     def command(self, broker: int) -> list[str]:
-        """What starts it."""
+        """The command that starts it."""
         node = self.nodes[broker]
         others = ",".join(str(other.listen) for other in self.nodes.values() if other is not node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(broker), "--data", str(node.data)]

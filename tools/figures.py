@@ -133,7 +133,7 @@ MOVES: Final = {
     "stored_mb": ("written to the store, MB", "{:,.1f}"),
     "pause_ms": ("longest pause of the producer, ms", "{:,.0f}"),
 }
-"""What a move costs, beside its duration."""
+"""The costs of a move, beside its duration."""
 
 
 def main() -> int:
@@ -227,7 +227,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def _moves(outcomes: Sequence[Outcome]) -> str:
-    """What each side of a move costs, one below the other."""
+    """The costs of a move on each side, one below the other."""
     if not outcomes:
         return ""
     head = "| case | who | " + " | ".join(label for label, _ in MOVES.values()) + " |"

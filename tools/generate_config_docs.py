@@ -101,7 +101,7 @@ def _others(name: str, defs: Mapping[str, ConfigDef], honoured: Mapping[str, Con
 
 
 def _valid(it: ConfigDef) -> str:
-    """What `ConfigDef.problem` lets pass."""
+    """The values that `ConfigDef.problem` accepts."""
     if it.values is not None or it.honoured is not None:
         return _named(it.honoured or it.values or ())
     if it.type is ConfigType.BOOLEAN:

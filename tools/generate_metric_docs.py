@@ -13,7 +13,7 @@ HEAD: Final = "| metric | kind | by | what it says |\n|---|---|---|---|\n"
 
 
 def page(before: str) -> str:
-    """The page, with its table written anew."""
+    """The page, with its table generated again."""
     begin, head, _ = before.partition(HEAD)
     rows = [
         f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.doc} |\n"

@@ -54,7 +54,7 @@ def newest_class_path() -> str:
 
 
 def newest_version() -> str:
-    """Of these classes, as tools/kafka_newest/pom.xml names it."""
+    """Version of these classes, from tools/kafka_newest/pom.xml."""
     found = re.search(r"<kafka.version>(.+?)</kafka.version>", NEWEST_POM.read_text(encoding="utf-8"))
     assert found is not None, "the pom names its version"
     return found[1]

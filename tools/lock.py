@@ -1,6 +1,6 @@
-"""The locked requirements: `python tools/lock.py` writes requirements/*.txt anew, `--check` says whether they fit.
+"""The locked requirements: `python tools/lock.py` writes requirements/*.txt, `--check` says whether they fit.
 
-Every lock names exact versions with hashes, and all name the same version of the same package: the lock of `dev` is
+Every lock names exact versions with hashes, and all locks name one version of each package. The lock of `dev` is
 resolved first and binds the others. Versions move only with `--upgrade`; requirements/pins.txt holds what must not
 move. The check needs no network. Writing needs uv.
 """
@@ -27,14 +27,14 @@ PROJECT: Final = "headrace"
 EXTRAS: Final = {"dev": "dev", "core": None, "demo": "demo", "test": "test"}
 """Lock name to the extra that it holds; the first binds the rest."""
 BUILDERS: Final = ("hatchling>=1.27", "editables", "setuptools", "wheel")
-"""What builds headrace itself, and the packages that come as source; locked too, so that nothing unhashed runs."""
+"""Packages that build headrace itself and the source packages. They are locked too, so that nothing unhashed runs."""
 SUITES: Final = (
     *("aiokafka", "confluent-kafka", "kafka-python[snappy,zstd]", "crc32c", "lz4"),
     *("pytest>=8.4", "pytest-asyncio>=1", "pytest-mock>=3.14", "pytest-timeout>=2.4", "docker>=7", "trivup>=0.12"),
     *("attrs", "authlib", "avro", "cachetools", "certifi", "fastavro", "googleapis-common-protos", "httpx"),
     *("jsonschema", "protobuf", "requests", "setuptools<81"),  # the last with pkg_resources, which trivup imports
 )
-"""What the public suites of tests/interop/suites import: clients as they are locked, and what lies around them."""
+"""Packages that the public suites of tests/interop/suites import: clients as they are locked, and their environment."""
 LISTS: Final = {"build": BUILDERS, "suites": SUITES}
 """Locks that no extra names."""
 
@@ -112,7 +112,7 @@ def parse(text: str) -> dict[str, list[Pin]]:
 
 
 def _requirements(extra: str | None) -> Iterator[Requirement]:
-    """What pyproject.toml asks for, with Headrace's own extras followed."""
+    """The requirements in pyproject.toml, with Headrace's own extras followed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for text in project["dependencies"] if extra is None else project["optional-dependencies"][extra]:
         requirement = Requirement(text)

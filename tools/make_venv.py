@@ -1,7 +1,8 @@
-"""Make a virtual environment with whatever this machine has: `python3 tools/make_venv.py .venv`.
+"""Make a virtual environment with the tools of this machine: `python3 tools/make_venv.py .venv`.
 
-Standard library only, for it runs before anything is installed. Where Python came without ensurepip (Debian splits it
-off), pip is put in by another pip, uv or virtualenv; where there is none, it says in one sentence what to install.
+It uses the standard library only, because it runs before anything is installed. Where Python has no ensurepip (Debian
+splits it off), another pip, uv or virtualenv installs pip. Where there is none, it says in one sentence what to
+install.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checks that docstrings and comments are plain English, as CONTRIBUTING asks, and that no file gets worse.
 
 A sentence has at most 25 words. It does not begin with "Of these" or "The same". A "Who ..." or "What ..." is a
-question. "Anew" is "again". `tools/plain_words.txt` holds the number of sentences that each file still has to mend: a
-file may have fewer, never more. `--write` notes today's numbers; `--list FILE...` shows the sentences.
-Exit code: 0 where no file has more than was noted.
+question. Write "again", not the word of `_ANEW`. `tools/plain_words.txt` holds the number of sentences that
+each file still has to mend: a file may have fewer, never more. `--write` notes today's numbers; `--list FILE...` shows
+the sentences. Exit code: 0 where no file has more than was noted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _faults_in(line: int, text: str) -> Iterator[Fault]:
 
 
 def _why(sentence: str) -> str | None:
-    """What is wrong with a sentence; None: nothing."""
+    """The fault of a sentence; None where it has none."""
     words = [word for word in _CODE.sub("X", sentence).split() if re.search(r"\w", word)]
     if len(words) > WORDS_MAX and "|" not in sentence and "    " not in sentence:
         return f"{len(words)} words"

@@ -1,9 +1,9 @@
 """The seeds that find planted bugs, noted in tests/sim/cluster: `make plants`, `python -m tools.plants --part moves`.
 
-Each plant of a table FOUND is run at the seed that is noted; where that finds it no more, from seed 0 on until one
-does, and that one is noted instead, at once. With `--first` all below the noted seed are run, too, so that it is the
-first that finds it. A seed that is not sound without the bug does not count. Exit code 1 where a plant survived
-SEEDS_MAX seeds; what was noted of it then stays.
+Each plant of a table FOUND is run at its noted seed. Where that no longer finds it, seeds from 0 on are run until one
+does, and that one is noted at once. With `--first` all seeds below the noted one are run, too, so that it is the first
+that finds the plant. A seed that is not sound without the bug does not count. Exit code 1 where a plant survived
+SEEDS_MAX seeds; its note then stays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of one. `seed` None: none of all finds it."""
+    """The outcome for one plant. `seed` None: no seed finds it."""
 
     noted: Noted
     seed: int | None

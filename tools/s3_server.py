@@ -1,7 +1,7 @@
-"""An S3-compatible server that nobody here wrote, for tests: versitygw, built by Go, or s3proxy, fetched by Maven.
+"""An S3-compatible server by others, for tests: versitygw, built by Go, or s3proxy, fetched by Maven.
 
-`python -m tools.s3_server` brings one of them here, into a directory that git ignores, at the version that is pinned;
-it fails nobody: where neither comes, the reason is kept there, and tests skip with it. Tests fetch nothing themselves.
+`python -m tools.s3_server` installs one of them in a directory that git ignores, at a pinned version. It always
+succeeds: if neither can be installed, the reason is kept there, and tests skip with it. Tests fetch nothing themselves.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _ran(command: list[str], environment: dict[str, str]) -> str | None:
 
 
 class S3Server:
-    """A server over one directory, on loopback, with a bucket and credentials of its own. It can be killed and started
-    again at its port. What it says goes to `s3.log`."""
+    """A server over one directory, on loopback, with a bucket and credentials of its own. It can be killed and
+    restarted at its port. Its output goes to `s3.log`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -105,7 +105,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client needs."""
+        """Environment variables for a client."""
         return {
             "AWS_ACCESS_KEY_ID": self._access,
             "AWS_SECRET_ACCESS_KEY": self._secret,

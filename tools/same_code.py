@@ -1,7 +1,7 @@
 """Shows that a change of words changed no code: `python -m tools.same_code BEFORE [AFTER]`, two commits.
 
-Each Python file of both commits is parsed; docstrings, strings that stand alone and comments are left out; what is left
-has to be the same tree. Files that moved are followed as git follows them. Exit code: 0 where all trees are the same.
+Each Python file of both commits is parsed, without docstrings, strings that stand alone and comments. The remaining
+trees must be equal. Files that moved are followed as git follows them. Exit code: 0 where all trees are equal.
 """
 
 from __future__ import annotations

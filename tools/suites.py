@@ -1,8 +1,8 @@
-"""Bring the public suites of tests/interop/suites here: `python tools/suites.py DIR` fetches those that sdists hold.
+"""Fetches the public suites of tests/interop/suites that sdists hold: `python tools/suites.py DIR`.
 
-An sdist comes through pip, at the version and with one of the hashes that requirements/suites.txt locks, and is
-unpacked under the suite's name; a second run does nothing while the lock stays. Suites that no sdist holds come from a
-clone of their repository that whoever runs them names (`unpack_clone`), at the one commit that their data file pins.
+pip downloads an sdist, at the version and with one of the hashes in requirements/suites.txt. It is unpacked under the
+suite's name. A second run does nothing while the lock is unchanged. Other suites come from a clone of their repository
+that the user names (`unpack_clone`), at the one commit that their data file pins.
 """
 
 from __future__ import annotations

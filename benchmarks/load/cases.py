@@ -1,7 +1,7 @@
-"""What is measured: each case is one small class, and `CASES` is the list that `--case` chooses from.
+"""The measured cases: each case is one small class, and `CASES` is the list that `--case` chooses from.
 
-A case readies a rival, runs once against it and says how fast that was; it knows nothing of turns, warm-up, medians or
-profiles.
+A case prepares a rival, runs once against it and returns how fast that was. It knows nothing of turns, warm-up, medians
+or profiles.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MEGABYTE: Final = 1024 * 1024
 REPLICAS_WITH_TWO_IN_SYNC: Final = 3
 CPU_RATIO_MAX: Final = 0.3
 MEMORY_RATIO_MAX: Final = 0.15
-"""What is wanted of every case beside Kafka: processor time and resident memory of the broker."""
+"""Targets for every case, relative to Kafka: processor time and resident memory of the broker."""
 
 
 class Better(StrEnum):
-    """Which way a figure is good."""
+    """The direction in which a figure is good."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -45,12 +45,12 @@ class Entrant(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What our figure has to be, as a multiple of theirs."""
+    """The target of our figure, as a multiple of theirs."""
 
     ratio: float
     better: Better
     most: float | None = None
-    """What our figure may be at most by itself, in its own unit; the ratio is then only told."""
+    """The most that our figure may be by itself, in its own unit; the ratio is then only reported."""
 
     def rises(self, best: float, now: float, factor: float) -> bool:
         """Whether `now` is better than `best` by the factor."""
@@ -82,20 +82,20 @@ class Case(Measurable, Protocol):
     """One that can be had smaller."""
 
     def scaled(self, factor: float) -> Case:
-        """The same with so much of its load."""
+        """The case with this fraction of its load."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What every case says of itself."""
+    """The description of every case."""
 
     name: str
     title: str
     unit: str = "MB/s"
     """The unit of `Figures.rate`."""
     who: str = HEADRACE
-    """Who is measured, by `Rival.name`."""
+    """The measured broker, by `Rival.name`."""
     against: str = KAFKA
     """And beside whom."""
     ours: Durability = Durability.FSYNC

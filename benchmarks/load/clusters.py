@@ -61,7 +61,7 @@ class Cluster(Rival, Protocol):
 
 
 class HeadraceCluster:
-    """What `headrace up --nodes 3` starts, with its default settings; each process is held here, to be killed."""
+    """The processes of `headrace up --nodes 3`, with default settings; each is held here, to be killed."""
 
     def __init__(self, directory: Path, *, name: str = HEADRACE_CLUSTER, has_store: bool = False) -> None:
         directory.mkdir(parents=True)

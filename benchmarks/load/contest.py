@@ -1,8 +1,8 @@
-"""Who is measured when: warm-up until the figure of the one beside us stops rising, then pairs in changing order.
+"""The order of measurements: warm-up until the other broker's figure stops rising, then pairs in changing order.
 
-Both brokers live through the whole of a case, and each has the machine to itself in its turns: before each run the
-disk comes to rest, so that neither pays for what the other left in the page cache or has still to delete, and the
-process whose turn it is not is stopped (SIGSTOP), so that neither pays for what an idle one does.
+Both brokers live through the whole of a case, and each has the machine to itself in its turns. Before each run the disk
+comes to rest, so that neither pays for the other's page cache or pending deletions. The process whose turn it is not is
+stopped (SIGSTOP), so that an idle one costs nothing.
 """
 
 from __future__ import annotations

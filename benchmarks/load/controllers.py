@@ -1,8 +1,8 @@
-"""Cases of three brokers: how soon topics can be made after the controller is killed, how soon others lead what it led,
-and how fast topics are made.
+"""Cases of three brokers around the controller.
 
-One client over raw sockets, with requests encoded by our codec, asks any broker, which passes the request on to the
-controller. Topics have one partition and one replica, and nothing is written to them.
+They measure how soon topics can be made after the controller is killed, how soon others lead its partitions, and how
+fast topics are made. One client over raw sockets, with requests encoded by our codec, asks any broker, which passes the
+request on to the controller. Topics have one partition and one replica, and nothing is written to them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class CreateTopics:
         return Figures(rate=seconds, others={"latency_p50_ms": cuts[49] * 1000, "latency_p99_ms": cuts[98] * 1000})
 
     def _warm_up(self, cluster: Cluster) -> None:
-        """The same, shorter, so that no virtual machine is measured cold."""
+        """A shorter run of the case, so that no virtual machine is measured cold."""
         names = [f"{self.about.name}-{uuid.uuid4().hex[:8]}-warm-{number}" for number in range(WARM_UP_TOPICS)]
         link = Link(next(iter(cluster.bootstraps.values())))
         for at in range(0, len(names), self.batch):
@@ -78,8 +78,8 @@ class CreateTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """kill -9 of the active controller, `rounds` times; the rate is the median of the milliseconds until the next topic
-    is made, through one of the brokers that are left."""
+    """kill -9 of the active controller, `rounds` times. The rate is the median of the milliseconds until the next topic
+    is made, through one of the remaining brokers."""
 
     about: About
     rounds: int
@@ -119,8 +119,8 @@ class Failover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reelection:
-    """kill -9 of the controller, which leads all of a topic of so many partitions with three replicas; the rate is the
-    milliseconds until the others name leaders for all of it."""
+    """kill -9 of the controller, which leads all partitions of a topic with three replicas. The rate is the
+    milliseconds until the others name leaders for all of them."""
 
     about: About
     partitions: int

@@ -1,13 +1,13 @@
-"""How long partitions stand still when the broker that is controller and leader goes: `make bench-failover`.
+"""The pause of partitions when the broker that is controller and leader goes: `make bench-failover`.
 
 One idempotent producer of librdkafka, with its default settings, writes to six partitions with three replicas, two of
-which have to be in sync, a few hundred records a second to each. Then the broker that is the controller, and leads some
-of them, is killed, or told to stop, or stopped in its tracks (SIGSTOP). A partition's pause is the longest time between
-two of its acknowledgements; the rate is that of the partition with the longest. What was acknowledged is counted.
+which must be in sync. Each gets a few hundred records a second. Then the broker that is the controller, and leads some
+partitions, is killed, or told to stop, or paused (SIGSTOP). A partition's pause is the longest time between two of its
+acknowledgements. The rate is the longest pause of any partition. Acknowledged records are counted.
 
-A client that waits for the answer of a stopped process waits for as long as its own settings say, so after SIGSTOP the
-rate is the time until the others name new leaders for all that it led, or the longest pause of a partition that is led
-elsewhere (and copied by it), whichever is longer.
+A client that waits for the answer of a stopped process waits for as long as its own settings say. So after SIGSTOP the
+rate is the longer of two times. One is the time until the others name new leaders for all that the broker led. The
+other is the longest pause of a partition that another broker leads (and this one copies).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMEOUT_S: Final = 120.0
 
 
 class End(StrEnum):
-    """What becomes of the broker."""
+    """The way in which the broker ends."""
 
     KILL = "SIGKILL"
     STOP = "SIGTERM"

@@ -1,8 +1,8 @@
 """Members of a group that cost next to nothing: one connection each, all of them driven by one thread.
 
-They do what Kafka's Java client does, in both protocols: a classic member joins (KIP-394), syncs, sends heartbeats and
-joins again when it is told to, and the leader shares out; one of KIP-848 takes up what a heartbeat's answer gives it,
-gives up what it takes, and says so at once. They own partitions, and read nothing.
+They do what Kafka's Java client does, in both protocols. A classic member joins (KIP-394), syncs, sends heartbeats and
+joins again when it is told to, and the leader assigns. A KIP-848 member adopts what a heartbeat's answer gives it,
+gives up what that takes, and reports this at once. They own partitions, and read nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PARTITION: Final = Struct(">i")
 
 
 class Subscribed(NamedTuple):
-    """What the group reads."""
+    """The topics that the group reads."""
 
     group: str
     topic: str
@@ -203,7 +203,7 @@ class ConsumerMember(Member):
         super().__init__(bootstrap, subscribed, heartbeat_s)
         self.id = str(uuid4())
         self._said: frozenset[int] | None = None
-        """What the coordinator was told, and has answered, that it owns."""
+        """The owned partitions that it last reported to the coordinator and that were answered."""
 
     @property
     def is_settled(self) -> bool:

@@ -1,8 +1,10 @@
-"""Cases of groups: `make bench-groups`. How soon a hundred members are a stable group, how soon those who are left own
-everything when one leaves, and how many commits a coordinator takes a second.
+"""Cases of groups: `make bench-groups`.
 
-The members are raw clients (`benchmarks.load.group_members`), the same for both brokers: a hundred Java consumers would
-be most of what two cores have to do. All timings that the protocols leave to settings are the same on both.
+They measure how soon a hundred members are a stable group, and how soon the others own everything when one leaves. A
+third case is how many commits a coordinator takes in a second.
+
+The members are raw clients (`benchmarks.load.group_members`), equal for both brokers: a hundred Java consumers would be
+most of what two cores have to do. All timings that the protocols leave to settings are equal on both.
 """
 
 from __future__ import annotations
@@ -138,8 +140,8 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """From the last heartbeat of a member that falls silent to a group in which the others own everything; in
-    milliseconds, the session that has to pass before anybody may know of it among them."""
+    """Milliseconds from the last heartbeat of a member that falls silent to a group in which the others own everything.
+    They include the session, which must pass before anybody may know of it."""
 
     about: About
     member: type[Member]
@@ -338,7 +340,7 @@ _CaseOf = TypeVar("_CaseOf", Join, Rebalance, Commits)
 
 
 def _replicated(case: _CaseOf) -> _CaseOf:
-    """The same on three brokers, each of which has a copy of every partition."""
+    """The case on three brokers, each of which has a copy of every partition."""
     about = case.about
     changed = replace(
         about,

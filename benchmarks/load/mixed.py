@@ -1,9 +1,9 @@
 """Many connections over many partitions: producers at acks=all, and consumers that read what they write.
 
-What drives it are `WORKERS` processes of one thread each, with requests that are encoded once (raw_links): a worker has
-half of the connections over half of the partitions. A producer has one request in flight, with a batch for each of some
-of its partitions; a consumer asks for all of its partitions again and again, and waits where there is nothing. The
-clients' own processor time is kept beside the figures.
+`WORKERS` processes of one thread each drive it, with requests that are encoded once (raw_links). A worker has half of
+the connections over half of the partitions. A producer has one request in flight, with a batch for each of some of its
+partitions. A consumer fetches all of its partitions again and again, and waits where there is nothing. The clients' own
+processor time is kept beside the figures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUN_TIMEOUT_S: Final = 300.0
 
 
 class Share(NamedTuple):
-    """What one worker does."""
+    """The work of one worker."""
 
     bootstrap: str
     topic: str
@@ -42,7 +42,7 @@ class Share(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What became of it; times by `perf_counter`, which all processes of a machine share."""
+    """The results of a worker; times by `perf_counter`, which all processes of a machine share."""
 
     begun: float
     ended: float

@@ -1,14 +1,14 @@
-"""How long it takes to have another broker own a partition, and what that costs: `make bench-moves`.
+"""The time and cost of moving a partition to another broker: `make bench-moves`.
 
-One partition with one replica, filled with so many MB (ProducerPerformance, segments of 64 MB), is moved from broker to
-broker while librdkafka's idempotent producer, with its default settings, writes to it at a steady pace. What asks for
-the move, the same of both, is kafka-python's admin client (AlterPartitionReassignments); it is over once nothing is
-listed as under way any more and the new broker leads.
+One partition with one replica is filled with the given number of MB (ProducerPerformance, segments of 64 MB). It is
+moved from broker to broker while librdkafka's idempotent producer, with its default settings, writes to it at a steady
+pace. The admin client of kafka-python asks both for the move (AlterPartitionReassignments). The move is over once no
+reassignment is listed and the new broker leads.
 
-What is copied between brokers is what the loopback interface carried meanwhile, less what it carried for as long with
-the producer alone: the same measure for both, and nothing else may use the machine. What ours writes to its store
-meanwhile, a directory, is what the directory has grown by. What was exported in the background before the move is not
-counted, nor is what Kafka's tiered storage could have done: it has no part in its reassignments.
+The bytes copied between brokers are those on the loopback interface, less those in an equal time with the producer
+alone. The measure is equal for both, and nothing else may use the machine. Our writes to the store, a directory, are
+the growth of that directory. Exports in the background before the move do not count. Neither does Kafka's tiered
+storage, which has no part in its reassignments.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class MovePartition:
 
 
 class _Traffic:
-    """What went over the loopback interface, and into the store, since it was made."""
+    """Bytes over the loopback interface, and into the store, since this was made."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._store = _store(cluster)

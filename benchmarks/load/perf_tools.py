@@ -27,7 +27,7 @@ class Produce:
     partitions: int = 1
     props: Sequence[str] = ()
     rate: str = "mb_per_s"
-    """Which figure is the rate: mb_per_s or records_per_s."""
+    """The figure that is the rate: mb_per_s or records_per_s."""
 
     def run(self, entrant: Entrant) -> Figures:
         if self.about.restarts:
@@ -46,8 +46,8 @@ class Produce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A topic of one partition that the first run on each rival fills (with ProducerPerformance, in its batches of
-    16 KB), and that every run reads from the start."""
+    """A topic of one partition that the first run on each rival fills, and that every run reads from the start.
+    ProducerPerformance fills it in its batches of 16 KB."""
 
     records: int
     record_bytes: int

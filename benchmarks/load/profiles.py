@@ -35,7 +35,7 @@ FRAME: Final = re.compile(
 """A box of the SVG: function and file, without the line; its row, and its place and width in samples."""
 ROW_HEIGHT: Final = 16
 WAITS: Final = {"PyThread_acquire_lock_timed", "pthread_cond_timedwait", "pthread_cond_wait", "epoll_pwait"}
-"""Whatever stands above these is no work."""
+"""Frames above these are no work."""
 
 
 class NoProfile(Exception):  # noqa: N818 - a sentence to the user

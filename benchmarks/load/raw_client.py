@@ -24,8 +24,8 @@ TIMEOUT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raw:
-    """`requests` produce requests of one batch each, to the partitions in turn, so many in flight; the rate is requests
-    per second, or what `rate` names."""
+    """`requests` produce requests of one batch each, to the partitions in turn, with a fixed number in flight. The rate
+    is requests per second, or the figure that `rate` names."""
 
     about: About
     requests: int

@@ -1,7 +1,7 @@
 """Connections that cost next to nothing: one request in flight on each, many of them served by one `drive`.
 
-A fetch names its partitions anew each time, without a session, as librdkafka's do; only the offsets in it change, in
-place. Of an answer the batch headers are read, to know where to go on.
+A fetch names its partitions each time, without a session, like librdkafka's; only its offsets change, in place. Only
+the batch headers of an answer are read, to find the next offset.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_S: Final = 60.0
 LEADER_POLL_S: Final = 0.05
 LENGTH_BYTES: Final = 4
 RECEIVED_BYTES: Final = 256 * 1024
-"""What a connection has room for at first; it grows with the answers."""
+"""First buffer size of a connection; it grows with the answers."""
 LIST_OFFSETS_VERSION: Final = 5
 LATEST: Final = -1
 FETCH_VERSION: Final = 11
@@ -111,7 +111,7 @@ def log_ends(link: Link, topic: str, partitions: Sequence[int]) -> dict[int, int
 
 
 class Actor(Protocol):
-    """What uses a link."""
+    """A user of a link."""
 
     @property
     def link(self) -> Link: ...
@@ -142,7 +142,7 @@ def drive(actors: Iterable[Actor]) -> None:
 
 
 class Fetched(NamedTuple):
-    """What an answer has of one partition."""
+    """The part of an answer for one partition."""
 
     partition: int
     error: int

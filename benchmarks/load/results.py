@@ -31,7 +31,7 @@ def append(case: str, outcome: dict[str, Any]) -> Path:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """Facts about the machine of the figures."""
     return {
         "system": platform.platform(),
         "processor": _processor(),

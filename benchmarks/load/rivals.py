@@ -1,7 +1,7 @@
-"""The brokers that are measured against each other, each a process of its own on this machine.
+"""The brokers that are compared, each a process of its own on this machine.
 
-A rival is started and stopped by the benchmark, in a directory of its own, with the settings that its users get. What
-an acknowledgement says about the disk is a config of each topic on both.
+The benchmark starts and stops a rival, in a directory of its own, with the settings that its users get. A config of
+each topic decides on both what an acknowledgement promises about the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KAFKA: Final = kafka_peer.NAME
 
 
 class Durability(StrEnum):
-    """What an acknowledgement at `acks=all` says about the disk."""
+    """The promise about the disk of an acknowledgement at `acks=all`."""
 
     PAGE_CACHE = "page cache"
     FSYNC = "fsync before the acknowledgement"
@@ -85,8 +85,8 @@ class Headrace:
 
 
 class Kafka(KafkaPeer):
-    """Apache Kafka with its default settings, but for `configs`, that deleted files go at once, not in the middle of a
-    later run, and that it does not take itself for dead when it was stopped for a while."""
+    """Apache Kafka with its default settings, apart from `configs`. Deleted files go at once, not in the middle of a
+    later run. The broker does not consider itself dead after it was stopped for a while."""
 
     def __init__(self, directory: Path, *, name: str = KAFKA, configs: Mapping[str, str] | None = None) -> None:
         usual = ("log.segment.delete.delay.ms=100", "broker.session.timeout.ms=3600000")

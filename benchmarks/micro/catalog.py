@@ -1,7 +1,7 @@
-"""What very many durable segments cost: memory of the image, a snapshot, a start, and the planning of a read.
+"""The cost of very many durable segments: memory of the image, a snapshot, a start, and the planning of a read.
 
 Run with ``python -m benchmarks.micro.catalog [--segments N]``. The descriptors are made up, and the mirror is written
-without syncs: only what is measured is as it is. ``--single`` plans from the documents of single segments, as earlier
+without syncs; only the measured parts are real. ``--single`` plans from the documents of single segments, as earlier
 versions did.
 """
 

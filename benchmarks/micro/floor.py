@@ -1,14 +1,17 @@
-"""What no broker can go below with one request in flight.
+"""The floor of any broker with one request in flight.
 
-    python -m benchmarks.micro.floor [--requests 10000] [--rounds 5]
+python -m benchmarks.micro.floor [--requests 10000] [--rounds 5]
 
-The client of the cases `single-page-cache` and `single-fsync` sends one record of 1 KB at a time to a process that
-looks at nothing and always sends the same answer: one that blocks in `recv` (two system calls a request, and next to no
-Python), one on the broker's event loop (uvloop, a protocol), and one on the event loop that also writes each request to
-a file, as an acknowledgement from the page cache needs; then the same with two more processes, to which it sends each
-request on, and which write it, too, before it answers (`replicated-single-page-cache`, `replicated-single`: with an
-`fdatasync` in each of the three, on its loop, which no broker may do). In turns; prints the medians of each round's p50
-and p99, in milliseconds.
+The client of the cases `single-page-cache` and `single-fsync` sends one record of 1 KB at a time. The other side reads
+nothing and always sends one answer. The processes are:
+- one that blocks in `recv` (two system calls a request, and next to no Python);
+- one on the broker's event loop (uvloop, a protocol);
+- one on the event loop that also writes each request to a file, as an acknowledgement from the page cache needs;
+- that one with two more processes, to which it sends each request, and which write it, too, before they answer
+  (`replicated-single-page-cache`);
+- those three with an `fdatasync` in each, on its loop, which no broker may do (`replicated-single`).
+
+They run in turns. Prints the medians of each round's p50 and p99, in milliseconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How long a new coordinator loads: `python -m benchmarks.micro.groups [--groups 100000] [--offsets 10] [--stale 1]`.
+"""The loading time of a new coordinator: `python -m benchmarks.micro.groups [--groups 100000] [--offsets 10] [--stale
+1]`.
 
-Writes that many groups, each with one member and so many committed offsets, into the 50 partitions of the offsets topic
-of a broker in this process, each commit as often again as `--stale` says; then has the broker load all of them anew, as
-one does that is elected for them. Prints the seconds until all are there (promised: 10 for 100,000), the longest that
-the event loop was held, and the resident memory. Linux only: it reads /proc.
+Writes that many groups, each with one member and its committed offsets. They go into the 50 partitions of the offsets
+topic of a broker in this process. Each commit is repeated as often as `--stale` says. Then the broker loads all of them
+again, like one that is elected for them. Prints the seconds until all are there (promised: 10 for 100,000), the longest
+time that the event loop was held, and the resident memory. Linux only: it reads /proc.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Durable history read through a broker, beside the same records read from its log, by librdkafka, in one run.
+"""Durable history read through a broker, beside equal records read from its log, by librdkafka, in one run.
 
-    python -m benchmarks.micro.history [--mb 1000] [--s3]
+python -m benchmarks.micro.history [--mb 1000] [--s3]
 
-Prints MB/s of the hot and of the cold read, and how long a produce with acks=all takes at the 50th and 99th percentile:
-alone, beside a reader of the log, and beside one of history, each of which reads in a process of its own as fast as it
-can. The store is a directory, or the S3-compatible server of the tests, on the same cores.
+Prints MB/s of the hot and of the cold read, and the 50th and 99th percentile of a produce with acks=all. That is
+measured alone, beside a reader of the log, and beside one of history. Each reader is a process of its own and reads as
+fast as it can. The store is a directory, or the S3-compatible server of the tests, on the same cores.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def produce(bootstrap: str, count: int) -> None:
 
 
 def read(bootstrap: str, count: int) -> float:
-    """Records from offset 0; MB/s of their values. Where more has come than is taken out, librdkafka stops asking, by
-    its own settings for a second: then whoever is faster would be measured as slower."""
+    """Read records from offset 0; returns MB/s of their values. When more arrives than is taken out, librdkafka stops
+    fetching, by its own settings for a second. Then the faster side would be measured as slower."""
     options = {"enable.auto.commit": False, "auto.offset.reset": "error", "fetch.queue.backoff.ms": 1}
     consumer: Any = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "g", **options})
     consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])

@@ -1,9 +1,9 @@
-"""What strangers cost: `python -m benchmarks.micro.hostile` prints, for each kind of hostile request, the event loop's
-processor time for one of them, and the longest that it held the loop at a time (promised: LOOP_HELD_MS_MAX at most).
+"""The cost of hostile requests: `python -m benchmarks.micro.hostile`.
 
-A whole broker in this process, on asyncio's own loop, each of whose callbacks is timed. Requests come as a socket would
-bring them, in reads of 256 KB, to a connection of their own whose transport drops what is written. With `--rss`:
-`benchmarks.micro.strangers`.
+For each kind, it prints the event loop's processor time for one of them, and the longest time that it held the loop
+(promised: LOOP_HELD_MS_MAX at most). A whole broker runs in this process, on asyncio's own loop, with each callback
+timed. Requests come as a socket would bring them, in reads of 256 KB, to a connection of their own whose transport
+drops its output. With `--rss`: `benchmarks.micro.strangers`.
 """
 
 from __future__ import annotations

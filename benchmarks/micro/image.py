@@ -1,11 +1,15 @@
-"""How the metadata image bears many partitions: `make image`, `python -m benchmarks.micro.image [--partitions N]`.
+"""The cost of many partitions in the metadata image: `make image`, `python -m benchmarks.micro.image [--partitions N]`.
 
-Makes an image of 100,000 partitions of three replicas, in topics of 1,000, and one topic of 10,000 among them. Then:
-one event of each of several kinds applied to it (the median of many); a snapshot written to the disk and restored, as
-a broker does it, in a worker thread beside an event loop whose longest pause is told; a broker that is in every ISR
-fenced, on a quorum of one, beside such a loop; resident memory at the most. A broker's own watchdog watches that loop,
-too, and logs what it sees.
-Each beside what is promised. Linux only: it reads /proc.
+Makes an image of 100,000 partitions of three replicas, in topics of 1,000, with one topic of 10,000 among them. Then it
+measures:
+- one event of each of several kinds applied to it (the median of many);
+- a snapshot written to the disk and restored, as a broker does it, in a worker thread. The longest pause of an event
+  loop beside it is reported;
+- fencing a broker that is in every ISR, on a quorum of one, beside such a loop;
+- the highest resident memory.
+
+A broker's own watchdog watches that loop, too, and logs what it sees. Each figure is shown beside its promise. Linux
+only: it reads /proc.
 """
 
 from __future__ import annotations

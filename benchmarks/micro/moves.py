@@ -1,18 +1,24 @@
-"""How long moves keep producers waiting, and whether that depends on how much a partition holds:
-`python -m benchmarks.micro.moves [--sizes 10 1000] [--moves 50]`; with BIG=1 in the environment 5,000 MB too.
+"""The pause of producers in moves, and whether it depends on the size of a partition: `python -m benchmarks.micro.moves
+[--sizes 10 1000] [--moves 50]`; with BIG=1 in the environment 5,000 MB too.
 
-Three broker processes, one directory for a store, and for each size a partition that holds so many megabytes.
-Idempotent producers with their clients' own settings, librdkafka and, where there is a JVM, Java's, share a steady pace
-on it while it is handed over from broker to broker. Prints, for each size, when each step of the pause was over, as
-owners and targets tell in their logs, in milliseconds since the gate was closed; for each client how long the slowest
-request took that was under way while a move lasted, which is its pause, the slowest of all until the clients have
-settled, the slowest of as long a time without a move after each, to compare that with, and the longest time between two
-acknowledgements; and the slowest moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the
-brokers' sees it, the time that the host took from all processors (proc(5), steal), and what held a broker's event loop,
-as its watchdog tells. At the end, whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
+There are three broker processes, one directory for a store, and for each size a partition with that many megabytes.
+Idempotent producers with their clients' own settings write to it at a steady pace: librdkafka and, where there is a
+JVM, Java's. Meanwhile it is handed over from broker to broker.
 
-Before the first move all is in the log of who owns the partition; the others have the tail alone, and history in the
-store. What was written to fill the partition is on the disk before the moves begin.
+Prints for each size:
+- when each step of the pause was over, from the logs of owners and targets, in milliseconds since the gate was closed;
+- for each client its pause: the slowest request under way while a move lasted, and the slowest until the clients have
+  settled;
+- for comparison, the slowest request in an equal time without a move after each;
+- the longest time between two acknowledgements;
+- the slowest moves, step by step, with the slowest sync of the disk meanwhile, as a file beside the brokers' sees it;
+- the time that the host took from all processors (proc(5), steal);
+- work that held a broker's event loop, as its watchdog reports.
+
+At the end, it prints whether the pauses of all sizes lie within 1.5 times or 20 ms of each other.
+
+Before the first move all records are in the owner's log. The others have only the tail, and history in the store. The
+records that fill the partition are on the disk before the moves begin.
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ SETTLE_S: Final = 2.5
 """After each move: by then clients have learnt of it, and go to the new owner by themselves (CARRIED_MS_MAX)."""
 PROBE_S: Final = 0.01
 BEFORE_S: Final = 0.2
-"""What was sent so long before a move is counted with it."""
+"""Requests sent up to this long before a move count with it."""
 OPTIONS: Final = ("--json", "--config", "default.replication.factor=1")
 OWNER: Final = "partition handed over"
 TARGET: Final = "partition taken over"
@@ -96,9 +102,9 @@ class Moved:
     disk: Sent
     """The slowest sync of the disk."""
     stolen_ms: int
-    """What the host took of the processors' time."""
+    """Processor time that the host took."""
     held: Sequence[str]
-    """What held a broker's event loop, and for how long."""
+    """Work that held a broker's event loop, and for how long."""
 
 
 def fill(bootstrap: str, topic: str, size: int) -> None:
@@ -164,7 +170,7 @@ class Disk:
                 self._syncs.append(Sent(begun, time.monotonic()))
 
     def slowest(self, begun: float, over: float) -> Sent:
-        """Of those that began in this span, by the monotonic clock."""
+        """The slowest request that began in this span, by the monotonic clock."""
         return max((sync for sync in self._syncs if begun <= sync.sent < over), key=lambda sync: sync.took_ms)
 
 
@@ -174,7 +180,7 @@ def stolen_ms() -> int:
 
 
 class Told:
-    """What the brokers' logs tell of one topic, from now on."""
+    """The brokers' log lines about one topic, from now on."""
 
     def __init__(self, cluster: BrokerCluster, topic: str) -> None:
         self._topic = topic
@@ -250,7 +256,7 @@ def at(values: Sequence[float], part: float) -> float:
 
 
 def pauses(moves: Sequence[Moved]) -> dict[str, list[float]]:
-    """What is to be short, and as short for each size."""
+    """The pauses that must be short, and equally short for each size."""
     found = {BROKERS_PAUSE: [move.steps["pause_ms"] for move in moves]}
     for client in moves[0].slowest:
         found[f"{client}: pause"] = [move.met[client].took_ms for move in moves]

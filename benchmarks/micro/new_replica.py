@@ -1,11 +1,12 @@
-"""What a new replica of a partition with durable history takes from its leader.
+"""The bytes that a new replica of a partition with durable history takes from its leader.
 
-    python -m benchmarks.micro.new_replica [--mb 5000] [--without-history]
+python -m benchmarks.micro.new_replica [--mb 5000] [--without-history]
 
-Two brokers as processes, page cache (flush.policy=os), segments of 64 MB, the store a directory. The partition is
-filled, all of it is exported, and the other broker becomes a replica. Prints the bytes of all answers that the leader
-gave from then until the replica was in sync (what it sent to anybody, so an upper bound), how long that took, and what
-lies in the replica's log.
+Two brokers run as processes, with page cache (flush.policy=os), segments of 64 MB, and a directory as the store. The
+partition is filled, all of it is exported, and the other broker becomes a replica.
+
+Prints the bytes of all the leader's answers from then until the replica was in sync (sent to anybody, so an upper
+bound). It also prints how long that took, and the size of the replica's log.
 """
 
 from __future__ import annotations

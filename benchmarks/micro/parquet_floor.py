@@ -1,10 +1,14 @@
-"""What Spark's own Parquet writer takes of rows that no source has to read: none can bring it more.
+"""The speed of Spark's own Parquet writer for rows that no source has to read: no source can be faster.
 
-    python -m benchmarks.micro.parquet_floor [--records 1000000] [--bytes 1024] [--rounds 5]
+python -m benchmarks.micro.parquet_floor [--records 1000000] [--bytes 1024] [--rounds 5]
 
 The rows are those of `make bench-spark` (its values, the columns of Kafka's source), in four partitions, kept in
-Spark's memory, in its session on `local[2]`. Prints rows a second that are counted with the lengths of their values,
-which is what it costs to bring them from memory, that go to Parquet, and that would if bringing them cost nothing.
+Spark's memory, in its session on `local[2]`.
+
+Prints rows a second for three measures:
+- counting the rows with the lengths of their values, which is the cost of bringing them from memory;
+- writing them to Parquet;
+- writing them if bringing them cost nothing.
 """
 
 from __future__ import annotations

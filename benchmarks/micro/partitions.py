@@ -1,9 +1,10 @@
-"""How a broker bears many partitions: `make partitions`, `python -m benchmarks.micro.partitions [--partitions 10000]`.
+"""The cost of many partitions in a broker: `make partitions`, `python -m benchmarks.micro.partitions [--partitions
+10000]`.
 
-Makes them, each with one batch, stops the broker, and starts it again; then writes one more batch to each, kills it
-(SIGKILL), and starts it again. After each start: seconds to ready, resident memory, milliseconds of a full Metadata
-answer (the median of five), and open files, each beside what is promised for 10,000 after a clean stop. `--kill`: kills
-it at the end of its first life already, when no log has ever been closed. Linux only: it reads /proc.
+Makes them, each with one batch, stops the broker, and starts it again. Then it writes one more batch to each, kills the
+broker (SIGKILL), and starts it again. After each start it reports seconds to ready, resident memory, milliseconds of a
+full Metadata answer (the median of five), and open files. Each is beside its promise for 10,000 after a clean stop.
+`--kill` kills it already at the end of its first life, when no log has ever been closed. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def files_of(broker: BrokerProcess) -> Figure:
 
 
 def run(directory: Path, partitions: int, *, kill: bool = False) -> Iterator[tuple[str, list[Figure]]]:
-    """What came before each start, and its figures."""
+    """The event before each start, and the figures after it."""
     with BrokerProcess(directory, stop_timeout_s=STOP_S_MAX) as broker:
         asyncio.run(make(broker.bootstrap, partitions))
         asyncio.run(fill(broker.bootstrap, partitions))

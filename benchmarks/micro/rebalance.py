@@ -1,10 +1,12 @@
-"""What a rebalance of a classic group costs the event loop: `python -m benchmarks.micro.rebalance [--members 100]`.
+"""The cost of a classic group's rebalance for the event loop: `python -m benchmarks.micro.rebalance [--members 100]`.
 
-A whole broker in this process, on the loop that brokers run on. Each member's requests come as a socket would bring
-them, a few members in each turn of the loop, to a connection of its own whose transport keeps what is written. Its
-leader joins a stable group again, and the others learn of it by a heartbeat, join and sync. Prints, of each phase, the
-loop's processor time for one request, in us: the median of the rebalances, and the least; and of the bare state machine
-the same, without driver and wire. No sockets, so that what the kernel does for them is not in it.
+A whole broker runs in this process, on the loop that brokers use. Each member's requests come as a socket would bring
+them, a few members in each turn of the loop. They go to a connection of its own whose transport keeps its output. The
+leader joins a stable group again, and the others learn of it by a heartbeat, join and sync.
+
+Prints, for each phase, the loop's processor time for one request, in us: the median of the rebalances, and the least.
+It prints these also for the bare state machine, without driver and wire. There are no sockets, so the kernel's work for
+them is not included.
 """
 
 from __future__ import annotations

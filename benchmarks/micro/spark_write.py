@@ -1,9 +1,9 @@
-"""What Spark writes, by stages: rows packed, batches sealed, one task delivered, and a whole write in `local[2]`.
+"""Spark's writes, by stages: rows packed, batches sealed, one task delivered, and a whole write in `local[2]`.
 
-    python -m benchmarks.micro.spark_write [--records 1000000] [--bytes 100] [--connector JARS]
+python -m benchmarks.micro.spark_write [--records 1000000] [--bytes 100] [--connector JARS]
 
-Prints rows a second. `--connector` names the jars of spark-sql-kafka-0-10, with commas: the same frame is then written
-by that too, to the same broker. Keys are 8 bytes, values random letters; the topic has 4 partitions.
+Prints rows a second. `--connector` names the jars of spark-sql-kafka-0-10, with commas: it then writes the same frame
+to the same broker, too. Keys are 8 bytes, values random letters; the topic has 4 partitions.
 """
 
 from __future__ import annotations

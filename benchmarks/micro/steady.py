@@ -1,5 +1,6 @@
-"""Idempotent producers that write to one partition at a steady pace, each with its client's own settings, and know of
-each record when it was sent and when it was acknowledged: librdkafka, and Apache Kafka's own Java client.
+"""Idempotent producers that write to one partition at a steady pace: librdkafka, and Apache Kafka's own Java client.
+
+Each has its client's own settings, and knows for each record when it was sent and when it was acknowledged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Sent(NamedTuple):
 
 
 class Steady:
-    """What both have. A context manager: on leaving all that was sent is acknowledged."""
+    """The common part. A context manager: on leaving, all sent records are acknowledged."""
 
     name = ""
 
@@ -48,12 +49,12 @@ class Steady:
         """Nothing more is sent."""
 
     def slowest(self, since: float, until: float) -> Sent:
-        """Of those that were sent between these."""
+        """The slowest record sent between these times."""
         sent = [one for one in list(self.known) if since <= one.sent <= until]
         return max(sent, key=lambda one: one.took_ms, default=Sent(since, since))
 
     def slowest_under_way(self, since: float, until: float) -> Sent:
-        """Of those that were on their way at any time between these."""
+        """The slowest record that was on its way at any time between these."""
         met = [one for one in list(self.known) if one.sent <= until and one.acknowledged >= since]
         return max(met, key=lambda one: one.took_ms, default=Sent(since, since))
 

@@ -1,6 +1,5 @@
-"""What strangers leave behind: resident memory of a broker process before and after so many requests of each hostile
-kind, which is to be flat within GROWTH_BYTES_MAX. `python -m benchmarks.micro.hostile --rss` prints it.
-"""
+"""Leftovers of hostile requests: a broker process's resident memory before and after so many of each kind. It must be
+flat within GROWTH_BYTES_MAX. `python -m benchmarks.micro.hostile --rss` prints it."""
 
 from __future__ import annotations
 

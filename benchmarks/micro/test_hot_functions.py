@@ -1,8 +1,8 @@
-"""The functions that every request pays for, one by one: `make bench-micro` prints what each takes. Nothing is asserted
-of the times, and `make test` does not run this.
+"""The functions that every request pays for, one by one: `make bench-micro` prints the time of each. It asserts nothing
+about the times, and `make test` does not run this.
 
-What is measured is what the broker runs: codecs and checks on the bytes of a client, a log on a real disk with
-`flush.policy=os`, and for answers a whole broker's dispatcher, from the bytes of a request to the buffers of its
+The measured code is the broker's. It has codecs and checks on the bytes of a client, and a log on a real disk with
+`flush.policy=os`. For answers it is a whole broker's dispatcher, from the bytes of a request to the buffers of its
 response, without the sockets.
 """
 
@@ -37,7 +37,7 @@ from tests.broker.group_broker import QUICK, RawClient
 
 NOW_MS: Final = 1_700_000_000_000
 BATCHES: Final = {"16 x 1 KB": (16, 1024), "650 x 100 B": (650, 100)}
-"""What a producer sends by default, and with batches of 64 KB: records and their bytes."""
+"""Batches of a producer by default, and with batches of 64 KB: records and their bytes."""
 ROUNDS: Final = 100
 ITERATIONS: Final = 20
 """Of what leaves something on the disk."""

@@ -1,8 +1,9 @@
-"""`make soak`: one broker under mixed load from real clients; what it holds has to stay flat.
+"""`make soak`: one broker under mixed load from real clients; its resources must stay flat.
 
-Producers (plain, idempotent, compressed), a group that rebalances, readers from the start, clients that send garbage
-and clients that come and go, all at once, on topics whose old segments are deleted. Samples resident memory, open files
-and threads; after a warm-up of a quarter of the time none may grow beyond the bounds below, or the exit status is 1.
+The load is producers (plain, idempotent, compressed), a group that rebalances, and readers from the start. Other
+clients send garbage, or come and go. All run at once, on topics whose old segments are deleted. Samples are resident
+memory, open files and threads. After a warm-up of a quarter of the time none may grow beyond the bounds below, or the
+exit status is 1.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ QUIET: Final = {"log_level": 0}
 
 
 class Sample(NamedTuple):
-    """What the broker holds at one moment."""
+    """The broker's resources at one moment."""
 
     memory_bytes: int
     files: int
@@ -126,7 +127,7 @@ class Load:
 
 
 def grown(samples: list[Sample]) -> list[str]:
-    """What did not stay flat, as sentences."""
+    """Resources that did not stay flat, as sentences."""
     quarter = max(len(samples) // 4, 1)
     before, after = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
     found = []

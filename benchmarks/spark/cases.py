@@ -1,4 +1,4 @@
-"""What `make bench-spark` measures; `catalog.py` has the list."""
+"""The cases of `make bench-spark`; `catalog.py` has the list."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 REST_S: Final = 2.0
 PRODUCER_S: Final = 30.0
-"""At least so long a producer is heard, alone and beside scans, each in TURNS parts that follow one another: what the
-machine does in one half minute it may not in the next."""
+"""Least time for which a producer is measured, alone and beside scans. Each has TURNS alternating parts, because the
+machine may behave differently in the next half minute."""
 TURNS: Final = 5
 MICRO_BATCHES: Final = 15
 STREAM_TIMEOUT_S: Final = 120
@@ -86,8 +86,8 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideProducer:
-    """A producer of 500 records of 1 KB a second, acks=all, one in flight, alone and while the topic is counted over
-    and over, in turns; the rate is its p99 then, by that alone."""
+    """A producer of 500 records of 1 KB a second, acks=all, one in flight. It runs in turns alone and while the topic
+    is counted repeatedly. The rate is its p99 beside the counts, divided by that alone."""
 
     about: About
     session: Session
@@ -167,7 +167,7 @@ class MicroBatch:
     about: About
     session: Session
     data: Data
-    """Which it does not read; its neighbours do."""
+    """Data that it does not read, but its neighbours do."""
     tuned: bool
 
     def run(self, entrant: Entrant) -> Figures:

@@ -29,7 +29,7 @@ MICRO_BATCH_MS_MAX: Final = 600.0
 
 TITLES: Final = {"count": "count and sum of lengths", "parquet": "to Parquet"}
 OF_ONE: Final = "100b-lz4"
-"""What the cases read that are not for each shape and codec."""
+"""The data of cases that do not run for each shape and codec."""
 COMMON: Final[Mapping[str, Any]] = {
     "against": KAFKA,
     "ours": Durability.PAGE_CACHE,
@@ -54,8 +54,9 @@ def cases(session: Session, *, records: int | None = None) -> Sequence[SparkCase
 
 
 def beside(session: Session, *, records: int | None = None) -> Sequence[BesideProducer]:
-    """What a broker's producers see of scans, by a session like any other, by one that leaves them a processor, to
-    which they are kept or not, and then by one of the lowest priority, on all processors and on those that are left."""
+    """The effect of scans on a broker's producers. The scans run in an ordinary session, and in one that leaves
+    producers a processor, with and without being kept to that. A last session has the lowest priority, on all
+    processors and on the rest."""
     shape, codec = OF_ONE.split("-")
     count, size = SHAPES[shape]
     least, packed = min(count, records or count), Compression[codec.upper()]
@@ -83,7 +84,7 @@ def beside(session: Session, *, records: int | None = None) -> Sequence[BesidePr
 
 
 def linear(session: Session, *, records: int | None = None) -> Sequence[Read]:
-    """The same read of 1, 4 and 16 GB."""
+    """One kind of read of 1, 4 and 16 GB."""
     found = []
     for gigabytes in BIG_GB:
         count = gigabytes * GIGABYTE // 1024

@@ -96,7 +96,7 @@ class Data:
 
 
 class Batches:
-    """What the partitions of a topic are sent: the same for every rival."""
+    """The batches of a topic's partitions, equal for every rival."""
 
     def __init__(self, data: Data) -> None:
         self._data = data

@@ -1,8 +1,8 @@
-"""One Spark session for both sides, what each of them reads with, and what is asked of the rows.
+"""One Spark session for both sides, their options, and the queries over the rows.
 
-Both are given the same session, `local[2]`, in one Java process. A side is asked with the settings that its users get,
-or tuned: Kafka's source with the options that were found to make it fastest; ours with the columns that the query needs
-and larger tasks. What is timed begins with `load`.
+Both use one session, `local[2]`, in one Java process. A side has the settings that its users get, or is tuned. Kafka's
+source is tuned with the options that made it fastest; ours with the columns that the query needs, and larger tasks. The
+time begins with `load`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def options(
 
 
 class Action(Protocol):
-    """What is asked of all rows of a topic."""
+    """The query over all rows of a topic."""
 
     @property
     def columns(self) -> str | None:
@@ -82,7 +82,7 @@ class Action(Protocol):
         ...
 
     def run(self, rows: DataFrame, out: Path) -> int:
-        """What is timed; the rows that it has seen, or -1 where `out` tells."""
+        """Run the timed part. Returns the rows that it has seen, or -1 where `out` has the number."""
         ...
 
 

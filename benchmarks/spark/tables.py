@@ -1,10 +1,12 @@
-"""History to a table of Parquet files, as its users come by one: by our pipeline `materialise`, whose rows do not pass
-through Java, and by Spark's own source for Kafka and its Parquet writer.
+"""History to a table of Parquet files, as its users make one.
 
-Both write all columns, each with the compression that it has where nobody says another: zstd, and Spark's snappy. Ours
-commits ranges and files as one, and then merges small files; what is timed begins with the plan, and ends with the last
-of that. What is written is told in megabytes. Tuned is Kafka's source alone: our tasks are as large as the table's
-files by themselves, and what smaller ones write is small files, which are merged and so written twice.
+Our pipeline `materialise` does not pass rows through Java. The rival is Spark's own source for Kafka and its Parquet
+writer. Both write all columns with their default compression: zstd, and Spark's snappy. Ours commits ranges and files
+as one, and then merges small files. The time begins with the plan, and ends with the last of that. Sizes are in
+megabytes.
+
+Only Kafka's source is tuned. Our tasks are as large as the table's files by default. Smaller ones write small files,
+which are merged and so written twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows a second into Apache Kafka, by our writer and by Spark's own sink: each into a broker of its own, one session.
 
-What is written lies in Spark's memory, made once: keys of 8 digits, values of letters and digits. Both wait for
-`acks=all`. Tuned, Kafka's sink has batches as large as ours, and a linger that fills them.
+The rows lie in Spark's memory, made once: keys of 8 digits, values of letters and digits. Both wait for `acks=all`.
+Tuned, Kafka's sink has batches as large as ours, and a linger that fills them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writers: one function for each layout of a struct, `(item, out)`, or for all elements of an array, `(items, out)`.
 
-`out` is the bytearray being filled. Where a struct holds records, its writer takes `done` too, the list of finished
-buffers, and returns the bytearray to go on with: records are put between two bytearrays, never copied.
+`out` is the bytearray being filled. Where a struct holds records, its writer also takes `done`, the list of finished
+buffers, and returns the next bytearray. Records are put between two bytearrays, never copied.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StructWriter:
         self.lines.block("else:", lambda: self.lines.add(f"out += {long}"))
 
     def content(self, child: Field, name: str, nullable: bool) -> None:
-        """What comes after the length. An empty or null one adds nothing."""
+        """Write the content after the length. An empty or null one adds nothing."""
         if child.is_array and child.struct is not None:
             function, has_records = array_writer(self.module, self.message, child.struct, self.version)
             call = f"out = {function}({name}, out, done)" if has_records else f"{function}({name}, out)"
