@@ -110,7 +110,7 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
 
 @broker.command()
 def describe(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Show one broker, and what it leads and holds."""
+    """Show one broker, and the partitions that it leads and holds."""
 
     async def action(members: Members) -> dict[str, Any]:
         view = await members.broker(id_)
@@ -138,7 +138,7 @@ def describe(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = Fal
 
 @broker.command()
 def remove(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Forget a broker that was stopped for good, and say what the quorum bears without it."""
+    """Remove a broker that was stopped for good, and say how many losses the quorum bears without it."""
 
     async def action(members: Members) -> str | None:
         await members.remove(id_)

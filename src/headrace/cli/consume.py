@@ -34,7 +34,7 @@ def consume(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Print a topic's records, each value on a line, and go on as new ones come."""
+    """Print a topic's records, each value on a line, and continue as new ones come."""
     from headrace.cli.work.consuming import Orders, print_records
     from headrace.net.loops import run
 

@@ -31,7 +31,7 @@ def raft_log(
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Print every write of the commit log as it lies on the disk: terms, votes, entries, and what replaced what."""
+    """Print every write of the commit log as it lies on the disk: terms, votes, entries, and replacements."""
     from headrace.cli.work.dumping import dump_raft_log
 
     dump_raft_log(directory, json=json)

@@ -137,9 +137,8 @@ def verify(
     json: Json = False,
 ) -> None:
     """Read all of durable history back and prove it: objects, SHA-256, CRC32C, chain, no gap. Exits with 1 where
-    anything does not hold.
-
-    Against the cluster's own catalog; with --store against what is mirrored in the store, with no broker.
+    anything does not hold. The proof is against the cluster's own catalog; with --store against the mirror in the
+    store, with no broker.
     """
     from headrace.cli.work import durable_views as views
 
@@ -181,9 +180,8 @@ def sweep(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show what lies in the store and nothing refers to, and remove what is past its grace.
-
-    Brokers do so by themselves every durable.sweep.interval.ms; what is younger than durable.sweep.grace.ms is kept.
+    """Show unreferenced objects in the store, and remove those past their grace. Brokers do so by themselves every
+    durable.sweep.interval.ms. Objects younger than durable.sweep.grace.ms are kept.
     """
     from headrace.cli.work import durable_views as views
 

@@ -68,7 +68,7 @@ def list_(
 
 @group.command()
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Show who is in a group, how far it has read, and how far that is behind."""
+    """Show a group's members, its committed offsets, and its lag."""
 
     async def action(cluster: Cluster, groups: Groups) -> dict[str, Any]:
         view = await groups.describe(name)

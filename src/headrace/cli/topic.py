@@ -197,7 +197,7 @@ def elect(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Have partitions led by their first replica again."""
+    """Make the first replica of partitions their leader again."""
     from headrace.net.client.elections import Elected, elect_leaders
 
     async def action(cluster: Cluster, _: Admin) -> tuple[Elected, ...]:
@@ -231,7 +231,7 @@ def reassign(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Have other brokers, or more of them, hold partitions; what they hold is copied there."""
+    """Assign partitions to other brokers, or to more of them; their data are copied there."""
     from headrace.net.client.reassignments import Reassigned, with_more_replicas
     from headrace.net.client.reassignments import reassign as ask
 
@@ -281,7 +281,7 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Delete topics and all that is in them."""
+    """Delete topics with all their records."""
 
     async def action(_: Cluster, admin: Admin) -> list[tuple[str, bool]]:
         from headrace.net.client.cluster import UnknownTopicError

@@ -61,7 +61,7 @@ async def print_records(bootstrap: str, orders: Orders) -> None:
 
 
 class Waiting:
-    """Tells the person what is waited for, each thing once in a while."""
+    """Tells the user why the command waits, each reason once in a while."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

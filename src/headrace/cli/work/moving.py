@@ -44,7 +44,9 @@ def move(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Have another broker own a topic's partitions: through the durable store, at the cost of what it lacks."""
+    """Move a topic's partitions to another broker through the durable store; only data that it lacks are exported
+    first.
+    """
     from headrace.wire.moves import MOVE, MoveRequest
 
     request = MoveRequest(MOVE, name, tuple(partition or ()), None, to, _rate(throttle), dry_run)
@@ -60,7 +62,7 @@ def unload(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Have a topic's partitions leave the brokers that lead them; the controller chooses who owns them then."""
+    """Move a topic's partitions away from the brokers that lead them; the controller chooses the new owners."""
     from headrace.wire.moves import MOVE, MoveRequest
 
     request = MoveRequest(MOVE, name, tuple(partition or ()), None, None, _rate(throttle), dry_run)
@@ -75,7 +77,9 @@ def drain(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Have all partitions leave a broker, so that it can be stopped for good; the controller chooses where they go."""
+    """Move all partitions away from a broker, so that it can be stopped for good; the controller chooses the new
+    owners.
+    """
     from headrace.wire.moves import MOVE, MoveRequest
 
     request = MoveRequest(MOVE, broker=id_, bytes_per_second=_rate(throttle), dry_run=dry_run)

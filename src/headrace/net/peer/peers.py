@@ -90,9 +90,7 @@ class AddressBook:
 
 
 class Peers:
-    """See the module. `attach` must be called before the first message. So must `cluster_id` be set, once it is
-    known.
-    """
+    """See the module. Call `attach` before the first message, and set `cluster_id` as soon as it is known."""
 
     def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN, recovery_least: int = 0) -> None:
         """`recovery_least`: while this member has no log, it adopts no lineage of an earlier recovery."""

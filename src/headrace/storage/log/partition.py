@@ -434,7 +434,7 @@ class LocalLog:
         )
 
     def _flushed_in(self, segment: Segment) -> tuple[int, int]:
-        """Offset and position up to which a segment that is not wholly flushed is flushed."""
+        """The flushed end of a segment that is only partly flushed, as offset and position."""
         return (self.flushed_end, self._flushed_position) if segment.base < self.flushed_end else (segment.base, 0)
 
     def end_examination(self, examination: Examination, *, done: bool) -> Sequence[Damage]:
@@ -542,7 +542,9 @@ class LocalLog:
         self._collected = Collected(None)
 
     def _trusted_so_far(self) -> Checkpoint:
-        """The checkpoint that trusts all closed segments, and of the active one what was trusted when it was opened."""
+        """The checkpoint that trusts all closed segments, and as much of the active one as was trusted when it was
+        opened.
+        """
         active, known = self._contents.active, self._checkpoint
         if active is not None and known is not None and known.segment == active.base:
             return replace(known, log_start=self.log_start_offset)

@@ -1,4 +1,4 @@
-"""The rate of a replay: it delays the next portion, so that the rate is never exceeded.
+"""The rate of a replay: it decides when the next portion may begin.
 
 Promises that at any moment at most one portion more than the rate allows has been written since the beginning. Idle
 time is not made up for. The caller provides the time.
