@@ -1,12 +1,15 @@
-"""Has one broker go on where the quorum was lost: on its disk, while all brokers are stopped.
+"""Lets one broker go on after the quorum was lost: on its disk, while all brokers are stopped.
 
-Promises: nothing is written unless somebody accepts the loss, the directories that are named hold no majority of the
-voters, and no broker of the cluster answers; of several directories the one with the longest log is what the cluster
-goes on with (by term, then index: a log that was committed further wins, as in an election). That broker alone votes in
-the lineage that begins; all others come back as learners, those that were named without more ado. Killed anywhere, a
-directory holds the old state or the new one. Never proves that who does not answer is gone: a voter that is only cut
-off goes on. Sources: etcd's `--force-new-cluster` and its follow-ups, the fencing of decision 0050. Blocking, but for
-`probe`.
+Promises:
+- Nothing is written unless the operator accepts the loss, the named directories hold no majority of the voters, and no
+  broker of the cluster answers.
+- The cluster goes on from the directory with the longest log, by term, then index. As in an election, a log that was
+  committed further wins.
+- That broker alone votes in the new lineage; all others come back as learners, the named ones without another command.
+- Killed anywhere, a directory holds the old state or the new one.
+
+It never proves that a silent broker is gone: a voter that is only cut off goes on. Sources: etcd's
+`--force-new-cluster` and its follow-ups, the fencing of decision 0050. Blocking, but for `probe`.
 """
 
 from __future__ import annotations
@@ -36,15 +39,15 @@ from headrace.storage.raftlog.recovery import Recovery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remains:
-    """What is left of one broker's metadata. Entries that it does not know to be committed count as committed."""
+    """One broker's metadata, as found on its disk. Entries that it does not know to be committed count as committed."""
 
     data: Path
     identity: identity.Identity
     membership: Membership
     term: int
-    """Of the last entry."""
+    """The term of the last entry."""
     index: int
-    """Of the last entry."""
+    """The index of the last entry."""
     image: MetadataImage
     superseded: str
     """The note of a later recovery without this broker; empty: there is none."""
@@ -55,12 +58,12 @@ class Remains:
 
     @property
     def length(self) -> tuple[int, int]:
-        """What makes a log the longest."""
+        """The measure by which the longest log is chosen."""
         return self.term, self.index
 
 
 def examine(disk: Disk, data: Path) -> Remains:
-    """Read it; nothing is changed. Raises UsageError, CorruptData, StorageFailure."""
+    """Read a broker's metadata; nothing is changed. Raises UsageError, CorruptData, StorageFailure."""
     known = identity.read(disk, data)
     born = Membership(frozenset(Peer(voter.broker_id, voter.directory_id) for voter in known.voters))
     if not disk.exists(data / lineage.METADATA):
@@ -89,7 +92,7 @@ def _membership(found: Recovery) -> Membership:
 
 
 def longest(remains: Sequence[Remains]) -> Remains:
-    """Of one cluster and one lineage. Raises UsageError where they are not."""
+    """Return the broker with the longest log. Raises UsageError where they are not of one cluster and one lineage."""
     best = max(remains, key=lambda one: (one.image.lineage.number, *one.length, -one.identity.broker_id))
     for one in remains:
         if one.identity.cluster_id != best.identity.cluster_id:
@@ -121,8 +124,8 @@ def check_lost(
     living: Mapping[BrokerId, Address],
     silent: Collection[Address] = (),
 ) -> None:
-    """Raises UsageError where the quorum is not lost, or a broker runs. `living`: those that answer; `silent`: where
-    somebody listens who does not."""
+    """Raises UsageError where the quorum is not lost, or a broker runs. `living`: the brokers that answer; `silent`:
+    addresses that take a connection and do not answer."""
     voters = {peer.node for peer in best.membership.voters}
     here = {one.identity.broker_id for one in remains if one.peer in best.membership.voters}
     there = voters & (here | living.keys())
@@ -147,14 +150,14 @@ class Probed(NamedTuple):
     """The findings at the addresses of the cluster's brokers."""
 
     living: Mapping[BrokerId, Address]
-    """Brokers of the cluster that answer; under NO_LEADER, one at an address that is nobody's known."""
+    """Brokers of the cluster that answer. One at an address of no known broker is under NO_LEADER."""
     silent: Sequence[Address]
-    """Where a connection is taken, and nothing said."""
+    """Addresses that take a connection and do not answer."""
 
 
 async def probe(best: Remains, others: Sequence[Address] = ()) -> Probed:
-    """Ask wherever a broker may be, those of the directories too: one of these may be a copy. `others`: ask there
-    as well."""
+    """Probe every address where a broker may be, those of the directories too: one of these may be a copy. `others`:
+    further addresses."""
     known = [
         *((NO_LEADER, *address) for address in others),
         *((voter.broker_id, voter.host, voter.port) for voter in best.identity.voters),
@@ -168,7 +171,8 @@ async def probe(best: Remains, others: Sequence[Address] = ()) -> Probed:
 
 
 async def _lives(address: Address, cluster_id: str) -> bool | None:
-    """None: a connection is taken there, and nothing is said."""
+    """Return whether a broker of the cluster answers at the address. None: it takes a connection, and does not
+    answer."""
     try:
         async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
             _, writer = await asyncio.open_connection(*address)
@@ -187,19 +191,20 @@ async def _lives(address: Address, cluster_id: str) -> bool | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What was done."""
+    """The result."""
 
     lineage: Lineage
     kept: Path
-    """Where the metadata of before lies."""
+    """The path of the old metadata."""
     offline: int
-    """Partitions that nobody leads before a lost broker comes back, or somebody accepts more loss."""
+    """Partitions without a leader until a lost broker comes back, or the operator accepts more loss."""
     left: Mapping[Path, str]
-    """Directories of the others that could not be changed, and why: their brokers are told how they come back."""
+    """Directories of the others that could not be changed, with the reason. Their brokers are told how they come
+    back."""
 
 
 def go_on(disk: Disk, best: Remains, remains: Sequence[Remains], *, random: Random, now_ms: int) -> Recovered:
-    """The broker of `best` votes alone, in a lineage of its own; the others of `remains` are to join it. All are
+    """Let the broker of `best` vote alone, in a lineage of its own; the others of `remains` are to join it. All are
     claimed, and `check_lost` has passed. Raises CorruptData, StorageFailure."""
     begins = Lineage(best.image.lineage.number + 1, str(identity.new_directory_id(random)))
     survivors = {one.identity.broker_id for one in remains}
@@ -220,7 +225,7 @@ def go_on(disk: Disk, best: Remains, remains: Sequence[Remains], *, random: Rand
 
 
 def _install(disk: Disk, best: Remains, image: MetadataImage) -> Path:
-    """One rename is the difference between before and after. The log of before keeps second names beside."""
+    """Install the new metadata by one rename. The old log keeps second names in another directory."""
     born = Membership(frozenset(Peer(voter.broker_id, voter.directory_id) for voter in best.identity.voters))
     directory = best.data / lineage.METADATA
     log, found = open_commit_log(disk, directory, born=born)

@@ -1,10 +1,14 @@
-"""This broker's place in the cluster: it registers, says that it lives, and takes its leave.
+"""This broker's membership in the cluster: it registers, sends heartbeats, and leaves.
 
-Promises: a process is one incarnation, and serves nothing before it has replayed its own registration; it is `ready`
-only once it is unfenced; where another process takes its place, or it is removed, it stops by itself and says so; that
-the controller does not hear it is told within a heartbeat of the end of its session. A broker that is told to stop goes
-on for a moment where followers are about to be in sync with what it leads: brokers may be started anew one after the
-other. Never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
+Promises:
+- A process is one incarnation, and serves nothing before it has replayed its own registration.
+- It is `ready` only once it is unfenced.
+- Where another process takes its place, or it is removed, it stops by itself and says so.
+- It notices within a heartbeat of its session's end that the controller does not hear it.
+- A broker that is told to stop goes on for a moment where followers of its partitions are about to be in sync. So
+  brokers may be restarted one after the other.
+
+It never decides: the controller does. Sources: KIP-631; DESIGN "Birth, identity, membership".
 """
 
 from __future__ import annotations
@@ -43,9 +47,9 @@ log = structlog.get_logger(__name__)
 
 
 class Membership:
-    """One per process. `follow` is given the image from this process's own registration on, `on_end` the reason where
-    another has taken its place; `on_contact` is told, every heartbeat, whether the controller heard one within the last
-    session."""
+    """One per process. `follow` gets the image from this process's own registration on. `on_end` gets the reason where
+    another process has taken its place. `on_contact` is called at every heartbeat, with whether the controller heard
+    one within the last session."""
 
     def __init__(
         self,
@@ -79,14 +83,14 @@ class Membership:
         self._now_ms = now_ms
         self._on_end = on_end
         self._changed = asyncio.Event()
-        """The image has, since it was last cleared."""
+        """Set when the image has changed since it was last cleared."""
         self._registered = asyncio.Event()
-        """This process's registration is in the image."""
+        """Set when this process's registration is in the image."""
         self._over = False
         self._beats: asyncio.Task[None] | None = None
         self._contact: asyncio.Task[None] | None = None
         self._heard_at = 0.0
-        """When the last heartbeat that was taken was sent, in the loop's time."""
+        """When the last accepted heartbeat was sent, in the loop's time."""
         self._lacking: dict[BrokerId, tuple[str, ...]] = {}
         metadata.subscribe(self._on_delta)
 
@@ -130,7 +134,7 @@ class Membership:
                 log.warning("registered, and waits for the quorum's log to tell", known_to=known)
 
     async def become_ready(self) -> None:
-        """The logs are open: have this broker unfenced, and keep it so."""
+        """Have this broker unfenced, once its logs are open, and keep it so."""
         while not self.is_unfenced and not self._over:
             answer = await self._beat()
             if (failure := self._metadata.failure) is not None:
@@ -147,7 +151,8 @@ class Membership:
         return known is not None and not known.fenced
 
     async def leave(self) -> None:
-        """Have others lead what they can, before this broker stops; and decide, where it was the controller."""
+        """Hand leadership to others as far as they can lead, before this broker stops; the controller's too, where it
+        was this one."""
         await self._await_successors()
         self._over = True
         self.lease.end()
@@ -166,7 +171,8 @@ class Membership:
             await self._hand_over(others)
 
     async def _await_successors(self) -> None:
-        """What nobody else could lead by now has followers that come to be in sync soon, or not."""
+        """Wait for followers of partitions that no other broker could lead by now, until they are in sync, or time is
+        up."""
         is_alone = len(self._metadata.image.live_brokers()) < 2
         waiting = [] if is_alone or not self.is_unfenced else await self._without_successor()
         if not waiting:
@@ -181,7 +187,8 @@ class Membership:
             log.warning("stops while nobody else can lead what it leads", partitions=len(waiting))
 
     async def _without_successor(self) -> list[TopicPartition]:
-        """Looked for in turns of the loop, for there may be very many."""
+        """Return the partitions without a successor. The search runs in turns of the loop, for there may be very
+        many."""
         everywhere, found = self._metadata.image.all_partitions(), list[TopicPartition]()
         while some := list(islice(everywhere, PARTITIONS_SEARCHED_PER_TURN_MAX)):
             ours = (
@@ -192,7 +199,7 @@ class Membership:
         return found
 
     def _lacks_successor(self, place: TopicPartition) -> bool:
-        """Whether this broker leads it, another one that lives copies it, and none that lives is in sync."""
+        """Whether this broker leads the partition, another live one copies it, and no other live one is in sync."""
         me, image = self._identity.broker_id, self._metadata.image
         partition = image.partition(place)
         if partition is None or partition.leader != me:
@@ -211,7 +218,7 @@ class Membership:
         except HeadraceError as error:
             log.info("the controller's work was not handed over", reason=str(error))
 
-    # telling the controller
+    # heartbeats
 
     def _heartbeat(self, *, stopping: bool = False) -> Heartbeat:
         return Heartbeat(
@@ -245,15 +252,15 @@ class Membership:
                 pause_s /= 10  # there is a lease to lose
 
     async def _watch_contact(self) -> None:
-        """A heartbeat that is on its way may take its time: this does not wait for it."""
+        """Report the contact at every interval. This does not wait for a heartbeat under way, which may take long."""
         while not self._over:
             await asyncio.sleep(self._interval_s)
             self._on_contact(asyncio.get_running_loop().time() - self._heard_at < self._session_s)
 
-    # following the image
+    # changes of the image
 
     def _mine(self, image: MetadataImage) -> BrokerImage | None:
-        """This broker, where the process that registered last is this one."""
+        """Return this broker, where the process that registered last is this one."""
         known = image.brokers.get(self._identity.broker_id)
         return known if known is not None and known.incarnation == self._incarnation else None
 
@@ -278,7 +285,7 @@ class Membership:
         return f"Broker {broker_id} was removed from the cluster: start it again where it shall come back."
 
     def _look_at_listeners(self, delta: ImageDelta) -> None:
-        """A broker without a listener that others have cannot be reached by their clients: told once."""
+        """Log, once, a broker that lacks a listener that others have: their clients cannot reach it."""
         if delta.before.brokers == delta.after.brokers:
             return
         lacking = delta.after.missing_listeners()
