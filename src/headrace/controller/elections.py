@@ -136,8 +136,8 @@ def _changed(
     anew: BrokerId = NO_LEADER,
 ) -> Iterator[MetadataEvent]:
     """Yield the event that gives the partition this ISR (None: its present one), and a leader where there can be one.
-    `kept_in`: the disk that alone may lead, where none is noted yet. The broker `anew`, where it leads, goes on only
-    under a new epoch."""
+    `kept_in`: the disk that alone may lead, where none is noted yet. The broker in the last parameter, where it leads,
+    goes on only under a new epoch."""
     if isr is None:
         isr = before.isr
     kept_in = before.kept_in or kept_in

@@ -1,8 +1,10 @@
-"""The states of this broker in which it serves less than the metadata says, or soon will: one log line as each begins
-and ends, a metric, what its heartbeats tell, and what `headrace doctor` is answered.
+"""The states in which this broker serves less than the metadata says, or soon will.
 
-Promises: nothing is told that a look has not found; a look takes no longer than METRICS_PARTITIONS_PER_TURN_MAX
-partitions in a turn of the loop. Never does: anything about it.
+Each begins and ends with a log line. They are in a metric, in the broker's heartbeats, and in the answer to `headrace
+doctor`.
+
+Promises: nothing is reported that a look has not found. A look takes at most METRICS_PARTITIONS_PER_TURN_MAX partitions
+in a turn of the loop. It only reports.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ DISK_FULL: Final = "disk full"
 Source = Callable[[], Iterable[State]]
 """Looks at one part of the broker. On the loop, and fast."""
 Descriptors = Callable[[], tuple[int, int]]
-"""How many file descriptors are used, and how many there may be. In a worker thread. Raises OSError."""
+"""Returns how many file descriptors are used, and how many there may be. Called in a worker thread. Raises OSError."""
 
 
 class Condition:
@@ -69,7 +71,7 @@ class Condition:
         self._on_bug = on_bug
         self._looking: asyncio.Task[None] | None = None
         self.states: tuple[State, ...] = ()
-        """As the last look found them, the worst first."""
+        """The states that the last look found, the worst first."""
 
     def start(self) -> None:
         self._looking = started(self._look_on(), "looks at what is wrong", self._on_bug)
@@ -79,7 +81,7 @@ class Condition:
             self._looking.cancel()
 
     def serve(self, frame: memoryview, _: Connection) -> list[Buffer]:
-        """A frame that asks for all of it (`wire.ailments`)."""
+        """Answer a frame that asks for all states (`wire.ailments`)."""
         damaged = self._damaged()
         if version_of(frame) == 0:
             return [encode_ailments(damaged)]
@@ -95,7 +97,7 @@ class Condition:
             await asyncio.sleep(STATE_LOOK_MS / 1000)
 
     async def look(self) -> None:
-        """Now."""
+        """Look now."""
         found = [each async for each in self._of_partitions()]
         found += states_of_disk(self._room)
         for source in self._sources:
@@ -107,7 +109,7 @@ class Condition:
     def _tell(self, found: Sequence[State]) -> None:
         before, now = {state.kind for state in self.states}, {state.kind for state in found}
         for state in found:
-            if state.kind not in before and state.kind != DISK_FULL:  # which is told at once
+            if state.kind not in before and state.kind != DISK_FULL:  # this one is logged at once
                 log.warning("this broker serves less than it should", kind=state.kind, what=state.text, todo=state.todo)
         for kind in sorted(before - now - {DISK_FULL}):
             log.info("what was wrong with this broker is over", kind=kind)
@@ -145,7 +147,7 @@ class Condition:
 
 
 def states_of_disk(room: DiskRoom) -> list[State]:
-    """Of the logs' disk."""
+    """Return the states of the logs' disk."""
     if room.is_read_only:
         todo = "see why the kernel mounted it so (dmesg), mend it, then restart the broker"
         return [State(kind="read-only disk", text="its logs' disk is mounted for reading only", todo=todo)]
@@ -164,6 +166,6 @@ def states_of_disk(room: DiskRoom) -> list[State]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first of them."""
+    """Return the first names, and how many more there are."""
     more = len(names) - STATE_PARTITIONS_NAMED_MAX
     return ", ".join(names[:STATE_PARTITIONS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

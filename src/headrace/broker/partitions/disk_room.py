@@ -1,9 +1,12 @@
-"""How much room the logs' disk has, and who waits for some.
+"""The room on the logs' disk, and the partitions that wait for some.
 
-Promises: what clients write is refused before the disk is full, as soon as fewer than `log.disk.min.free.bytes` are
-left, and taken again once they are free; what brokers write for groups goes on down to half of that. The rest is for
-the quorum's log, checkpoints and the journal. Whoever found the disk full is told when there is room again. The disk is
-asked in a worker thread, every DISK_LOOK_MS; in between what is appended is counted. Loop-only.
+Promises:
+- Clients' writes are refused before the disk is full, as soon as fewer than `log.disk.min.free.bytes` are left. They
+  are accepted again once these are free.
+- Brokers' writes for groups go on down to half of that. The rest is for the quorum's log, checkpoints and the journal.
+- A partition that found the disk full goes on when there is room again.
+
+The disk is asked in a worker thread, every DISK_LOOK_MS; appends are counted in between. Loop-only.
 """
 
 from __future__ import annotations
@@ -39,14 +42,14 @@ class Share:
 
 
 class Waiting(Protocol):
-    """A partition that could not take something, or be opened, for want of room."""
+    """A partition that could not append, or be opened, for want of room."""
 
     @property
     def has_stepped_down(self) -> bool:
-        """It waits no more."""
+        """Whether it waits no more."""
 
     def go_on(self) -> bool:
-        """There is room: write what waits. False: there was none after all."""
+        """Write what waits, as there is room. False: there was none after all."""
 
 
 class DiskRoom:
@@ -60,27 +63,27 @@ class DiskRoom:
         self._waiting: dict[Waiting, None] = {}
         self._looking: asyncio.Task[None] | None = None
         self._found_none = False
-        """Since the last look a write found the disk full, whatever that says of itself."""
+        """A write found the disk full since the last look, whatever the disk itself says."""
         self._was_short = False
-        """As it was told last."""
+        """Whether the shortage was logged last."""
         self._is_silent = False
-        """It does not say how much room it has, of which it was told."""
+        """The disk does not say how much room it has, as was logged."""
         self.is_read_only = False
-        """Its volume is mounted so."""
+        """The volume is mounted read-only."""
         self.usable = -1
-        """Bytes, when it was last looked; -1: it was not yet, or does not say."""
+        """Usable bytes at the last look; -1: there was none yet, or the disk does not say."""
         self.reserve = 0
         """Bytes that are to stay free."""
         self.on_waiting: Callable[[Sequence[Waiting]], object] = lambda _: None
-        """Told, at each look that finds no room, of all that wait for it."""
+        """Called, at each look that finds no room, with everything that waits for it."""
 
     @property
     def is_short(self) -> bool:
-        """Clients' appends are refused, as far as is known."""
+        """Whether clients' appends are refused, as far as is known."""
         return self._found_none or self._clients.left < 0
 
     def share(self, *, internal: bool) -> Share:
-        """Of a partition."""
+        """Return the share of a partition."""
         return self._groups if internal else self._clients
 
     def start(self) -> None:
@@ -91,7 +94,8 @@ class DiskRoom:
             self._looking.cancel()
 
     def lack(self, partition: Waiting, *, is_full: bool = False) -> None:
-        """It waits for room. `is_full`: a write has found none, so that nobody else need try before the next look."""
+        """Let a partition wait for room. `is_full`: a write has found none, so no other need try before the next
+        look."""
         self._waiting[partition] = None
         if is_full:
             self._found_none = True
@@ -103,7 +107,7 @@ class DiskRoom:
             await asyncio.sleep(DISK_LOOK_MS / 1000)
 
     async def look(self) -> None:
-        """Now."""
+        """Look now."""
         was_full, self._found_none = self._found_none, False
         space = await self._ask()
         self.reserve = reserve_of(space, self._min_free())
@@ -115,7 +119,7 @@ class DiskRoom:
         self._tell(is_short=was_full or self.is_short)
 
     async def _ask(self) -> Space:
-        """As if there were no end to it, where the disk does not say."""
+        """Return the disk's space; an endless one, where the disk does not say."""
         try:
             space = await in_thread(self._space)
         except OSError as error:
@@ -127,7 +131,7 @@ class DiskRoom:
         return space
 
     async def _let_on(self) -> None:
-        """Those for whom there is room, each once; the first that finds the disk full ends it."""
+        """Let those go on for which there is room, each once; the first that finds the disk full ends it."""
         self._waiting = {each: None for each in self._waiting if not each.has_stepped_down}
         for number, each in enumerate(list(self._waiting), 1):
             if self._found_none or self._groups.left < 0:
@@ -140,7 +144,8 @@ class DiskRoom:
             self.on_waiting(list(self._waiting))
 
     def _tell(self, *, is_short: bool) -> None:
-        """That it is over, once a look has passed in which nobody found it full: a quota says nothing of itself."""
+        """Log that the disk is full, or has room again. It has room once a look has passed in which no write found it
+        full: a quota does not show in the disk's own numbers."""
         was_short, self._was_short = self._was_short, is_short
         if is_short and not was_short:
             log.error(
@@ -154,7 +159,7 @@ class DiskRoom:
 
 
 def reserve_of(space: Space, min_free: int) -> int:
-    """Bytes that are to stay free; `min_free` of -1 leaves it to the size of the volume."""
+    """Return the bytes that are to stay free; with `min_free` of -1 the size of the volume decides."""
     if min_free >= 0:
         return min_free
     return min(DISK_RESERVE_BYTES_MAX, space.total // DISK_RESERVE_FRACTION)

@@ -1,10 +1,14 @@
-"""One partition that this broker copies: its log goes on as the leader's does, batch by batch.
+"""One partition that this broker copies: its log follows the leader's, batch by batch.
 
-Promises: what is appended here is what the leader has, verbatim and checked; where the two logs differ, ours is cut,
-by leader epochs, before anything more is appended; what is told to the leader as flushed is durable here. Consumers
-that read here (KIP-392) see what the leader of this epoch has told to be committed, while the copy is heard to go on,
-and nothing else; how far that is never falls within an epoch. Loop-only, but for `cut` and the sync of a FlushTicket.
-Sources: KIP-101, KIP-279, KIP-595 (the diverging epoch in a fetch).
+Promises:
+- Every append is the leader's data, verbatim and checked.
+- Where the two logs differ, ours is cut, by leader epochs, before anything more is appended.
+- Every end that is reported to the leader as flushed is durable here.
+- Consumers that read here (KIP-392) see only what the leader of this epoch reported as committed, while its reports
+  come. That end never falls within an epoch.
+
+Loop-only, but for `cut` and the sync of a FlushTicket. Sources: KIP-101, KIP-279, KIP-595 (the diverging epoch in a
+fetch).
 """
 
 from __future__ import annotations
@@ -50,35 +54,35 @@ class FollowerPartition(Replica):
         self._node = node
         self.leader = leader
         self.is_in_sync = is_in_sync
-        """As committed."""
+        """Whether the committed ISR has this broker."""
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
         self._told: Offset | None = None
-        """The high watermark, as the leader has told it of the place where this copy goes on now; None: not yet, or
-        that place is lost."""
+        """The high watermark that the leader reported for the copy's present position; None: not yet, or that position
+        is lost."""
         self._is_level = False
-        """All below what was told then has been flushed here since this place was given: whatever this broker has shown
-        in this epoch, also from a disk that it has lost, was no more."""
+        """True: everything below the first such report has been flushed here since this position was given. This broker
+        has shown no more in this epoch, even from a disk that it has lost."""
         self._shown = NOWHERE
-        """Who waits knows of what is below."""
+        """The end of the records that waiting readers have heard of."""
         self._sound_from = _sound_from(self.log)
-        """Nothing is damaged above."""
+        """No damage is at this offset or above."""
         self._visible_bytes = 0
-        """Appended when more became visible last."""
+        """The appended bytes when more last became visible."""
         self.on_flushed: Callable[[FollowerPartition], None] | None = None
-        """Told when more of what was appended is durable, or nothing more ever will be."""
+        """Called when more appends are durable, or none ever will be."""
         self.said_in: LeaderEpoch = NO_EPOCH
-        """The newest epoch in which a leader may have been told how far this copy is."""
+        """The newest epoch in which a leader may have heard how far this copy is."""
         self.leader_damage: tuple[Offset, Offset] | None = None
-        """As the leader of this epoch tells it (`Replica.damaged`)."""
+        """The leader's damage, as the leader of this epoch reports it (`Replica.damaged`)."""
         self.is_told = False
-        """The leader of this epoch has told of this copy's place, and so of its damage."""
+        """The leader of this epoch has reported on this copy's position, and so on its own damage."""
         self.in_doubt: str | None = None
-        """A sentence, where it cannot be cut as its leader wants it: nothing is appended to it any more."""
+        """A sentence, where the log cannot be cut as its leader wants it: nothing is appended to it any more."""
         self.stuck_at: Offset | None = None
-        """Where what the leader has cannot be had from it, for it is damaged there."""
+        """The offset of records that the leader cannot give, as it is damaged there."""
         self._began_at: Offset | None = None
-        """Where it was begun last, in this role."""
+        """The offset at which it last began, in this role."""
         self._shuns_history_until = 0.0
         self.changing = asyncio.Lock()
         """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
@@ -90,7 +94,7 @@ class FollowerPartition(Replica):
 
     @property
     def high_watermark(self) -> Offset:
-        """As far as the leader has told, and the log goes."""
+        """The reported high watermark, but at most the log's end."""
         return min(self._high_watermark, self.log.log_end_offset)
 
     @property
@@ -99,7 +103,7 @@ class FollowerPartition(Replica):
 
     @property
     def position(self) -> Position:
-        """What the next fetch says of it."""
+        """The position that the next fetch reports."""
         end = self.log.log_end_offset
         return Position(self._epoch, end, self.log.epoch_at(Offset(end - 1)), self.log.flushed_end, self.readable_from)
 
@@ -109,20 +113,20 @@ class FollowerPartition(Replica):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if self.is_changing else self._ended
 
     def begin(self) -> None:
-        """The log is a follower's from now on: epochs that it led, and wrote nothing in, are none of it."""
+        """Make the log a follower's: epochs that it led without writing anything are removed."""
         if not self.log.failed:
             self.log.truncate_to(self.log.log_end_offset)
 
     @property
     def is_throttled(self) -> bool:
-        """Whether what is copied here is limited (KIP-73): never while this copy is in sync."""
+        """Whether its copying is limited (KIP-73): never while this copy is in sync."""
         throttled = self.settings.throttled_followers
         if not (throttled.all or throttled.some) or self.is_in_sync:
             return False
         return throttled.holds(self.topic_partition.partition, self._node)
 
     def follow(self, leader: BrokerId, epoch: LeaderEpoch) -> None:
-        """Another leader, or the same in another epoch."""
+        """Follow another leader, or the same in another epoch."""
         self.leader, self._epoch = leader, epoch
         self.leader_damage = self.stuck_at = None
         self.is_told = False
@@ -132,26 +136,26 @@ class FollowerPartition(Replica):
 
     @property
     def visible_end(self) -> Offset:
-        """Whoever reads below it has been allowed to by `check_position`."""
+        """`check_position` has allowed readers below it."""
         return self.log.log_start_offset if self._told is None else min(self._told, self.log.flushed_end)
 
     @property
     def readable_from(self) -> Offset:
-        """Nothing that this copy lacks, or has damaged, is at it or above; what durable history has it does not lack.
-        At most the log's end."""
+        """Neither missing nor damaged records are at this offset or above; records in durable history do not count as
+        missing. At most the log's end."""
         if self._sound_from > self.log.log_start_offset:
             return self._sound_from
         return min(self.start_offset, self.log.log_end_offset)
 
     def on_damage(self) -> None:
-        """Some was found: consumers are to read elsewhere."""
+        """Note new damage: consumers are to read elsewhere."""
         super().on_damage()
         self._sound_from = _sound_from(self.log)
         self._tell_flushed()
 
     def check_position(self, offset: Offset, believed: int) -> ErrorCode:
-        """As `Replica`. Only the leader can say that there is no such offset: where this copy does not have it, or does
-        not know it to be committed, it is OFFSET_NOT_AVAILABLE, and the consumer goes back to the leader."""
+        """As `Replica`. Only the leader can say that there is no such offset. Where this copy does not have it, or does
+        not know it to be committed, the error is OFFSET_NOT_AVAILABLE. The consumer then goes back to the leader."""
         if self._ended is not ErrorCode.NONE:
             return self._ended
         if believed not in (-1, self._epoch):
@@ -165,14 +169,15 @@ class FollowerPartition(Replica):
         return self._is_level and offset > self.visible_end
 
     def lose_sight(self) -> None:
-        """The leader is not heard of any more, or of another place: what it commits meanwhile is not known here."""
+        """Note that the leader is not heard of any more, or has another position: its later commits are not known
+        here."""
         self._told = None
         if self._is_level:
             self._is_level, self._shown = False, NOWHERE
             self.wake_readers()
 
     def _show(self) -> None:
-        """More may be visible, for the leader has told of more, or more is flushed."""
+        """Show more, where the leader has reported more, or more is flushed."""
         if self._told is None:
             return
         self._is_level = self._is_level or self.log.flushed_end >= self._told
@@ -181,11 +186,12 @@ class FollowerPartition(Replica):
             size, self._visible_bytes = self._appended_bytes - self._visible_bytes, self._appended_bytes
             self._tell_watchers(max(size, 1))
 
-    # what the leader gives
+    # data of the leader
 
     def append(self, records: Buffer, *, gaps_below: Offset = NO_GAPS) -> None:
-        """Append what the leader gave for our log's end; below `gaps_below` its log was compacted. Raises CorruptBatch:
-        nothing of it is taken; StorageFailure: the disk failed, and the partition with it; NoRoom: it is full."""
+        """Append the leader's data for our log's end; below `gaps_below` its log was compacted. Raises CorruptBatch
+        where nothing of it is taken, StorageFailure where the disk failed, and the partition with it, NoRoom where it
+        is full."""
         now_ms = self._clock.now_ms()
         headers = check_batches(records, gaps_below=gaps_below)
         try:
@@ -208,7 +214,8 @@ class FollowerPartition(Replica):
             self._flusher.request(self)
 
     def skip_to(self, offset: Offset) -> None:
-        """The leader's log goes on there, and compaction has left nothing before it. Raises as `append`."""
+        """Move the log's end to `offset`: compaction has left nothing before it in the leader's log. Raises as
+        `append`."""
         try:
             self.log.skip_to(offset, now_ms=self._clock.now_ms())
         except NoRoom as error:
@@ -220,7 +227,7 @@ class FollowerPartition(Replica):
         self._flusher.request(self)
 
     def on_marks(self, high_watermark: Offset, log_start: Offset) -> None:
-        """The leader's high watermark, and where its log starts: what it has deleted goes here too."""
+        """Note the leader's high watermark, and its log's start: records that it has deleted go here too."""
         if high_watermark >= 0:
             self._high_watermark = max(self._high_watermark, high_watermark)
             self._told = high_watermark if self._told is None else max(self._told, high_watermark)
@@ -238,23 +245,24 @@ class FollowerPartition(Replica):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all that was appended is durable."""
+        """Whether every append is durable."""
         return self.log.flushed_end == self.log.log_end_offset
 
     def where_to_cut(self, diverging: EpochEnd) -> Offset:
-        """See `cut_at`: the leader's log goes on otherwise from there."""
+        """Return where to cut the log: the leader's log differs from there on. See `cut_at`."""
         return cut_at(self.log.end_offset_for_epoch(diverging.epoch), diverging, self.log.log_end_offset)
 
     def leaves_nothing(self, offset: Offset) -> bool:
-        """Whether, cut there, it goes by durable history for all that comes before, which is not the leader's then."""
+        """Whether, if cut there, its earlier records would all come from durable history, which then is not the
+        leader's."""
         start = self.log.log_start_offset
         kept = start if self.log.epoch_at(Offset(start - 1)) != NO_EPOCH else start + 1  # else nobody could compare it
         return self.is_empty or (offset < kept and self.start_offset < start)
 
     def cut(self, offset: Offset) -> None:
-        """Drop all at and above `offset`, or, where that is below our start, everything. Blocking: in a worker thread,
-        with no flush under way. Raises StorageFailure; CorruptData where that is in the middle of damage, and then
-        nothing is cut."""
+        """Drop everything at and above `offset`, or, where that is below our start, everything. Blocking: in a worker
+        thread, with no flush under way. Raises StorageFailure; CorruptData where `offset` is in the middle of damage,
+        and then nothing is cut."""
         self._tell_of_loss(offset)
         if offset < self.high_watermark:
             self._high_watermark = offset
@@ -263,8 +271,8 @@ class FollowerPartition(Replica):
         self.damaged = damaged_range(self.log)
 
     def _forget_producers_above(self, end: Offset) -> bytes:
-        """Of producers all is known that was known when the log ended there: the batches of some may have left the log
-        since, and newer snapshots go with the cut."""
+        """Restore the producers' state as of `end`. The batches of some may have left the log since, and newer
+        snapshots go with the cut."""
         before = self.producers.as_of(end)
         try:
             self.producers = recover_producers(self.log, self._clock.now_ms(), end)
@@ -274,36 +282,36 @@ class FollowerPartition(Replica):
         return self.producers.snapshot() if len(self.producers) else b""
 
     def waits_for_room(self) -> bool:
-        """Whether the disk has none for what comes next; who brings it comes again later."""
+        """Whether the disk has no room for the next append; the data is to be sent again later."""
         if self.lacks_room:
             self._room.lack(self)
         return self.lacks_room
 
     @property
     def is_blocked(self) -> bool:
-        """Nothing can be appended to it before it is begun anew."""
+        """Whether nothing can be appended to it before it begins again."""
         return self.in_doubt is not None or self.log.read_only is not None
 
     @property
     def waits_for_others(self) -> bool:
-        """Nothing can be copied to it before something else changes."""
+        """Whether nothing can be copied to it before something else changes."""
         return self.stuck_at is not None or self.leader == NO_LEADER
 
     @property
     def may_be_dropped(self) -> bool:
-        """Nobody counts on it, or ever will on what it has now: it is not in sync, and who leads in this epoch has been
-        told nothing of it, so that it cannot have been proposed either. Decision 0023."""
+        """Whether nobody counts on it, or ever will with its present records. It is not in sync, and the leader of this
+        epoch has heard nothing of it, so it cannot have been proposed either. Decision 0023."""
         return not self.is_in_sync and self._epoch > self.said_in
 
     def begin_anew(self) -> None:
-        """Drop everything, but for what is kept beside the log until this copy is in sync again; what comes next is at
-        the leader's log start. As `cut`; only where it `may_be_dropped`."""
+        """Drop everything, except the log that is kept in another directory until this copy is in sync again. The next
+        data is at the leader's log start. As `cut`; only where it `may_be_dropped`."""
         self.log.begin_anew()
         self._begun(Offset(0))
         self.in_doubt = None
 
     def start_over(self, beginning: Beginning) -> None:
-        """Drop everything; what comes next is there. As `cut`."""
+        """Drop everything, and begin at the given offset. As `cut`."""
         offset, epoch, producers = beginning
         self._tell_of_loss(offset)
         self.log.restart_at(offset, epoch=epoch, producers=producers.snapshot() if len(producers) else b"")
@@ -313,12 +321,12 @@ class FollowerPartition(Replica):
 
     @property
     def may_begin_behind_history(self) -> bool:
-        """It has nothing, and durable history has what it lacks first."""
+        """Whether it is empty, and durable history has the first records that it lacks."""
         return self.is_empty and self.log.log_end_offset != self._began_at and self.is_behind_history
 
     @property
     def is_behind_history(self) -> bool:
-        """What it lacks first is in durable history, which it has not found unreadable lately."""
+        """Whether durable history has the first records that it lacks, and could be read lately."""
         history = self.history
         return (
             history is not None
@@ -330,21 +338,21 @@ class FollowerPartition(Replica):
         )
 
     def shun_history(self) -> None:
-        """It could not be read: for a while this copy is taken from its leader alone."""
+        """Copy from the leader alone for a while, as history could not be read."""
         self._shuns_history_until = self._clock.monotonic() + FRONTIER_RETRY_MS / 1000
 
     @property
     def is_empty(self) -> bool:
-        """It has nothing. What is said to come before may be not what the leader has there."""
+        """Whether it has no records. Its beginning may still differ from the leader's log there."""
         return self.log.log_start_offset == self.log.log_end_offset
 
     @property
     def has_begun(self) -> bool:
-        """It was begun where its log ends, and nothing has come since."""
+        """Whether it was begun where its log ends, and nothing has come since."""
         return self._began_at == self.log.log_end_offset
 
     def _tell_of_loss(self, offset: Offset) -> None:
-        """What was committed goes, as after an unclean election."""
+        """Log the loss of committed records, as after an unclean election."""
         if offset < self.high_watermark:
             log.error(
                 "records below the high watermark are cut: the new leader does not have them",
@@ -388,11 +396,11 @@ class FollowerPartition(Replica):
 
     @property
     def has_ended(self) -> bool:
-        """It takes nothing any more."""
+        """Whether it accepts nothing any more."""
         return self._ended is not ErrorCode.NONE
 
     def flush_soon(self) -> None:
-        """What a change of the log has kept from being flushed, or has left to be."""
+        """Flush what a change of the log has left to be flushed, or kept from it."""
         if not self.has_ended and self.log.needs_flush:
             self._flusher.request(self)
 
@@ -402,7 +410,7 @@ class FollowerPartition(Replica):
 
 
 def _sound_from(log: PartitionLog) -> Offset:
-    """Where the last damage of a log ends; the log's end, where nobody knows what it lacks."""
+    """Return the end of the last damage of a log; the log's end, where nobody knows what it lacks."""
     if log.read_only is not None:
         return log.log_end_offset
     return Offset(max((damage.end for damage in log.damages), default=0))

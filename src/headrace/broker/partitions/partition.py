@@ -1,9 +1,12 @@
 """One partition that this broker leads: its log, its leader core and its producers, joined.
 
-Promises: an append is acknowledged at acks=all only when the high watermark has passed it, with enough replicas in
-sync; readers see nothing at or above it; followers are given what is appended, flushed or not, and count by what they
-have flushed. A failed disk takes the partition offline at once, and all that waited is told so. Loop-only, but for the
-sync of a FlushTicket.
+Promises:
+- An append is acknowledged at acks=all only when the high watermark has passed it, with enough replicas in sync.
+- Readers see nothing at or above the high watermark.
+- Followers get every append, flushed or not, and count by their flushed ends.
+- A failed disk takes the partition offline at once, and everything that waits is answered so.
+
+Loop-only, but for the sync of a FlushTicket.
 """
 
 from __future__ import annotations
@@ -59,14 +62,14 @@ class FollowerFeed(Protocol):
         """The high watermark, or the log's start, has risen, or damage was found in the log."""
 
     def on_epoch_end(self, partition: Partition) -> None:
-        """The epoch is over; it is not watched any more."""
+        """The epoch is over; the partition is not watched any more."""
 
 
 Propose = Callable[["Partition", ProposeIsr], None]
-"""Told of an ISR that the controller is to be asked for."""
+"""Called with the ISR that this leader proposes to the controller."""
 
 UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
-"""Attributes of batches that a broker refuses, of clients, or most of the time."""
+"""Attributes of batches that a broker refuses, always or mostly, from clients."""
 OVERTAKEN: Final = "Send again what was sent before this batch, or was refused."
 
 
@@ -85,8 +88,8 @@ class Partition(Replica):
         **common: Unpack[Common],
     ) -> None:
         """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished.
-        `is_unclean`: it was elected so in this epoch, and what it lacks is lost.
-        `forward`: who may take what comes once it is handed over to another."""
+        `is_unclean`: it was elected so in this epoch, and the records that it lacks are lost. `forward` may accept
+        batches once it is handed over to another broker."""
         super().__init__(**common)
         self._leader = leader
         self._gate = Gate(takes_over=takes_over)
@@ -101,7 +104,7 @@ class Partition(Replica):
         """Flushed ends that the high watermark has not reached, and the bytes appended below each."""
         self._tails: dict[FollowerFeed, None] = {}
         self._visible: _Visible | None = None
-        """The last that readers of the end wait for."""
+        """The last end that readers of the log's end wait for."""
         self._overtaking = Overtaking()
         self._turned_away = TurnedAway()
         if not is_unclean:
@@ -112,7 +115,7 @@ class Partition(Replica):
         """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
         self._heed_seal()
 
-    # what is known
+    # state
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -132,7 +135,7 @@ class Partition(Replica):
         return self._leader.epoch_is_committed
 
     def check_epoch(self, believed: int) -> ErrorCode:
-        """A client's idea of the leader epoch (-1: none) against ours (KIP-320)."""
+        """Compare a client's leader epoch (-1: none) with ours (KIP-320)."""
         if self._ended is not ErrorCode.NONE:
             return self._ended
         if believed in (-1, self._leader.epoch):
@@ -142,9 +145,9 @@ class Partition(Replica):
     # appending
 
     def append(self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None) -> Appended | WriteRefusal:
-        """Append one batch, as a client sent it but for its highest time, which is that of its records. `needs_isr`:
-        refuse below min.insync.replicas (acks=all). `walked`: what its records say, where they were checked; else they
-        are checked here, however long that takes."""
+        """Append one batch as a client sent it, except for its highest time, which is set to that of its records.
+        `needs_isr`: refuse below min.insync.replicas (acks=all). `walked`: the facts of its records, where they were
+        checked. Otherwise they are checked here, however long that takes."""
         if self._ended is not ErrorCode.NONE:
             return WriteRefusal(self._ended, "The partition is not served here; refresh metadata and retry.")
         if not self._gate.is_open:
@@ -201,7 +204,8 @@ class Partition(Replica):
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
 
     def _turn_away(self, records: Buffer, refusal: WriteRefusal) -> WriteRefusal:
-        """What a producer that is not known sends after these is not to be taken before they are."""
+        """Return the refusal, and note it: later batches of an unknown producer must not be appended before this
+        one."""
         if len(records) >= HEADER_BYTES:
             header = parse_header(records)
             if self.producers.last_offset(header.producer_id) is None:
@@ -209,8 +213,8 @@ class Partition(Replica):
         return refusal
 
     def _has_overtaken(self, header: BatchHeader) -> bool:
-        """Whether batches that its producer sent before this one, the first of it here, may have come too early, or are
-        still carried here."""
+        """Whether batches that the producer sent before this one, its first here, may have come too early, or are still
+        carried here."""
         if not self.producers.skips(header):
             return False
         if self._awaits_carried:
@@ -221,14 +225,14 @@ class Partition(Replica):
         return is_first and self._overtaking.may_be(producer_id, self._clock.monotonic())
 
     def _may_lack_others(self, header: BatchHeader) -> bool:
-        """Whether the batch may go on from others that are still carried here, for it is not its producer's first, and
-        nothing is known of that producer. Where it was forgotten long ago, it is let in once nothing is carried."""
+        """Whether the batch may follow others that are still carried here: it is not its producer's first, and that
+        producer is unknown. The batch of a producer that was forgotten long ago is accepted once nothing is carried."""
         is_first = header.producer_id < 0 or header.base_sequence == 0
         return not is_first and self.producers.last_offset(header.producer_id) is None and self._awaits_carried
 
     @property
     def _awaits_carried(self) -> bool:
-        """Whether the owner before this one may carry batches here that came before those which come now."""
+        """Whether the previous owner may still carry batches here that came before the present ones."""
         if self._taken_over_at is None:
             return False
         if self._clock.monotonic() >= self._taken_over_at + CARRIED_UNTIL_MS_MAX / 1000:
@@ -236,15 +240,17 @@ class Partition(Replica):
         return self._taken_over_at is not None
 
     def examine(self, records: Buffer) -> Walked | None:
-        """What the records of a batch say which `append` may take at once: it then does what `take` does. None where
-        the partition is not served, the batch has to wait for others or for a worker, or its records are refused."""
+        """Return the facts of a batch's records where `append` may append it at once, and then does what `take` does.
+        None where the partition is not served, the batch has to wait for others or for a worker, or its records are
+        refused."""
         if self._line.is_empty and self._ended is ErrorCode.NONE and self._gate.is_open:
             return walked_at_once(records, self.settings, self._clock.now_ms())
         return None
 
     def take(self, records: Buffer, *, needs_isr: bool, done: Done) -> None:
-        """Append one batch of a client, in the codec that the topic wants, behind those taken before it. `done` is told
-        of it: now, or, where this or an earlier batch is to be unpacked, or the partition is handed over, later."""
+        """Append one batch of a client, in the topic's codec, behind those that came before it. `done` is called with
+        the outcome, now or later. It is later where this or an earlier batch has to be unpacked, or the partition is
+        handed over."""
         if self._is_taken_on(records, needs_isr, done):
             return
         if self._line.is_empty:
@@ -260,13 +266,13 @@ class Partition(Replica):
         self._line.join(kept, lambda: self._turn(kept), partial(self._on_turn, kept, needs_isr, done))
 
     def _is_taken_on(self, records: Buffer, needs_isr: bool, done: Done) -> bool:
-        """Whether it is somebody else's now, for this leadership is over."""
+        """Whether another broker accepts the batch, as this leadership is over."""
         is_over = self._ended is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return is_over and self._forward(self.topic_partition, records, needs_isr, done)
 
     @property
     def _is_held_up(self) -> bool:
-        """Whether what is to be written has to wait for the end of a hand-over."""
+        """Whether writes have to wait for the end of a hand-over."""
         return not self._gate.is_open and self._ended is ErrorCode.NONE
 
     def _wait(self, kept: bytes, needs_isr: bool, done: Done) -> None:
@@ -277,7 +283,7 @@ class Partition(Replica):
         return self._turn_away(records, WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, text))
 
     def _on_turn(self, kept: bytes, needs_isr: bool, done: Done, result: Result) -> None:
-        if isinstance(result, Overflow):  # it had no turn, and may not stand at the gate before those that wait for one
+        if isinstance(result, Overflow):  # it had no turn, and must not wait at the gate before those that wait for one
             done(self._put_off(kept, "Too many batches wait to be unpacked; retry."))
         elif self._is_held_up:
             self._wait(kept, needs_isr, done)
@@ -285,7 +291,7 @@ class Partition(Replica):
             done(self._append_turn(result, needs_isr))
 
     def _turn(self, records: Buffer) -> Wanted | None:
-        """What a worker is to do with the batch whose turn it is; None where it is to be refused, or to wait."""
+        """Return a worker's task for the batch whose turn it is; None where it is to be refused, or to wait."""
         if not self.is_open or isinstance(self._sound(records), WriteRefusal):
             return None
         return wanted_of_worker(records, self.settings, self._clock.now_ms())
@@ -294,7 +300,7 @@ class Partition(Replica):
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes records."""
+        """Whether it accepts records."""
         return self._gate.is_open and self._ended is ErrorCode.NONE
 
     @property
@@ -303,8 +309,8 @@ class Partition(Replica):
         return self._gate.takes_over
 
     def _heed_seal(self) -> None:
-        """A seal that was proposed in this epoch before a crash may be committed yet; one of an earlier epoch was
-        refused."""
+        """Heed a seal in the log. One that was proposed in this epoch before a crash may be committed yet; one of an
+        earlier epoch was refused."""
         if self.log.sealed_in == self._leader.epoch:
             self._gate.is_stopped = self._gate.is_proposed = True
         elif self.log.sealed_in is not None:
@@ -316,22 +322,22 @@ class Partition(Replica):
             self._flusher.request(self)
 
     def unpacked(self) -> asyncio.Future[None] | None:
-        """Done once the batch that is being unpacked is: of a partition that has stopped, all wait at the gate then, in
-        the order in which they came. None: there is no such batch."""
+        """Return a future that is done once the batch under unpacking is; None: there is no such batch. In a stopped
+        partition, all batches then wait at the gate, in the order in which they came."""
         return self._line.over()
 
     def stop_writing(self) -> None:
-        """Take no records any more, to seal what there is. Those that come wait: until `go_on_writing`, or until this
+        """Accept no records any more, to seal the partition. Later batches wait: until `go_on_writing`, or until this
         epoch ends."""
         self._gate.is_stopped = True
 
     def go_on_writing(self) -> None:
-        """The seal was not proposed."""
+        """Go on writing, as the seal was not proposed."""
         self._gate.resume()
         self._forget_seal()
 
     def propose_seal(self) -> None:
-        """The seal is about to be proposed: from now on nothing is written in this leader epoch."""
+        """Note that the seal is about to be proposed: nothing is written in this leader epoch from now on."""
         assert self._gate.is_stopped, "what is sealed is all there is"
         self._gate.is_proposed = True
 
@@ -360,20 +366,20 @@ class Partition(Replica):
         self._share.left -= len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
-        for tail in self._tails:  # first: what goes to another broker and back takes longer than our own sync
+        for tail in self._tails:  # first: the way to another broker and back takes longer than our own sync
             tail.on_appended(self)
         self._after_write()
         return appended
 
     def _after_write(self) -> None:
-        """Under `flush.policy=os` the log counts as flushed at once, and the flusher only keeps house."""
+        """Under `flush.policy=os` the log counts as flushed at once, and the flusher only does upkeep."""
         if self.log.needs_flush:
             self._flusher.request(self)
         if self.log.flushed_end == self.log.log_end_offset:
             self._on_durable(self.log.flushed_end, self._appended_bytes)
 
     def _sound(self, records: Buffer) -> BatchHeader | WriteRefusal:
-        """Exactly one batch, of any size, whose header is sound and a client's; or why not."""
+        """Return the header of exactly one batch, of any size, which is sound and a client's; or the refusal."""
         try:
             header = check_batch(records, 0, len(records))
         except InvalidBatch as error:
@@ -393,7 +399,7 @@ class Partition(Replica):
         return header
 
     def _time_problem(self, header: BatchHeader, now_ms: int) -> str | None:
-        """Of a batch whose records are not looked at."""
+        """Return why the times of a batch are refused whose records are not looked at; None: they are not."""
         bounds = self.settings.times
         return bounds.problem(header.base_timestamp, header.max_timestamp, now_ms) if bounds is not None else None
 
@@ -409,16 +415,16 @@ class Partition(Replica):
         return None
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
-        """Tell `waiter` once everything below `end` is committed; at once where it is."""
+        """Settle `waiter` once everything below `end` is committed; at once where it is."""
         if end <= self._leader.high_watermark:
             waiter.on_outcome(ErrorCode.NONE)
         else:
             self._commits.park(end, waiter)
 
     def own_appends_visible(self) -> asyncio.Future[None] | None:
-        """Done once what is appended by now is committed, or never will be, where only this broker's own disk keeps it
-        from that: nobody else is in sync. One for all who ask meanwhile. None: nothing is appended above the high
-        watermark, or others are to flush it too."""
+        """Return a future that is done once everything appended by now is committed, or never will be. Callers that
+        come meanwhile share it. None where others in the ISR have to flush, too, or where nothing is appended above the
+        high watermark."""
         if self._ended is not ErrorCode.NONE or self.log.read_only is not None or len(self._leader.isr_ends) > 1:
             return None
         end = self.log.log_end_offset
@@ -431,19 +437,19 @@ class Partition(Replica):
 
     @property
     def parked_commits(self) -> int:
-        """Appends that wait to be committed."""
+        """The number of appends that wait to be committed."""
         return len(self._commits)
 
     def lead(self, partition: PartitionImage) -> None:
-        """Go on leading, under a new epoch or with other replicas. What waits to be committed belongs to the old epoch
-        and fails; what waits to be written is written in the new one."""
+        """Go on leading, under a new epoch or with other replicas. Appends that wait to be committed belong to the old
+        epoch and fail; waiting batches are written in the new one."""
         if partition.leader_epoch == self._leader.epoch:
             self._note_end_of_takeover(partition)
             isr, epoch, replicas = partition.isr, partition.partition_epoch, partition.replicas
             self._leader, effects = self._leader.on_isr(isr, epoch, replicas)
             self._carry_out_all(effects)
             if self._gate.takes_over and not partition.is_sealed and not partition.is_unclean:
-                self._overtaking.begin(self._clock.monotonic())  # before what waits is written
+                self._overtaking.begin(self._clock.monotonic())  # before waiting batches are written
             self._gate.on_image(takes_over=partition.is_sealed)
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -484,7 +490,7 @@ class Partition(Replica):
         *,
         may_join: bool,
     ) -> None:
-        """A follower, whose log goes on as ours does up to its end, has flushed so much. See `Leader.on_fetch`."""
+        """Note the flushed end of a follower whose log matches ours up to its end. See `Leader.on_fetch`."""
         leader, effects = self._leader.on_fetch(
             replica,
             broker_epoch,
@@ -503,28 +509,28 @@ class Partition(Replica):
         self._carry_out_all(effects)
 
     def read_tail(self, offset: Offset, bytes_max: int, *, at_least_one: bool) -> Buffer:
-        """Whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
+        """Read whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
         return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)
 
     def watch_tail(self, tail: FollowerFeed) -> None:
-        """Tell `tail` of appends, of what else it is to know, and of the end of this epoch."""
+        """Tell `tail` of appends, other news, and the end of this epoch."""
         self._tails[tail] = None
 
     def unwatch_tail(self, tail: FollowerFeed) -> None:
         self._tails.pop(tail, None)
 
     def on_damage(self) -> None:
-        """Also followers are to know, at once: nobody leaves the ISR for a leader that has damaged the same."""
+        """Tell followers too, at once: no broker leaves the ISR for a leader with the same damage."""
         super().on_damage()
         self._tell_tails()
 
     def _tell_tails(self) -> None:
-        """Of what is news to them."""
+        """Tell followers that there is news."""
         for tail in self._tails:
             tail.on_news(self)
 
     def throttles(self, replica: BrokerId) -> bool:
-        """Whether what that follower copies from here is limited (KIP-73): never while it is in sync."""
+        """Whether that follower's copying from here is limited (KIP-73): never while it is in sync."""
         throttled = self.settings.throttled_leaders
         if not (throttled.all or throttled.some) or replica in self._leader.isr:
             return False
@@ -532,7 +538,7 @@ class Partition(Replica):
 
     @property
     def standings(self) -> Leader:
-        """Who is in sync, and how far each follower is."""
+        """The ISR, and the progress of each follower."""
         return self._leader
 
     @property
@@ -541,31 +547,31 @@ class Partition(Replica):
         return len(self._leader.replicas) > 1
 
     def check_followers(self, lag_max_s: float, heard_at: Mapping[BrokerId, float]) -> None:
-        """Have those taken out of the ISR that have not caught up for so long."""
+        """Propose to remove followers from the ISR that have not caught up for `lag_max_s`."""
         self._leader, effects = self._leader.on_time(
             self._clock.monotonic(), lag_max_s, log_end=self.log.log_end_offset, heard_at=heard_at
         )
         self._carry_out_all(effects)
 
     def doubt(self) -> None:
-        """The controller has not heard this broker for a session, so others may lead by now. What the whole ISR has is
-        acknowledged all the same; who waits in vain, or is refused for want of replicas, is told to look for another
-        leader. Called again and again, until `trust`."""
+        """Doubt the leadership: the controller has not heard this broker for a session, so others may lead by now.
+        Records on the whole ISR are still acknowledged. A client that waits in vain, or is refused for want of
+        replicas, is told to look for another leader. Called again and again, until `trust`."""
         if self._doubted_at == self.high_watermark:
             self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._doubted_at = self.high_watermark
 
     def trust(self) -> None:
-        """The controller hears this broker."""
+        """End the doubt: the controller hears this broker."""
         self._doubted_at = None
 
     def propose_again(self) -> None:
-        """Some time has passed since a proposal was refused."""
+        """Propose again, as some time has passed since a proposal was refused."""
         self._leader, effects = self._leader.on_pause_over()
         self._carry_out_all(effects)
 
     def on_isr_refused(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
-        """What was proposed in this epoch, on that partition epoch, will never be."""
+        """Take back the proposal of this epoch on that partition epoch, which will never be carried out."""
         if leader_epoch == self._leader.epoch:
             self._leader, effects = self._leader.on_refused(partition_epoch)
             self._carry_out_all(effects)
@@ -576,18 +582,19 @@ class Partition(Replica):
             self._leader, effects = self._leader.on_doubted(partition_epoch)
             self._carry_out_all(effects)
 
-    # keeping house
+    # upkeep
 
     def delete_records(self, before: Offset, waiter: Commit) -> None:
-        """Move the log's start up to `before`, which is at most the high watermark, and tell `waiter` once that is
-        durable. Where the start lies there already, only durability is awaited."""
+        """Move the log's start up to `before`, which is at most the high watermark. `waiter` is settled once that is
+        durable. Where the start is there already, only durability is awaited."""
         assert before <= self.high_watermark, "the caller answers OFFSET_OUT_OF_RANGE"
         if self.log.read_only is not None:
             waiter.on_outcome(ErrorCode.KAFKA_STORAGE_ERROR)
             return
         try:
             if before > self.log.log_start_offset:
-                self.snapshot_producers()  # with their batches, recovery would lose what these say of them
+                # without a snapshot, recovery would lose the producers' state with these batches
+                self.snapshot_producers()
             self.log.delete_records_before(before)
             self._tell_tails()
         except (OSError, StorageFailure) as error:
@@ -641,7 +648,7 @@ class Partition(Replica):
                 assert_never(effect)
 
     def _bytes_below(self, offset: Offset) -> int:
-        """Appended below the last flush that the high watermark has reached: it may be a little above that."""
+        """Return the bytes below the last flush that the high watermark has reached. It may be a little above that."""
         found = self._visible_bytes
         while self._flushed and self._flushed[0][0] <= offset:
             found = self._flushed.popleft()[1]
@@ -650,8 +657,8 @@ class Partition(Replica):
     # reading
 
     def check_position(self, offset: Offset, believed: int) -> ErrorCode:
-        """As `Replica`, the log's end included. Where that end is not the true one, nobody is told that there is
-        nothing at it or above it."""
+        """As `Replica`, the log's end included. Where that end is not the true one, no reader hears that there is
+        nothing at or above it."""
         if (believed != -1 or self._ended is not ErrorCode.NONE) and (error := self.check_epoch(believed)):
             return error
         log = self.log

@@ -1,10 +1,16 @@
 """All partitions that this broker holds, those that it leads and those that it copies, in step with the metadata image.
 
-Promises: a log is opened where the image says that this broker is a replica, and nowhere else, and closed where it is
-none any more; one log has one role at a time, and none while a flush or a cut of an earlier one is under way; carrying
-out the same change twice changes nothing; a deleted topic's waiting requests are answered before its files go. What is
-removed nobody counts on, also where it is held here again by then (see `_ending`). What cannot be opened is offline,
-answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from being served. Never decides who leads.
+Promises:
+- A log is opened where the image says that this broker is a replica, and nowhere else. It is closed where the broker is
+  none any more.
+- One log has one role at a time, and none while a flush or a cut of an earlier role is under way.
+- Carrying out the same change twice changes nothing.
+- A deleted topic's waiting requests are answered before its files go.
+- No log is removed that anybody counts on, even where the broker is a replica again by then (see `_ending`).
+- A log that cannot be opened is offline, answered with KAFKA_STORAGE_ERROR and logged, and keeps nothing else from
+  being served.
+
+It never decides who leads.
 """
 
 from __future__ import annotations
@@ -65,31 +71,31 @@ UNFLUSHED: Final = (
     "the machine had not written yet are lost if it lost its power"
 )
 Place: TypeAlias = tuple[str | TopicId, PartitionIndex]
-"""A partition as clients call it: by its topic's name or id."""
+"""A partition as clients name it: by its topic's name or id."""
 
 
 class Feeding(Protocol):
-    """Whoever brings followers what their leaders have (`broker.replication.copying`)."""
+    """Brings followers the data of their leaders (`broker.replication.copying`)."""
 
     def copy(self, partition: FollowerPartition) -> None:
-        """From the leader that it follows now, in the epoch that it follows now."""
+        """Copy the partition from its present leader, in its present epoch."""
 
     def drop(self, key: TopicPartition) -> None:
-        """Copy it no more."""
+        """Stop copying it."""
 
 
 class NoFeeding:
-    """Before there is any."""
+    """Stands in before there is any copying."""
 
     def copy(self, partition: FollowerPartition) -> None:
-        """It stays as it is."""
+        """Does nothing: the copy stays as it is."""
 
     def drop(self, key: TopicPartition) -> None:
-        """Nothing is copied."""
+        """Does nothing: nothing is copied."""
 
 
 class Unopened(NamedTuple):
-    """`Waiting`: what could not be opened for want of room."""
+    """`Waiting`: a log that could not be opened for want of room."""
 
     partitions: Partitions
     key: TopicPartition
@@ -101,7 +107,7 @@ class Unopened(NamedTuple):
 
 
 class Unled(NamedTuple):
-    """`Waiting`: a log that is to be led here, and could not give way to history for want of room."""
+    """`Waiting`: a log that this broker is to lead, and that could not give way to history for want of room."""
 
     partitions: Partitions
     key: TopicPartition
@@ -146,54 +152,57 @@ class Partitions:
         self.durable_wins.wanted = self._history_to_lead
         self.feeding: Feeding = NoFeeding()
         self.propose: Propose = _nobody_decides
-        """Whom partitions tell of an ISR that they want."""
+        """Called by partitions with an ISR that they propose."""
         self.forward: Forward = _nobody_forwards
-        """Who may take a batch of a partition that is handed over, and is not led here any more, or yet."""
+        """May accept a batch of a partition that is handed over, and that this broker does not lead any more, or
+        yet."""
         self.on_led: list[Callable[[Partition], object]] = []
-        """Told of each partition that this broker begins to lead, before anybody else finds it."""
+        """Called with each partition that this broker begins to lead, before anybody else finds it."""
         self._image = EMPTY_IMAGE
-        """As of the last change."""
+        """The image as of the last change."""
         self._serving: dict[TopicPartition, Partition] = {}
-        """What is led here."""
+        """Partitions that this broker leads."""
         self._following: dict[TopicPartition, FollowerPartition] = {}
         self._places: dict[Place, Partition] = {}
-        """The same by all that clients call them."""
+        """Led partitions by every name that clients have for them."""
         self.on_departure: list[Callable[[], object]] = []
-        """Told when a partition is served no more: what was found before is to be looked for again."""
+        """Called when a partition is served no more: earlier results of look-ups are void."""
         self.on_forgotten: list[Callable[[Partition], object]] = []
-        """Told of each partition that was led here, once it is not."""
+        """Called with each partition that this broker led, once it does not."""
         self._crashed: set[TopicPartition] = set()
-        """Opened after a crash, and what counted there was not flushed (flush.policy=os)."""
+        """Partitions that were opened after a crash, and whose counted records were not flushed (flush.policy=os)."""
         self._offline: dict[TopicPartition, str] = {}
-        """What could not be opened, and why."""
+        """Logs that could not be opened, with the reason."""
         self._said_in: dict[TopicPartition, LeaderEpoch] = {}
         """`FollowerPartition.said_in` of copies that were closed in the middle of a change and are not open again."""
         self.before_closing: list[Callable[[Sequence[PartitionLog]], Awaitable[None]]] = []
-        """Awaited before logs are closed or deleted, so that whoever works on them lets go."""
+        """Awaited before logs are closed or deleted, so that other work on them ends."""
         self.suspect: Suspect = _nobody_looks
-        """Whom partitions tell of what they could not read."""
+        """Called by partitions with an offset that they could not read."""
         self.failed: Failed = _nobody_leaves
-        """Whom partitions tell that their disk has failed."""
+        """Called by partitions whose disk has failed."""
         self.damaged: Callable[[TopicPartition], object] = _nobody_leaves
-        """Told of logs that are damaged, or have beside them what they replaced."""
+        """Called with logs that are damaged, or have a replaced log kept beside them."""
         self.let_in: Callable[[TopicPartition], object] = _nobody_leaves
-        """Told of copies that are in sync and have beside them what they replaced."""
+        """Called with copies that are in sync and have a replaced log kept beside them."""
         self._work: asyncio.Task[None] | None = None
         """The last of the openings and deletions, each of which awaits the one before it."""
         self._ending: Counter[TopicPartition] = Counter()
-        """How often each is still to be removed, or to be left to its next owner. Until that is done it gets no role,
-        though the image may say by then that it is held here again: what is under way would give the old log to the new
-        assignment, and what comes behind it would remove that again, with all that was counted on meanwhile. So nothing
-        is said of a log between the change that ends its assignment and its removal; and what was said before that
-        change was said in an earlier leader epoch (`controller.reassignments.changes`), in which nobody counts any
-        more. What is opened after it is a log of the new assignment."""
-        self._closing = False
-        """The logs are closed, or about to be: what the image asks for from then on is for the next start."""
+        """How often each log is still to be removed, or left to its next owner. Until that is done it gets no role,
+        even where the image says by then that the broker is a replica again. The work under way would give the old log
+        to the new assignment. The work behind it would remove that log again, with everything counted on meanwhile.
 
-    # asking
+        So nothing is said of a log between the change that ends its assignment and its removal. Earlier reports belong
+        to an earlier leader epoch (`controller.reassignments.changes`), in which nothing counts any more. A log that is
+        opened after that belongs to the new assignment.
+        """
+        self._closing = False
+        """The logs are closed, or about to be: later changes of the image are for the next start."""
+
+    # look-ups
 
     def __iter__(self) -> Iterator[Partition]:
-        """Those that are led here."""
+        """Iterate over the partitions that this broker leads."""
         return iter(self._serving.values())
 
     def __len__(self) -> int:
@@ -201,15 +210,15 @@ class Partitions:
 
     @property
     def replicas(self) -> list[Replica]:
-        """All that are held here, led or copied."""
+        """All partitions that this broker holds, as leader or follower."""
         return [*self._serving.values(), *self._following.values()]
 
     def follower(self, key: TopicPartition) -> FollowerPartition | None:
-        """Where it is copied here."""
+        """Return the partition where this broker copies it."""
         return self._following.get(key)
 
     def find(self, key: TopicPartition, image: MetadataImage) -> Partition | ErrorCode:
-        """The partition where this broker serves it, else the error for the client."""
+        """Return the partition where this broker serves it, else the error for the client."""
         partition = self._serving.get(key)
         if partition is not None and partition.availability is ErrorCode.NONE:
             return partition
@@ -230,30 +239,30 @@ class Partitions:
         return copy
 
     def called(self, place: Place) -> Partition | None:
-        """The partition that a client means, where this broker serves it; None: ask `find` why not."""
+        """Return the partition that a client names, where this broker serves it; None: ask `find` why not."""
         partition = self._places.get(place)
         return None if partition is None or partition.availability is not ErrorCode.NONE else partition
 
     @property
     def log_directory(self) -> Path:
-        """Where the logs are."""
+        """The directory of the logs."""
         return self._engine.root
 
     async def space(self) -> Space:
-        """Of the volume that the logs are on. Raises OSError."""
+        """Return the space on the logs' volume. Raises OSError."""
         return await in_thread(self._engine.space)
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:
-        """Partitions that are led here but could not be opened, with the reason."""
+        """Partitions that this broker should lead but could not open, with the reason."""
         return self._offline
 
     async def settled(self) -> None:
-        """Wait until what the image asked for so far is carried out."""
+        """Wait until every earlier change of the image is carried out."""
         while self._work is not None and not self._work.done():
             await asyncio.shield(self._work)
 
-    # following the image
+    # changes of the image
 
     def on_delta(self, delta: ImageDelta) -> None:
         """Carry out one committed change. Refusals begin at once; files are opened and deleted in worker threads."""
@@ -280,12 +289,13 @@ class Partitions:
         self._discarding.add(await self._strays.clear(image))
 
     def _gone(self, before: MetadataImage, key: TopicPartition) -> LogIdentity:
-        """Of the assignment that ends."""
+        """Return the identity of the log whose assignment ends."""
         topic = _topic(before, key)
         return self._identity(topic, key.partition, topic.partitions[key.partition].assignment_epoch)
 
     def _follow_history(self, delta: ImageDelta) -> None:
-        """Before anything may be deleted here because the catalog has it, readers find it there."""
+        """Note the history of partitions. Readers find records there before they may be deleted here because the
+        catalog has them."""
         before = delta.before.catalog
         for role in self.replicas if delta.topic_ids is None else self._of_topics(delta.topic_ids):
             key = role.topic_partition
@@ -293,8 +303,8 @@ class Partitions:
                 role.on_history(known)
 
     def _history(self, key: TopicPartition) -> PartitionCatalog | None:
-        """None: there is none, or it does not count: an internal topic is read from its leader's log alone, and may
-        have been exported by earlier versions."""
+        """Return the partition's history. None: it has none, or it does not count. An internal topic is read from its
+        leader's log alone, and may have been exported by earlier versions."""
         topic = self._image.topics.get(key.topic_id)
         return None if topic is None or topic.internal else self._image.catalog.get(key)
 
@@ -306,8 +316,8 @@ class Partitions:
                     yield role
 
     def _goes_on(self, local: LocalPartition) -> bool:
-        """What has its role already goes on in it, under its new epoch. Else what role it has is over, and it is to get
-        the other: False."""
+        """Whether the present role goes on under the new epoch. Otherwise that role is over, and the partition is to
+        get the other."""
         key, image = local.key, local.partition
         leads = image.leader == self._node
         if self._is_of_another(local):
@@ -328,7 +338,7 @@ class Partitions:
         return False
 
     def _is_of_another(self, local: LocalPartition) -> bool:
-        """Whether the log that is open is one that was left behind when the partition was handed over."""
+        """Whether the open log was left behind when the partition was handed over."""
         role = self.role(local.key)
         return role is not None and role.log.identity.assignment_epoch != local.partition.assignment_epoch
 
@@ -348,13 +358,13 @@ class Partitions:
             self.let_in(copy.topic_partition)
 
     def _feed(self, copy: FollowerPartition) -> None:
-        if copy.leader != NO_LEADER and not copy.has_ended:  # also while it is cut: it goes on after that
+        if copy.leader != NO_LEADER and not copy.has_ended:  # even while it is cut: it goes on after that
             self.feeding.copy(copy)
         else:
             self.feeding.drop(copy.topic_partition)
 
     def _end(self, key: TopicPartition, error: ErrorCode) -> None:
-        """Whatever role it has is over."""
+        """End the partition's role, whichever it is."""
         self.feeding.drop(key)
         for role in (self._serving.get(key), self._following.get(key)):
             if role is not None:
@@ -390,18 +400,19 @@ class Partitions:
             await self._open(wanted)
 
     def _has_ended(self, keys: Iterable[TopicPartition]) -> None:
-        """Once each, of what is counted in `_ending`."""
+        """Count one removal less of each, as noted in `_ending`."""
         for key in keys:
             self._ending[key] -= 1
             if not self._ending[key]:
                 del self._ending[key]
 
     def role(self, key: TopicPartition) -> Replica | None:
-        """Of a log that is open here."""
+        """Return the role of a log that is open here."""
         return self._serving.get(key) or self._following.get(key)
 
     def _local(self, key: TopicPartition) -> LocalPartition | None:
-        """As the image has it now; None where this broker does not hold it, or is to let go of what it has first."""
+        """Return the partition as the image has it now. None where this broker does not hold it, or has to remove its
+        old log first."""
         if key in self._ending:
             return None
         topic = self._image.topics.get(key.topic_id)
@@ -411,14 +422,14 @@ class Partitions:
         return LocalPartition(topic, partition) if self._node in partition.replicas else None
 
     def _local_of(self, role: Replica) -> LocalPartition | None:
-        """The same, where the role's log is of the assignment of now."""
+        """As `_local`, where the role's log belongs to the present assignment."""
         local = self._local(role.topic_partition)
         if local is None or local.partition.assignment_epoch != role.log.identity.assignment_epoch:
             return None
         return local
 
     async def _change_roles(self, keys: Sequence[TopicPartition]) -> None:
-        """Of logs that are open: what led follows now, or the other way round."""
+        """Change the roles of open logs: leaders become followers, or the other way round."""
         ended = [role for key in keys if (role := self.role(key)) is not None and role.has_stepped_down]
         if not ended:
             return
@@ -436,17 +447,17 @@ class Partitions:
             if (local := self._local_of(role)) is None:
                 continue
             self._forget(key)
-            known = min(role.high_watermark, role.log.log_end_offset)  # it may have been begun anew
+            known = min(role.high_watermark, role.log.log_end_offset)  # the log may have begun again
             has_failed = role.has_failed or (role.log.failed and role.log.read_only is None)
             self._assume(local, role.log, role.producers, role.settings, known, failed=has_failed)
 
     def _gives_way(self, local: LocalPartition, partition_log: PartitionLog) -> bool:
-        """Whether it is to be led here, and durable history has more than the log, or otherwise."""
+        """Whether this broker is to lead it, and durable history has more records than the log, or others."""
         leads = local.partition.leader == self._node
         return leads and wins(self._history(local.key), partition_log)
 
     async def _begin_anew(self, local: LocalPartition, role: Replica) -> bool:
-        """See `durable_wins`. False: not now; whoever finds out more has it tried again."""
+        """Let the log give way (see `durable_wins`). False: not now; it is tried again once more is known."""
         catalog = self._image.catalog[local.key]
         try:
             producers = await self.durable_wins.begin_anew(local.key, catalog, role.log, role.producers)
@@ -476,14 +487,14 @@ class Partitions:
             self._work = started(self._carry_out(self._work, [], [], [key]), "leading behind history", self._on_bug)
 
     async def quiet(self, logs: Sequence[PartitionLog]) -> None:
-        """No flush of them is under way, and nobody else works on them, on return. Nothing may be flushed of them then:
-        who calls this has seen to that."""
+        """Return once no flush of the logs is under way, and nobody else works on them. The caller has made sure that
+        nothing of them can be flushed then."""
         await self._flusher.round_over()
         for let_go in self.before_closing:
             await let_go(logs)
 
     def _forget(self, key: TopicPartition) -> Replica | None:
-        """It has no role any more; None where it had none."""
+        """Remove the partition's role, and return it; None where it had none."""
         if (role := self._following.pop(key, None)) is not None:
             self.feeding.drop(key)
         elif (partition := self._serving.pop(key, None)) is not None:
@@ -513,7 +524,7 @@ class Partitions:
                     now = LocalPartition(now.topic, replace(now.partition, leader=NO_LEADER))
                     giving_way.append(now.key)
                 self._take_up(now, configs[local.topic.id], result)
-            elif not isinstance(result, Exception):  # not its any more: what comes behind this deletes its files
+            elif not isinstance(result, Exception):  # not its any more: later work deletes its files
                 unwanted.append(result.log)
         if unwanted:
             await in_thread(partial(_close_all, unwanted, clean=True))
@@ -525,7 +536,7 @@ class Partitions:
             await self._change_roles(giving_way)
 
     def _is_copied_anew(self, key: TopicPartition) -> bool:
-        """Somebody else leads, and nobody counts on what this broker has."""
+        """Whether another broker leads, and nobody counts on this broker's copy."""
         local = self._local(key)
         if local is None or local.partition.leader in (NO_LEADER, self._node):
             return False
@@ -536,22 +547,22 @@ class Partitions:
         return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._node))
 
     def discard(self, left: Sequence[Path]) -> None:
-        """What `LogEngine.start` has found: beside all else."""
+        """Remove the directories that `LogEngine.start` has found, beside all other work."""
         self._discarding.add(left)
 
     async def open_again(self, key: TopicPartition) -> None:
-        """What could not be opened, in case that the reason is gone; tried on return."""
+        """Try once more to open a log, in case the obstacle is gone. It was tried on return."""
         self.open_soon(key)
         await self.settled()
 
     def open_soon(self, key: TopicPartition) -> None:
-        """The same, without waiting for it."""
+        """As `open_again`, without waiting for it."""
         if key in self._offline and self.role(key) is None and not self._closing:
             work = self._carry_out(self._work, [], [], [key])
             self._work = started(work, "opening of a log", self._on_bug)
 
     def open_anew(self, key: TopicPartition) -> None:
-        """Its log was being changed when the disk was full: it is closed, and opened as after a crash once there is
+        """Close a log that was being changed when the disk was full. It is opened as after a crash once there is
         room."""
         if not self._closing:
             self._work = started(self._close_half_changed(self._work, key), "closing of a log", self._on_bug)
@@ -571,20 +582,20 @@ class Partitions:
         self.failed(key)
 
     async def _remove(self, gone: Sequence[LogIdentity]) -> None:
-        """Close and delete, once no flush of theirs is under way. What may be all that there is of what was
-        acknowledged is set aside."""
+        """Close and delete logs, once no flush of theirs is under way. A log that may be the only copy of acknowledged
+        records is set aside."""
         keys = [TopicPartition(identity.topic_id, identity.partition) for identity in gone]
         logs = await self._let_go(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         kept = [identity for identity in gone if may_hold_more(identity, self._image)]
         self._discarding.add(await in_thread(lambda: self._delete(logs, gone, kept)))
 
     async def _leave(self, keys: Sequence[TopicPartition]) -> None:
-        """Close those that are handed over; their files stay until nobody needs them."""
+        """Close the logs that are handed over; their files stay until nobody needs them."""
         logs = await self._let_go(keys, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         await in_thread(partial(_close_all, logs, clean=True))
 
     async def _let_go(self, keys: Sequence[TopicPartition], error: ErrorCode) -> list[PartitionLog]:
-        """They have no role any more, and nobody works on their logs: those that are open."""
+        """End the roles of these partitions and all work on their logs. Returns the open logs."""
         logs: list[PartitionLog] = []
         for key in keys:
             self._offline.pop(key, None)
@@ -605,7 +616,8 @@ class Partitions:
     def _delete(
         self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity], kept: Collection[LogIdentity]
     ) -> list[Path]:
-        """In a worker thread. What is left, which nobody waits for. Of `gone` those in `kept` are set aside."""
+        """Delete the logs of `gone`, in a worker thread; those in `kept` are set aside. Returns the directories that
+        are left, which nobody waits for."""
         for each in logs:
             _close(each, clean=each.identity in kept and not each.failed)
         left = []
@@ -620,7 +632,7 @@ class Partitions:
         return [directory for directory in left if directory is not None]
 
     def _set_aside(self, identity: LogIdentity) -> None:
-        """In a worker thread. Raises OSError, HeadraceError."""
+        """Set a log aside, in a worker thread. Raises OSError, HeadraceError."""
         is_there = self._engine.stamped(identity) is not None
         if is_there and (directory := self._engine.set_aside(identity)) is not None:
             log.error(
@@ -641,7 +653,7 @@ class Partitions:
             self._room.lack(Unopened(self, local.key))
         if isinstance(opened, Exception):
             if self._offline.get(local.key) == str(opened):
-                return  # it was tried again, and is told already
+                return  # it was tried again, and is logged already
             self._offline[local.key] = str(opened)
             log.error(
                 "partition offline: its log could not be opened",
@@ -687,7 +699,7 @@ class Partitions:
         failed: bool = False,
     ) -> None:
         """Give the log the role that the image says. `high_watermark`: known to be committed; `failed`: the log's disk
-        has, and it serves nothing."""
+        has failed, and it serves nothing."""
         image = local.partition
         common = Common(
             topic=local.topic.name,
@@ -725,7 +737,7 @@ class Partitions:
             self._tell_let_in(role)
             role.begin()
             self._feed(role)
-        if partition_log.needs_flush:  # what the role before this one had asked for is not done for it any more
+        if partition_log.needs_flush:  # requests of the earlier role are not carried out for it any more
             self._flusher.request(role)
 
     def _lead(self, image: PartitionImage, common: Common, high_watermark: Offset) -> Partition:
@@ -770,7 +782,7 @@ class Partitions:
         return partition
 
     def on_contact(self, heard: bool) -> None:
-        """Whether the controller has heard this broker within the last session: see `Partition.doubt`."""
+        """Note whether the controller has heard this broker within the last session: see `Partition.doubt`."""
         for partition in self._serving.values():
             if not heard and partition.has_followers:
                 partition.doubt()
@@ -780,7 +792,7 @@ class Partitions:
     # configuration
 
     def _reconfigure_all(self, topics: Iterable[TopicId]) -> None:
-        """Their configurations may have changed while their logs were being opened."""
+        """Reconfigure topics whose configs may have changed while their logs were being opened."""
         for topic_id in topics:
             if (topic := self._image.topics.get(topic_id)) is not None:
                 self._reconfigure(topic, self._image)
@@ -804,19 +816,19 @@ class Partitions:
             role.wake_readers()
 
     def _close_engine(self, *, clean: bool) -> None:
-        """In a worker thread, after every log was closed."""
+        """Close the engine, in a worker thread, after every log was closed."""
         try:
             self._engine.close(clean=clean)
         except OSError as error:
             log.warning("the journal was not closed cleanly", reason=str(error))
 
     async def close(self, *, clean: bool = True) -> None:
-        """A clean stop: what was appended is flushed and acknowledged, then every log is closed cleanly. Any other:
+        """Close all logs. A clean stop flushes and acknowledges every append, then closes every log cleanly. Otherwise
         nothing more is written, and the next start recovers."""
         await self.settled()
         await self._flusher.idle()
         self._closing = True
-        await self.settled()  # what was asked for meanwhile
+        await self.settled()  # work that was asked for meanwhile
         await self._discarding.stop()
         await self._flusher.idle()
         for role in self.replicas:
@@ -835,7 +847,7 @@ class Partitions:
 
 
 async def _by_turns(things: Iterable[T]) -> AsyncIterator[T]:
-    """Some of them in each turn of the event loop, so that others have theirs."""
+    """Iterate over some things in each turn of the event loop, so that others have theirs."""
     for number, thing in enumerate(things, 1):
         yield thing
         if number % LOGS_TAKEN_UP_PER_TURN_MAX == 0:
@@ -847,7 +859,7 @@ def _nobody_looks(_: Replica, __: Offset | None) -> bool:
 
 
 def _nobody_leaves(_: TopicPartition) -> None:
-    """Before there is anybody."""
+    """Stands in before anybody handles it."""
 
 
 def _nobody_forwards(_: TopicPartition, __: Buffer, ___: bool, ____: Done) -> bool:
@@ -855,11 +867,11 @@ def _nobody_forwards(_: TopicPartition, __: Buffer, ___: bool, ____: Done) -> bo
 
 
 def _nobody_decides(_: Partition, __: ProposeIsr) -> None:
-    """Before there is anybody."""
+    """Stands in before anybody handles it."""
 
 
 def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages: Sequence[Damage]) -> None:
-    """One line for each range: what is wrong, and what to do."""
+    """Log one line for each range: what is wrong, and what to do."""
     for damage in damages:
         path = numbered(partition_log.directory, damage.segment, LOG)
         log.error(
@@ -876,8 +888,8 @@ def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages
 
 
 def _is_elected_cleanly(copy: FollowerPartition, image: PartitionImage) -> bool:
-    """Whether who copied it leads it by the one election since the epoch that it knows, and as a member of the ISR.
-    Where there were others between, one of them may have been unclean."""
+    """Whether the copy leads by the one election since the epoch that it knows, and as a member of the ISR. Any
+    elections in between may have been unclean."""
     return image.leader_epoch == copy.leader_epoch + 1 and not image.is_unclean
 
 
@@ -893,7 +905,7 @@ def _close_all(logs: Sequence[PartitionLog], *, clean: bool) -> None:
 
 
 def _close(partition_log: PartitionLog, *, clean: bool) -> None:
-    """In a worker thread. A log that cannot be closed cleanly is recovered at the next start."""
+    """Close a log, in a worker thread. One that cannot be closed cleanly is recovered at the next start."""
     try:
         partition_log.close(clean=clean)
     except (OSError, HeadraceError) as error:

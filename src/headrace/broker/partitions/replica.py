@@ -1,8 +1,8 @@
-"""What this broker keeps of one partition, whoever leads it: its log and the producers that wrote to it.
+"""This broker's part in one partition, whoever leads it: its log and the producers that wrote to it.
 
-`Partition` is one that is led here, `FollowerPartition` one that is copied here. They follow each other over the same
-log, one at a time: `end` ends the one for good before the other is made. Promises: a failed disk ends it at once, and
-nothing unflushed counts, now or later. Loop-only, but for the sync of a FlushTicket.
+`Partition` leads, `FollowerPartition` copies. They follow each other over the same log, one at a time: `end` ends the
+one for good before the other is made. Promises: a failed disk ends it at once, and nothing unflushed counts, now or
+later. Loop-only, but for the sync of a FlushTicket.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class WriteRefusal(NamedTuple):
 FULL: Final = "The broker's disk has no room; nothing was appended. Retry: it is taken once there is some."
 
 Suspect = Callable[["Replica", Offset | None], bool]
-"""Told where a log could not be read (None: somewhere): whether it will be looked at."""
+"""Called where a log could not be read (None: somewhere); returns whether it will be looked at."""
 
 
 Failed = Callable[[TopicPartition], None]
-"""Told of a partition whose disk has failed."""
+"""Called with a partition whose disk has failed."""
 
 
 class Common(TypedDict):
-    """What either role is made of."""
+    """The parts of either role."""
 
     topic: str
     topic_partition: TopicPartition
@@ -89,22 +89,22 @@ class Replica(ABC):
         self.has_stepped_down = False
         """The role is over."""
         self.damaged = damaged_range(partition_log)
-        """All that is known to be damaged of its log lies in this range of offsets; None: nothing is."""
+        """All known damage of the log lies in this range of offsets; None: there is none."""
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
         self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], Offset, Offset], Offset | None] | None
         self._compared = None
-        """Which catalog and epochs `differs_from` has compared, up to which segment's end, where the log had gaps, and
-        what it found."""
+        """The last comparison of `differs_from`: the catalog and epochs, the end of the last segment, where the log had
+        gaps, and the result."""
         self._watchers: dict[ParkedFetch, None] = {}
         partition_log.on_failed = self._on_log_failed
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
-        """When the oldest record that `roll` has not yet closed off was appended, by the wall clock; None: there is
-        none. May be earlier than that where the log rolled by itself."""
+        """When the oldest record was appended that `roll` has not yet closed off, by the wall clock; None: there is
+        none. It may be earlier than that where the log rolled by itself."""
 
-    # what is known
+    # state
 
     @property
     @abstractmethod
@@ -116,53 +116,56 @@ class Replica(ABC):
 
     @property
     def appended_records(self) -> int:
-        """Offsets that were given since this role began, where it gives any."""
+        """The number of offsets given since this role began, where it gives any."""
         return self.log.log_end_offset - self._first_end
 
     @property
     def appended_bytes(self) -> int:
-        """Of these."""
+        """The bytes of these records."""
         return self._appended_bytes
 
     @property
     def watchers(self) -> Collection[ParkedFetch]:
-        """Fetches that wait for more of it."""
+        """Fetches that wait for more of its data."""
         return self._watchers.keys()
 
     @property
     def offset_lag(self) -> int:
-        """How far the log's end is behind what is known to be committed (KIP-113)."""
+        """How far the log's end is behind the known high watermark (KIP-113)."""
         return 0
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Where read_committed readers stop. There are no open transactions yet, so where all do."""
+        """The end for read_committed readers. There are no open transactions yet, so it is the end for all."""
         return self.visible_end
 
     @property
     def is_exported(self) -> bool:
-        """Durable history has no gaps: a log that has some above the end of its history is not exported. Where history
-        is there first, compaction goes no further than it (`cleanable_end`)."""
+        """Whether the partition is exported. Durable history has no gaps: a log with gaps above the end of its history
+        is not. Where history is there first, compaction goes no further than it (`cleanable_end`)."""
         exported = 0 if self.history is None else self.history.next_offset
         return self.settings.durable and self.log.gaps_below <= exported
 
     @property
     def has_history(self) -> bool:
-        """It is exported, or was; though this broker may not know yet how far, and has a copy with gaps behind that."""
+        """Whether it is exported, or was. This broker may not know yet how far, and may have a copy with gaps behind
+        that."""
         return self.is_exported or (self.settings.durable and self.history is not None)
 
     @property
     def keeps_all(self) -> bool:
-        """Nothing of its log goes because history has it: of a compacted one history has other records (decision
-        0042)."""
+        """Whether no record of its log goes because history has it. History of a compacted log has other records
+        (decision 0042)."""
         return self.settings.compact or self.log.is_compacted
 
     @property
     def cleanable_end(self) -> Offset:
-        """What lies below may be compacted: of what is exported that which history has, as it was written, wherever one
-        looks: the last segment may be in the catalog and not in its mirror yet, of which the exporter goes on only
-        then. Nothing of a log that is read behind history: nobody is to be given values of that, and not the
-        tombstones behind them."""
+        """The offset below which records may be compacted.
+
+        Exported records may be once history has them, as they were written, in the catalog and in its mirror. The
+        mirror may still lack the catalog's last segment; the exporter goes on only once it has it. Nothing is compacted
+        in a log that is read behind history: no reader may get values from history without the tombstones behind them.
+        """
         if self.start_offset < self.log.log_start_offset:
             return Offset(0)
         if not (self.has_store and self.has_history):
@@ -179,41 +182,42 @@ class Replica(ABC):
 
     @property
     def tombstones_kept_from(self) -> Offset:
-        """Compaction takes none of these, for history may have their keys' values: whoever reads that goes on in the
-        log behind it. So may the mirror still, where all of history is deleted."""
+        """Compaction removes no tombstones from here on: history may have values of their keys, and its readers go on
+        in the log behind it. The mirror may still have them, even where all of history is deleted."""
         history = self.history if self.has_store else None
         return LAST_OFFSET if history is None or not history.next_offset else history.mirrored_end
 
     @property
     def start_offset(self) -> Offset:
-        """Where it begins for whoever reads: with its durable history, where that joins the log without a gap. A log
-        that was compacted from its start on is read by itself: what history has below it may be deleted by a tombstone
-        that is gone from the log."""
+        """Where the partition begins for readers: with its durable history, where that joins the log without a gap. A
+        log that was compacted from its start on is read alone. A tombstone that is gone from the log may have deleted
+        records that history has below it."""
         local, history = self.log.log_start_offset, self.history
         return local if history is None or self.is_read_alone else history.joined_start(local)
 
     @property
     def is_read_alone(self) -> bool:
-        """Its log was compacted from its start on: what lay below is replaced, or deleted and its tombstone is gone.
-        Where what says so was damaged, a compacted topic's was, and another's was not."""
+        """Whether its log was compacted from its start on: lower records are replaced, or deleted and their tombstone
+        is gone. Where the note of that was damaged, a compacted topic's log counts as compacted, and another's does
+        not."""
         may_be = 0 < self.log.gaps_below >= self.log.log_start_offset
         return may_be and (self.log.knows_gaps or self.settings.compact)
 
     @property
     def begins_at(self) -> Offset:
-        """The first offset that is read from the log: above the log's start where the cluster has deleted more than
-        this broker has yet."""
+        """The first offset that is read from the log. It is above the log's start where the cluster has deleted more
+        than this broker has yet."""
         local, history = self.log.log_start_offset, self.history
         return local if history is None else max(local, min(history.log_start_offset, self.high_watermark))
 
     def is_in_history(self, offset: Offset) -> bool:
-        """Whether it is to be read from the durable store, for the log begins above it."""
+        """Whether the offset is to be read from the durable store, as the log begins above it."""
         return self.start_offset <= offset < self.log.log_start_offset
 
     @property
     def deletable_end(self) -> Offset:
-        """Records below it may be deleted here: where the partition is exported, those alone that the catalog has, so
-        that readers find them there."""
+        """The offset below which records may be deleted here. Where the partition is exported, the catalog has all of
+        these, so that readers find them there."""
         if not (self.has_store and self.has_history):
             return self.high_watermark
         if self.history is None:
@@ -224,10 +228,10 @@ class Replica(ABC):
 
     @property
     def differs_from(self) -> Offset | None:
-        """Where the log holds records of a later epoch than that in which those offsets were exported, so that it is
-        not what the catalog has there: after an unclean election, or a loss of what was not flushed; its start, where
-        only its record at the end of history, or of the last segment of which it has all, is seen to be of another
-        epoch. None: nowhere, as far as the epochs say."""
+        """The offset from which the log differs from the catalog: its records are of a later epoch than the exported
+        ones. That happens after an unclean election, or a loss of unflushed records. It is the log's start where only
+        one record is seen to be of another epoch. That is the record at the end of history, or of the last segment that
+        the log has whole. None: nowhere, as far as the epochs say."""
         history = self.history
         if history is None:
             return None
@@ -240,7 +244,7 @@ class Replica(ABC):
         return self._compared[1]
 
     def _last_held(self, history: PartitionCatalog) -> CatalogEntry | None:
-        """The last durable segment above the end of which the log does not end."""
+        """Return the last durable segment that does not end above the log's end."""
         end = self.log.log_end_offset
         if end > history.end_offset:
             return history.last
@@ -248,7 +252,8 @@ class Replica(ABC):
         return None if beyond is None else history.entries.holding(beyond.descriptor.start_offset - 1)
 
     def _compare(self, history: PartitionCatalog, last: CatalogEntry | None) -> Offset | None:
-        """A copy of a compacted log knows of an epoch that begins in a gap only that it begins there or later."""
+        """Return where the log differs. A copy of a compacted log knows of an epoch that begins in a gap only that it
+        begins there or later."""
         held = self.log
         differs_from = history.differs_from([each for each in held.epochs if each[1] >= held.gaps_below])
         if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH:
@@ -259,7 +264,7 @@ class Replica(ABC):
         return None if here in (NO_EPOCH, last.descriptor.last_epoch) else held.log_start_offset
 
     def on_history(self, history: PartitionCatalog | None) -> None:
-        """As committed. What was deleted of it is deleted here too."""
+        """Note the committed history. Records that were deleted from it are deleted here too."""
         self.history = history
         if history is None or self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
@@ -267,7 +272,7 @@ class Replica(ABC):
         if before <= self.log.log_start_offset:
             return
         try:
-            self.snapshot_producers()  # with their batches, recovery would lose what these say of them
+            self.snapshot_producers()  # without a snapshot, recovery would lose the producers' state with these batches
             self.log.delete_records_before(Offset(before))
         except (OSError, StorageFailure) as error:
             self._fail(error)
@@ -281,24 +286,24 @@ class Replica(ABC):
 
     @property
     def has_failed(self) -> bool:
-        """Its disk has: it serves nothing, until the broker is started again."""
+        """Whether its disk has failed: it serves nothing, until the broker is started again."""
         return self._ended is ErrorCode.KAFKA_STORAGE_ERROR
 
     @property
     def lacks_room(self) -> bool:
-        """Nothing is appended to it before the disk has more room. It is read as ever."""
+        """Whether nothing is appended to it before the disk has more room. It is still read."""
         return self._share.left < 0 or self.log.lacks_room
 
     # reading
 
     @property
     def visible_end(self) -> Offset:
-        """Consumers see nothing at it or above."""
+        """Consumers see nothing at this offset or above."""
         return self.high_watermark
 
     def read(self, offset: Offset, bytes_max: int, *, committed_only: bool, at_least_one: bool) -> Buffer:
-        """Whole batches from the one that holds `offset`, below what the reader may see. Raises StorageFailure,
-        CorruptData or OSError where the disk does not give them."""
+        """Read whole batches from the one that holds `offset`, below the end that the reader may see. Raises
+        StorageFailure, CorruptData or OSError where the disk does not give them."""
         end = self.last_stable_offset if committed_only else self.visible_end
         if offset >= end:
             return b""
@@ -306,10 +311,10 @@ class Replica(ABC):
 
     @abstractmethod
     def check_position(self, offset: Offset, believed: int) -> ErrorCode:
-        """Whether a reader with this idea of the leader epoch (-1: none) may stand at `offset`."""
+        """Return whether a reader with this leader epoch (-1: none) may read at `offset`, as an error code."""
 
     def awaits(self, offset: Offset) -> bool:
-        """Whether a position that is refused will be available before long: a reader may wait for that."""
+        """Whether a refused position will be available before long: a reader may wait for that."""
         return False
 
     def watch(self, waiter: ParkedFetch) -> None:
@@ -322,7 +327,7 @@ class Replica(ABC):
         self._watchers.pop(waiter, None)
 
     def _tell_watchers(self, visible_bytes: int) -> None:
-        """So many more bytes can be read."""
+        """Tell waiting fetches that `visible_bytes` more bytes can be read."""
         for watcher in list(self._watchers):
             watcher.on_visible(visible_bytes)
 
@@ -332,7 +337,7 @@ class Replica(ABC):
             watcher.wake()
 
     def on_damage(self) -> None:
-        """Some was found in its log."""
+        """Note damage that was found in its log."""
         self.damaged = damaged_range(self.log)
 
     @property
@@ -340,23 +345,24 @@ class Replica(ABC):
         """Whether it lacks anything from its log's start on, as far as is known."""
         return self.damaged is not None and self.damaged[1] > self.log.log_start_offset
 
-    # keeping house
+    # upkeep
 
     def keep_house(self, now_ms: int, *, producers_since_ms: int) -> None:
-        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark, and forget
+        """Drop segments past their retention, none that reaches above `deletable_end` or the high watermark. Forget
         producers that have not written since `producers_since_ms`."""
         if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
         has_history_below = self.has_store and self.history is not None and bool(self.history.entries)
         try:
-            self.on_history(self.history)  # it may be that it could not go on before
+            self.on_history(self.history)  # it may have failed before
             self.log.apply_retention(
                 now_ms,
                 self.deletable_end,
                 local=self.has_store and self.is_exported and not self.keeps_all,
                 by_start_alone=has_history_below and self.keeps_all,  # or its readers would go on in history
-                before_drop=self.snapshot_producers,  # with their batches, recovery would lose what these say of them
+                # without a snapshot, recovery would lose their state with these batches
+                before_drop=self.snapshot_producers,
             )
         except CorruptData as error:
             self.on_unreadable(error, None)
@@ -367,8 +373,8 @@ class Replica(ABC):
             self._flusher.request(self)
 
     def roll(self) -> None:
-        """Close the active segment, so that it can be exported. Not once the role is over: the log may be a worker
-        thread's then, which cuts it."""
+        """Close the active segment, so that it can be exported. Not once the role is over: the log may belong to a
+        worker thread then, which cuts it."""
         if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         try:
@@ -387,8 +393,8 @@ class Replica(ABC):
             self.log.write_producer_snapshot(self.producers.snapshot(), self.log.log_end_offset)
 
     def write_out(self) -> WriteRefusal | None:
-        """See `PartitionLog`: for the flusher, for an acknowledgement that waits for no flush, and for who looks into
-        the log's files from another thread."""
+        """See `PartitionLog`. For the flusher, for an acknowledgement that waits for no flush, and for a look into the
+        log's files from another thread."""
         try:
             self.log.write_out()
         except StorageFailure as error:
@@ -398,7 +404,7 @@ class Replica(ABC):
     # flushing
 
     def begin_flush(self) -> FlushTicket | None:
-        """Flusher: what is to be synced now."""
+        """Return the data to sync now, for the flusher."""
         if self._ended is not ErrorCode.NONE:
             return None
         self._before_flush()
@@ -414,20 +420,20 @@ class Replica(ABC):
         return ticket
 
     def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
-        """Flusher: the sync ended."""
+        """Note the end of the sync, for the flusher."""
         if failure is not None:
             self.log.fail_flush(ticket)
             self._fail(failure if self.log.failed else NoRoom(str(failure)))
             return
-        flushed_end = self.log.finish_flush(ticket)  # also where the epoch is over: the log is still to be closed
+        flushed_end = self.log.finish_flush(ticket)  # even where the epoch is over: the log is still to be closed
         if self._ended is ErrorCode.NONE:
             self._on_flush_done(flushed_end)
 
     def _before_flush(self) -> None:  # noqa: B027 - not every role has to do something
-        """A flush will take up what is unsynced now, if anything is."""
+        """Called before a flush that will cover the unsynced data, if there is any."""
 
     def _on_flush_begun(self) -> None:  # noqa: B027
-        """A flush has."""
+        """Called when a flush has begun."""
 
     @abstractmethod
     def _on_flush_done(self, flushed_end: Offset) -> None: ...
@@ -435,10 +441,10 @@ class Replica(ABC):
     # failing and ending
 
     def on_unreadable(self, error: Exception, offset: Offset | None) -> ErrorCode:
-        """What a reader is told, who met `error` at `offset` (None: somewhere). CORRUPT_MESSAGE is for what is known to
-        be damaged, and final; until that is known the reader may come again, for it may be an index."""
+        """Return the error for a reader that met `error` at `offset` (None: somewhere). CORRUPT_MESSAGE stands for
+        known damage, and is final. Until damage is known the reader may come again, for it may be an index."""
         if isinstance(error, StorageFailure) and self.log.failed and self.log.read_only is None:
-            self._fail(error)  # what it was to be read from could not be written; the journal has what is acknowledged
+            self._fail(error)  # its records could not be written; the journal has the acknowledged ones
         if isinstance(error, DamagedRange):
             return ErrorCode.CORRUPT_MESSAGE
         if isinstance(error, CorruptData) and not self._suspect(self, offset):
@@ -446,12 +452,12 @@ class Replica(ABC):
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def fail_cleaning(self, cause: Exception) -> None:
-        """Cleaner: it got stuck half-way, and only a recovery of the log can finish it."""
+        """Fail, as a cleaning got stuck half-way: only a recovery of the log can finish it."""
         self._fail(cause)
 
     def _on_log_failed(self) -> None:
-        """Its file could not be synced behind the journal, though everything asked for so far is durable: an idle copy
-        would be counted on for as long as nothing comes."""
+        """Fail, as the log's file could not be synced behind the journal, though every requested sync so far is
+        durable. An idle copy would be counted on for as long as nothing comes."""
         self._fail(StorageFailure("its file could not be synced behind the journal"))
 
     def _failed(self, error: Exception) -> WriteRefusal:
@@ -461,8 +467,8 @@ class Replica(ABC):
         return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
 
     def _fail(self, cause: Exception) -> None:
-        """The disk failed: nothing unflushed is acknowledged, now or later, and nothing more is taken. Where it is full
-        nothing has failed: what could not be written waits for room, and who waits for it goes on waiting."""
+        """Fail with the disk: nothing unflushed is acknowledged, now or later, and nothing more is accepted. A full
+        disk is no failure: unwritten data waits for room, and its clients go on waiting."""
         if isinstance(cause, NoRoom):
             self._room.lack(self, is_full=True)
         elif self._ended is ErrorCode.NONE:
@@ -475,7 +481,7 @@ class Replica(ABC):
             self.fail_again()
 
     def go_on(self) -> bool:
-        """See `Waiting`. Nothing is written while a worker thread cuts the log: the copy goes on by itself then."""
+        """See `Waiting`. Nothing is written while a worker thread cuts the log: the copy then goes on by itself."""
         if self.has_stepped_down or self.availability is not ErrorCode.NONE:
             return True
         if self._share.left < 0 or self.write_out() is not None:
@@ -485,28 +491,28 @@ class Replica(ABC):
         return True
 
     def fail_again(self) -> None:
-        """Its disk failed before it got this role."""
+        """Fail again: the disk failed before the log got this role."""
         self.end(ErrorCode.KAFKA_STORAGE_ERROR)
         self._tell_failed(self.topic_partition)
 
     def end(self, error: ErrorCode) -> None:
-        """All that waits is answered with `error`, and so is all that comes."""
+        """Answer everything that waits, and everything that comes, with `error`."""
         self._ended = error
         self.wake_readers()
 
     def step_down(self, error: ErrorCode) -> None:
-        """The role is over: as `end`, and the log is for another one now, or for none."""
+        """End the role: as `end`, and the log is for another role now, or for none."""
         self.has_stepped_down = True
         if not self.has_failed:
             self.end(error)
 
     async def settled(self) -> None:  # noqa: B027
-        """Nothing of this role's own is under way on return. It has stepped down."""
+        """Return once no work of this role is under way. It has stepped down."""
 
 
 def damaged_range(partition_log: PartitionLog) -> tuple[Offset, Offset] | None:
-    """From the first damaged offset to the last, the second exclusive. Without end where the log is for reading only,
-    for nobody knows how much it lacks."""
+    """Return the range from the first damaged offset to the last, the end exclusive. It has no end where the log is for
+    reading only, for nobody knows how much it lacks."""
     if partition_log.read_only is not None:
         return partition_log.log_start_offset, LAST_OFFSET
     damages = partition_log.damages

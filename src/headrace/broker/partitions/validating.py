@@ -1,4 +1,4 @@
-"""What is done with the records of a client's batch before it is appended: checked at once, in a worker, or not at all.
+"""Chooses how the records of a client's batch are checked before it is appended: at once, in a worker, or not at all.
 
 Every batch of a client is checked by default, so that none is acknowledged which a reader could not read (decision
 0050). Compressed ones always are. Short batches are checked on the event loop, for that costs less than a thread's
@@ -34,8 +34,8 @@ _PACKED_ON_LOOP_BYTES_MAX: Final = UNPACKED_ON_LOOP_BYTES_MAX // 4
 
 
 def walked_at_once(records: Buffer, settings: PartitionSettings, now_ms: int) -> Walked | None:
-    """What the records of a batch say, or UNWALKED; None where they are unsound, break a rule, or take long to check,
-    and where the batch is to be recompressed."""
+    """Return the facts of a batch's records, or UNWALKED. None where they are unsound, break a rule, or take long to
+    check, and where the batch is to be recompressed."""
     if len(records) < HEADER_BYTES:
         return None
     attributes, base_timestamp, count = _ATTRIBUTES_TIME_AND_COUNT(records)
@@ -65,7 +65,8 @@ def walked_at_once(records: Buffer, settings: PartitionSettings, now_ms: int) ->
 
 
 def wanted_of_worker(records: Buffer, settings: PartitionSettings, now_ms: int) -> Wanted | None:
-    """What a worker is to do with a batch that was not checked at once; None: nothing, for it is refused as it is."""
+    """Return a worker's task for a batch that was not checked at once; None: it has none, for it is refused as it
+    is."""
     if len(records) < HEADER_BYTES:
         return None
     number = _ATTRIBUTES_TIME_AND_COUNT(records)[0] & COMPRESSION_MASK
@@ -80,7 +81,7 @@ def wanted_of_worker(records: Buffer, settings: PartitionSettings, now_ms: int) 
 
 
 def walked_or_refused(records: Buffer, settings: PartitionSettings, now_ms: int) -> Walked | WriteRefusal:
-    """What the records of a batch say, however long that takes; or which of them are refused."""
+    """Return the facts of a batch's records, however long that takes; or the refusal of some."""
     if walked := walked_at_once(records, settings, now_ms):
         return walked
     try:

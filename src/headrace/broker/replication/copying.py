@@ -1,8 +1,12 @@
-"""The follower's side of copying: one connection to each broker that leads something which is copied here.
+"""The follower's side of copying: one connection to each broker that leads a partition which this broker copies.
 
-Promises: what is appended is what the leader sent for this generation, in order; a log is cut where the leader's goes
-on otherwise, with no flush of it under way; what is told as flushed is durable; a leader that cannot be reached is
-tried again for as long as the image says that it leads. Loop-only; logs are cut and emptied in worker threads.
+Promises:
+- A copy gets only what its leader sent for this generation, in order.
+- A log is cut where the leader's log differs from there on, while no flush of it is under way.
+- Every end that is reported as flushed is durable.
+- An unreachable leader is tried again for as long as the image says that it leads.
+
+Loop-only; logs are cut and emptied in worker threads.
 """
 
 from __future__ import annotations
@@ -52,32 +56,32 @@ log = structlog.get_logger(__name__)
 
 
 class Me(NamedTuple):
-    """Who copies."""
+    """The copying broker, and the functions that copying needs."""
 
     cluster_id: ClusterId
     node: BrokerId
     broker_epoch: Callable[[], BrokerEpoch]
     address_of: Callable[[BrokerId], Address | None]
-    """Where a broker is reached, where that is known."""
+    """The address of a broker, where that is known."""
     quiet: Callable[[Sequence[PartitionLog]], Awaitable[None]]
-    """Until no flush of these logs is under way, and nobody else works on them."""
+    """Waits until no flush of these logs is under way, and nobody else works on them."""
     throttle: BrokerThrottle
-    """Of what is copied here and not in sync."""
+    """Limits the copying of partitions that are not in sync."""
     on_dead: Callable[[BrokerId], None]
-    """Told of a leader whose process is plainly dead: its connection broke, and it refuses another one."""
+    """Called with a leader whose process is plainly dead: its connection broke, and it refuses another one."""
     on_bug: OnBug
     on_damaged: Callable[[TopicPartition], object] = lambda _: None
-    """Told of a copy that cannot go on before it is begun anew."""
+    """Called with a copy that cannot go on before it begins again."""
     on_half_changed: Callable[[TopicPartition], object] = lambda _: None
-    """Told of a copy whose log is to be opened again, for the disk was full when it was cut."""
+    """Called with a copy whose log is to be opened again, as the disk was full when it was cut."""
     begins_anew: Callable[[FollowerPartition], bool] = lambda _: False
-    """Whether a copy is to be dropped and begun anew before its leader is told anything of it."""
+    """Whether a copy is to be dropped and begun again before its leader hears anything of it."""
     beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None = None
-    """Where a copy that has nothing may begin, for durable history has what comes before; None: there is no store."""
+    """Reads where an empty copy may begin, as durable history has the records before; None: there is no store."""
 
 
 class Source:
-    """One leader, and all that is copied from it."""
+    """One leader, and all partitions that are copied from it."""
 
     def __init__(self, me: Me, leader: BrokerId) -> None:
         self._me = me
@@ -85,43 +89,43 @@ class Source:
         self._loop = asyncio.get_running_loop()
         self._copies: dict[TopicPartition, FollowerPartition] = {}
         self._generations: dict[TopicPartition, int] = {}
-        """Of those that the leader was told of, or is to be."""
+        """The generations of copies that the leader has heard of, or is about to."""
         self._placed_as: dict[int, FollowerPartition] = {}
-        """The same by generation, which is the leader's name for them."""
+        """Copies by generation, which is the leader's name for them."""
         self._generation = 0
         self._who: tuple[BrokerEpoch, bytes] = (BrokerEpoch(-1), b"")
         self._to_place: dict[TopicPartition, None] = {}
         self._to_forget: dict[int, None] = {}
         self._flushed: dict[TopicPartition, None] = {}
-        """Whose flushed end is to be told."""
+        """Copies whose flushed end is to be reported."""
         self._refused: dict[TopicPartition, int] = {}
         """How often in a row each was refused."""
         self._unflushed: dict[TopicPartition, deque[tuple[Offset, int]]] = {}
-        """What was appended and not yet flushed: where each append ends, and its bytes."""
+        """Appends that are not yet flushed: the end of each, and its bytes."""
         self._unflushed_bytes = 0
         self._answer_bytes = 0
-        """Of the last answer."""
+        """Bytes of the last answer."""
         self._link: CopyLink | None = None
         self._linked_to: Address | None = None
-        """Where the last connection led."""
+        """The address of the last connection."""
         self._opening: asyncio.Task[None] | None = None
         self._cutting: set[asyncio.Task[None]] = set()
         self._attempts: dict[TopicPartition, object] = {}
-        """Of those that are about to be begun elsewhere, the last attempt."""
+        """The last attempt of each copy that is about to begin elsewhere."""
         self._reading: set[asyncio.Task[Beginning | None]] = set()
-        """Readings of where copies may begin."""
+        """Reads of where copies may begin."""
         self._works: dict[TopicPartition, asyncio.Task[None]] = {}
-        """Of those whose logs are changed, or wait for that, the last of these tasks."""
+        """The last task of each copy whose log is changed, or waits for that."""
         self._timers: dict[TopicPartition | None, asyncio.TimerHandle] = {}
         """Pauses: of partitions, and (None) before the next connection."""
         self._due = False
         self._failures = 0
         self._stopped = False
 
-    # what is copied
+    # the copies
 
     def add(self, copy: FollowerPartition) -> None:
-        """Copy it from here, from where its log ends."""
+        """Copy it from this leader, from its log's end on."""
         key = copy.topic_partition
         self._copies[key] = copy
         copy.on_flushed = self._on_flushed
@@ -132,26 +136,26 @@ class Source:
             self._begin(copy)
 
     def _begin(self, copy: FollowerPartition) -> None:
-        """Nothing of it is said to this leader yet, or not any more."""
+        """Begin or resume a copy of which nothing was said to this leader yet, or not any more."""
         if copy.waits_for_room():
             self._pause(copy.topic_partition)
         elif self._me.begins_anew(copy):
             self._work(copy, self._begin_anew(copy))
         elif copy.is_blocked:
-            self._withdraw(copy.topic_partition)  # until it is begun anew
+            self._withdraw(copy.topic_partition)  # until it begins again
         elif self._me.beginning is not None and copy.may_begin_behind_history:
             self._begin_elsewhere(copy, None)
         else:
             self._place(copy.topic_partition)
 
     async def _once_settled(self, copy: FollowerPartition) -> None:
-        """It was being cut for the leader before this one."""
+        """Begin once the change for the earlier leader is done."""
         await copy.settled()
         if self._copies.get(copy.topic_partition) is copy:
             self._begin(copy)
 
     def drop(self, key: TopicPartition) -> None:
-        """Copy it no more."""
+        """Stop copying it."""
         copy = self._copies.pop(key, None)
         if copy is not None:
             copy.on_flushed = None
@@ -162,7 +166,7 @@ class Source:
             self._send_soon()
 
     def _withdraw(self, key: TopicPartition) -> None:
-        """Whatever is planned for it is not to be done any more."""
+        """Cancel everything that is planned for the copy."""
         self._to_place.pop(key, None)
         self._flushed.pop(key, None)
         self._attempts.pop(key, None)
@@ -173,7 +177,7 @@ class Source:
             timer.cancel()
 
     def _forget(self, key: TopicPartition) -> int | None:
-        """What comes for its generation, if it has one, is of no use any more."""
+        """Forget the copy's generation, if it has one: later data for it is of no use."""
         generation = self._generations.pop(key, None)
         if generation is not None:
             del self._placed_as[generation]
@@ -191,7 +195,7 @@ class Source:
         self._to_place[key] = None
         self._send_soon()
 
-    # what the leader is told
+    # requests to the leader
 
     def _send_soon(self) -> None:
         if self._link is None:
@@ -201,7 +205,7 @@ class Source:
             self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        """All that is to be told, and whether more is wanted."""
+        """Send everything that is to be reported, and whether more data is wanted."""
         self._due = False
         link = self._link
         if link is None or self._stopped:
@@ -225,8 +229,9 @@ class Source:
 
     @property
     def _has_room(self) -> bool:
-        """Small answers are asked for one flush at a time: what comes meanwhile is one answer then, and costs one frame
-        each way. Large ones follow each other while the disk is at work, up to a bound."""
+        """Whether to ask for more. Small answers are asked for one flush at a time: the records that come meanwhile
+        share one answer, and one frame each way. Large ones follow each other while the disk is at work, up to a bound.
+        """
         if not self._unflushed_bytes:
             return True
         return self._answer_bytes >= REPLICA_BULK_BYTES_MIN and self._unflushed_bytes < REPLICA_UNFLUSHED_BYTES_MAX
@@ -251,17 +256,17 @@ class Source:
             self._flushed[key] = None
             self._send_soon()
 
-    # what the leader gives
+    # answers of the leader
 
     def _on_frame(self, frame: memoryview) -> None:
-        """Raises CorruptData, for which the link is given up."""
+        """Take an answer. Raises CorruptData, for which the link is given up."""
         self._failures = 0
         self._answer_bytes = len(frame)
         for row in decode_answer(frame):
             copy = self._placed_as.get(row.generation)
             if copy is not None:
                 self._on_row(copy, row)
-        self._send()  # at once: the leader waits for it, and all that this answer brought is taken
+        self._send()  # at once: the leader waits for it, and everything in this answer is taken
 
     def _on_row(self, copy: FollowerPartition, row: Copied) -> None:
         if row.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -282,7 +287,8 @@ class Source:
                 self._take_of_throttle(copy.topic_partition, len(row.records))
 
     def _take_of_throttle(self, key: TopicPartition, size: int) -> None:
-        """Where there was not as much as has come, the leader is to send no more of it for a while."""
+        """Count the bytes against the throttle. Where there was less room, the leader is to send no more of it for a
+        while."""
         self._me.throttle.take(size)
         if wait_s := self._me.throttle.wait_s():
             self._withdraw(key)
@@ -316,7 +322,8 @@ class Source:
         return True
 
     def _on_refused(self, copy: FollowerPartition, error: int) -> None:
-        """The leader's image may be behind ours, or ours behind its own: it is asked again, unless ours changes."""
+        """Pause after a refusal. The leader's image may be behind ours, or ours behind its own: it is asked again,
+        unless ours changes."""
         if error == ErrorCode.CORRUPT_MESSAGE:
             self._on_stuck(copy, "its own log is damaged there")
             return
@@ -330,7 +337,8 @@ class Source:
         self._pause(copy.topic_partition)
 
     def _on_stuck(self, copy: FollowerPartition, reason: str) -> None:
-        """The leader cannot give what comes next. Asked again now and then: others may lead, or it may be mended."""
+        """Log that the leader cannot give the next records, and pause. It is asked again at intervals: others may lead,
+        or it may be mended."""
         offset = copy.log.log_end_offset
         if copy.stuck_at != offset:
             copy.stuck_at = offset
@@ -346,7 +354,7 @@ class Source:
         self._pause(copy.topic_partition, longest_ms=REPLICA_DAMAGED_BACKOFF_MS_MAX)
 
     def _stop_for_now(self, key: TopicPartition) -> None:
-        """The leader is to send no more of it, until it is placed again."""
+        """Have the leader send no more of it, until it is placed again."""
         generation = self._generations.get(key)
         self._pause(key)
         if generation is not None:
@@ -398,8 +406,8 @@ class Source:
         return self._change(copy, self._still(copy), lambda: copy.cut(offset))
 
     def _start_over(self, copy: FollowerPartition, row: Copied) -> None:
-        """It is told of where the leader's log begins, and of the producers from before."""
-        told = row._replace(records=bytes(row.records))  # for it outlives the frame
+        """Begin the copy where the leader's log begins, with the producers from before, as the leader told."""
+        told = row._replace(records=bytes(row.records))  # it outlives the frame
         log.warning(
             "a copy is begun anew: the leader does not have what comes next any more",
             topic=copy.topic,
@@ -413,7 +421,7 @@ class Source:
         self._begin_elsewhere(copy, told)
 
     def _begin_whole(self, copy: FollowerPartition) -> None:
-        """The leader has not what history has before this copy's log: all that it has is to be copied."""
+        """Copy everything that the leader has: it lacks what history has before this copy's log."""
         log.error(
             "a copy is taken whole from its leader, whose log is not what was exported, as after an unclean election",
             topic=copy.topic,
@@ -424,8 +432,8 @@ class Source:
         self._work(copy, self._change(copy, self._still(copy), lambda: copy.start_over(_whole())))
 
     def _begin_elsewhere(self, copy: FollowerPartition, told: Copied | None) -> None:
-        """Behind durable history, or, where that cannot be read or ends before it, where the leader says. `told`: that;
-        None: where it is."""
+        """Begin behind durable history. Where that cannot be read or ends before the leader's log, begin where the
+        leader says. `told`: the leader's answer; None: the copy stays where it is."""
         attempt = object()
         self._work(copy, self._attempt(copy, told, attempt))
         self._attempts[copy.topic_partition] = attempt
@@ -463,8 +471,8 @@ class Source:
             self._reading.discard(reading)
 
     def _still(self, copy: FollowerPartition) -> Callable[[], bool]:
-        """Whether the epoch in which the leader asked for it goes on: in a later one it is placed already, with what it
-        has."""
+        """Return a test of whether the epoch of the leader's answer goes on. In a later epoch, the copy is placed
+        already, as it is."""
         epoch = copy.leader_epoch
         return lambda: copy.leader_epoch == epoch
 
@@ -479,7 +487,7 @@ class Source:
         return self._change(copy, lambda: self._me.begins_anew(copy), copy.begin_anew)
 
     async def _change(self, copy: FollowerPartition, is_wanted: Callable[[], bool], change: Callable[[], None]) -> None:
-        """While it is not fed, and not flushed."""
+        """Change the log while nothing is appended to it or flushed."""
         async with copy.changing:
             if copy.availability is ErrorCode.NONE and not copy.has_stepped_down and is_wanted():
                 await self._change_still(copy, is_wanted, change)
@@ -489,7 +497,7 @@ class Source:
             self._begin(copy)
 
     def _is_left_alone(self, key: TopicPartition) -> bool:
-        """Nothing is said of it to its leader, nor is about to be, but by the task that asks."""
+        """Whether nothing about the copy was said, or is about to be, to its leader, except by the calling task."""
         others = self._works.get(key) not in (None, asyncio.current_task())
         return not (others or key in self._generations or key in self._timers)
 
@@ -499,7 +507,7 @@ class Source:
         copy.is_changing = True
         await self._me.quiet([copy.log])
         try:
-            if not (copy.has_failed or copy.has_stepped_down) and is_wanted():  # as may have come meanwhile
+            if not (copy.has_failed or copy.has_stepped_down) and is_wanted():  # this may have come meanwhile
                 await self._loop.run_in_executor(None, change)
         except CorruptData as error:
             copy.in_doubt = str(error)
@@ -568,7 +576,7 @@ class Source:
         self._open_soon()
 
     def reconnect(self) -> None:
-        """The leader is said to be somewhere else, or another process."""
+        """Connect again: the leader has another address, or is another process."""
         self._failures = 0
         if (timer := self._timers.pop(None, None)) is not None:
             timer.cancel()
@@ -604,8 +612,8 @@ class Copying:
         self._stopped = False
 
     def copy(self, partition: FollowerPartition) -> None:
-        """From the leader that it follows now, in the epoch that it follows now. Nothing, once it is stopped: then logs
-        are about to be closed."""
+        """Copy the partition from its present leader, in its present epoch. Does nothing once stopped: then logs are
+        about to be closed."""
         if self._stopped:
             return
         key = partition.topic_partition
@@ -617,13 +625,13 @@ class Copying:
         source.add(partition)
 
     def drop(self, key: TopicPartition) -> None:
-        """Copy it no more."""
+        """Stop copying it."""
         leader = self._of.pop(key, None)
         if leader is not None:
             self._sources[leader].drop(key)
 
     def reconnect(self, leaders: Iterable[BrokerId]) -> None:
-        """These are other processes now."""
+        """Connect again to these leaders, which are other processes now."""
         for leader in leaders:
             if (source := self._sources.get(leader)) is not None:
                 source.reconnect()
@@ -635,23 +643,25 @@ class Copying:
 
 
 def backoff_s(count: int, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> float:
-    """The pause after so many failures in a row."""
+    """Return the pause after `count` failures in a row."""
     return min(REPLICA_BACKOFF_MS_MIN << min(count - 1, 20), longest_ms) / 1000
 
 
 def _whole() -> Beginning:
-    """Of a copy that takes all that its leader has. Made for each: its producers become the copy's own."""
+    """Return the beginning of a copy that takes everything from its leader. Each copy gets its own: the producers
+    become the copy's."""
     return Beginning(FIRST_OFFSET, NO_EPOCH, ProducerStates())
 
 
 def _beginning_of(told: Copied) -> Beginning:
-    """Where its leader has a copy begin. In a worker thread, for the producers may be many. Raises CorruptData."""
+    """Return the beginning that the leader told. Runs in a worker thread, for the producers may be many. Raises
+    CorruptData."""
     producers = ProducerStates.restore(bytes(told.records)) if told.records else ProducerStates()
     return Beginning(told.log_start, told.diverging_epoch, producers)
 
 
 def _some(keys: dict[T, None]) -> list[T]:
-    """Take as many as one frame names."""
+    """Take as many keys as one frame may name."""
     if len(keys) <= REPLICA_FRAME_ROWS_MAX:
         taken = list(keys)
         keys.clear()
