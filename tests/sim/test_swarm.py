@@ -16,6 +16,18 @@ from tests.tiers import of_tier
 SEEDS = of_tier(short=30, long=100)
 SEEDS_AT_A_TIME = 10
 SEEDS_PER_PLANT_MAX = 60
+FOUND = {
+    "acknowledge-before-fsync": 0,
+    "no-directory-fsync": 0,
+    "recovery-accepts-a-bad-batch": 4,
+    "journal-reused-unsynced": 1,
+    "recovery-ignores-the-journal": 0,
+    "acknowledge-before-the-journals-sync": 1,
+    "torn-rounds-are-taken": 40,
+    "a-torn-write-stays": 0,
+    "acknowledge-what-found-no-room": 56,
+}
+"""A seed that finds each planted bug. Where the simulator or the broker was changed, another does."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
@@ -31,7 +43,7 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(first: int) -> None:
 
 
 def runs_with(plant: str) -> Iterator[Outcome]:
-    for seed in range(SEEDS_PER_PLANT_MAX):
+    for seed in (FOUND[plant], *range(SEEDS_PER_PLANT_MAX)):
         with PLANTS[plant]():
             yield run(seed)
 
@@ -40,7 +52,7 @@ def runs_with(plant: str) -> Iterator[Outcome]:
 def test_a_planted_bug_is_found_and_its_seed_is_printed(plant: str) -> None:
     found = next((outcome for outcome in runs_with(plant) if not outcome.is_sound), None)
     assert found is not None, f"{plant} survived {SEEDS_PER_PLANT_MAX} seeds"
-    print(f"{plant}: seed {found.seed}: {found.problems[0]}")
+    print(f"{plant}: seed {found.seed}: {found.problems[0]}" + (", note it" if found.seed != FOUND[plant] else ""))
     assert run(found.seed).is_sound, "without the plant the seed is sound"
 
 

@@ -22,7 +22,6 @@ from headrace.wire.errors import ErrorCode
 ADMIN_TIMEOUT_MS = 20_000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-BROKER_RESOURCE = 4
 
 
 class ConfigSource(IntEnum):

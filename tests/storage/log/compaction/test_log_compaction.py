@@ -524,6 +524,17 @@ def test_what_is_due() -> None:
     assert dirtiness(min_cleanable_dirty_ratio=0.6, max_compaction_lag_ms=99) > 0
 
 
+def test_an_empty_segment_does_not_say_how_long_a_log_waits() -> None:
+    """A follower that skips offsets closes a segment without bytes."""
+    here = world(replace(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=99))
+    here.log.skip_to(Offset(5), now_ms=here.now_ms)
+    here.append([(b"a", b"1")])
+    here.close_segment()
+    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0
+    here.now_ms += 100
+    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 1
+
+
 def test_the_keys_of_one_cleaning_are_bounded() -> None:
     here = world()
     for number in range(9):

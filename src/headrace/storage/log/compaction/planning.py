@@ -97,7 +97,7 @@ class Compaction:
         segments = self._cleanable(config, now_ms, start, up_to) if is_free else []
         if self._can_be_mended(segments):
             return 1.0
-        dirty = [segment for segment in segments if segment.end > max(self.state.clean_to, start)]
+        dirty = [each for each in segments if each.size and each.end > max(self.state.clean_to, start)]
         total, dirty_bytes = sum(segment.size for segment in segments), sum(segment.size for segment in dirty)
         if not dirty_bytes:
             return 0.0
