@@ -47,7 +47,7 @@ def batches(draw: st.DrawFn) -> tuple[bytes, int]:
     time = 0
     for _ in range(draw(st.integers(1, 5))):
         key, value, headers = draw(SIZES), draw(SIZES), draw(HEADERS) if draw(st.booleans()) else []
-        step = draw(st.sampled_from([0, 0, 1, 7, 70, 9_000, -3]))
+        step = draw(st.sampled_from([0, 0, 1, 7, 70, 9_000, -3, -9_000, 2**33]))
         for _ in range(draw(st.integers(1, 90))):
             time += step
             records.append(
@@ -135,3 +135,12 @@ def test_no_more_headers_are_looked_at_than_is_said(step: int) -> None:
     for few in (0, 49, 50, 999):
         with pytest.raises(CorruptData):
             walk_records(data, 20, BASE, few)
+
+
+@pytest.mark.parametrize("step", [-1, -70, 9_000, -9_000, 2**40])
+def test_times_far_apart_or_falling_do_not_have_records_built(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old records that are written again are no exception: a record that is built takes several times as long."""
+    monkeypatch.setattr("headrace.wire.walking.read_record", None)
+    records = [Record(at, BASE + step * at, b"k", b"v" * (at % 7)) for at in range(100)]
+    walked = walk_records(bytes(pack_records(records, 0, BASE)), 100, BASE)
+    assert walked == (min(BASE, BASE + 99 * step), max(BASE, BASE + 99 * step), True)

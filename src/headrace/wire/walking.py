@@ -93,7 +93,10 @@ def walk_records(data: bytes, count: int, base_timestamp: int, headers_max: int 
             if time > 0x7F:
                 second = data[at]
                 at += 1
-                time = time & 0x7F | second << 7 if second < 0x80 else 1
+                time = time & 0x7F | second << 7
+                if second > 0x7F:  # more than 8 s from the first record, as where old records are written again
+                    delta, at = read_varint(data, time_at, 64)
+                    time = delta << 1 if delta >= 0 else -2 * delta - 1
 
             offset_at = at
             offset = data[at]
@@ -130,11 +133,7 @@ def walk_records(data: bytes, count: int, base_timestamp: int, headers_max: int 
                 at += value >> 1
 
             if (
-                (length | time) & 1
-                or offset != index << 1
-                or (key & 1 and key != 1)
-                or (value & 1 and value != 1)
-                or end > size
+                length & 1 or offset != index << 1 or (key & 1 and key != 1) or (value & 1 and value != 1) or end > size
             ):  # an unusual form, or wrong
                 one = range(index, index + 1)
                 known = (oldest, newest, all_keyed)
@@ -153,13 +152,14 @@ def walk_records(data: bytes, count: int, base_timestamp: int, headers_max: int 
             index += 1
             if key == 1:
                 all_keyed = False
-            time >>= 1
+            time = time >> 1 if not time & 1 else ~(time >> 1)
             if time > newest:
                 newest = time
             if time < oldest:
                 oldest = time
 
-            if has_no_headers and count - index >= RUN_MIN <= reach and data[at] == data[start]:
+            has_short_time = offset_at - time_at < 3
+            if has_no_headers and has_short_time and count - index >= RUN_MIN <= reach and data[at] == data[start]:
                 layout = _Layout(start, time_at, offset_at, key_at, key_end, value_at, value_end, end)
                 run, time = _run(data, layout, index, min(count - index, reach))
                 reach = RUN_TRIED + 4 * run

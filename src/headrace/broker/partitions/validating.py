@@ -1,7 +1,7 @@
 """Chooses how the records of a client's batch are checked before it is appended: at once, in a worker, or not at all.
 
 Every batch of a client is checked by default, so that none is acknowledged which a reader could not read (decision
-0050). Compressed ones always are. Short batches are checked on the event loop, for that costs less than a thread's
+0051). Compressed ones always are. Short batches are checked on the event loop, for that costs less than a thread's
 turn; long ones by the `Repacker`. Pure: no clock, no loop.
 """
 
