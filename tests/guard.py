@@ -1,11 +1,13 @@
-"""What ends a test that hangs, and its process where that does not help.
+"""Ends a test that hangs, and its process where that does not help.
 
-pytest-timeout's alarm raises in the main thread, once, and not at all where a C loop swallows what a callback raises;
-after a failure it is off, so that a teardown has no limit. So, first, what runs on an event loop has the test's own
-limit in the loop (`limited`). And a thread of its own watches each test from its setup to its teardown, and the end of
-the process: what goes on beyond the test's limit and a margin tells the stacks of all threads and what failed until
-then, kills the processes that this one started, and ends it. Promises that it does so whatever the main thread is at;
-where that keeps the interpreter to itself, the fault handler's own clock ends the process a little later.
+pytest-timeout's alarm raises in the main thread, once, and not at all where a C loop swallows what a callback raises.
+After a failure it is off, so a teardown has no limit. So, first, work on an event loop has the test's own limit in the
+loop (`limited`).
+
+Second, a thread of its own watches each test from its setup to its teardown, and the end of the process. Beyond the
+test's limit and a margin it prints the stacks of all threads and the failures so far. Then it kills the processes that
+this one started, and ends it. Promises that it does so whatever the main thread does. Where that keeps the interpreter
+to itself, the fault handler's own clock ends the process a little later.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ def left() -> float | None:
 
 
 async def limited(work: Coroutine[Any, Any, T]) -> T:
-    """Within what is left for the test; then its alarm is off, which would end all tests while this one cleans up, or
-    while its failure is told. Threads of the loop that hang are left to themselves, or its end would wait."""
+    """Run the work within the rest of the test's limit. Then the test's alarm is off, because it would end all tests
+    while this one cleans up, or while its failure is reported. Hanging threads of the loop are left alone, or its end
+    would wait."""
     loop, limit_s = asyncio.get_running_loop(), left()
     off = None if limit_s is None else loop.call_later(limit_s, signal.setitimer, signal.ITIMER_REAL, 0)
     try:
@@ -163,7 +166,7 @@ class Guard:
 
 
 def _killed(process: psutil.Process) -> Iterator[str]:
-    """What it and its children started, youngest last."""
+    """The processes that it and its children started, which are killed, youngest last."""
     for each in process.children(recursive=True):
         try:
             line = f"{each.pid} {' '.join(each.cmdline())[:200]}"

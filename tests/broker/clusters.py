@@ -52,7 +52,7 @@ class Cluster:
         self._racks = racks or {}
         self._objects = objects
         self.configs = {**CONFIGS, **(configs or {})}
-        """Of those that are started."""
+        """Configs of the started brokers."""
         self._addresses: dict[int, Address] = {}
         self.brokers: dict[int, Broker] = {}
 
@@ -123,12 +123,12 @@ class Cluster:
         return await metadata.submit(partial(decide, broker_id=known.id, broker_epoch=known.epoch))
 
     async def decider(self) -> Parts:
-        """Whoever decides, once one does: an heir has been chosen before it knows all that was decided."""
+        """The deciding controller, once there is one: a new leader is elected before it knows all decisions."""
         await until(lambda: sum(each.parts.metadata.is_controller for each in self.brokers.values()) == 1)
         return self.controller
 
     async def settled(self, broker: int) -> None:
-        """What the image asks of it is carried out."""
+        """Wait until the work that the image asks of it is done."""
         await self.brokers[broker].parts.partitions.settled()
 
     def wipe(self, broker: int) -> None:

@@ -139,7 +139,7 @@ class Moving:
         return (self.cluster.data(broker) / "logs" / "t-0").exists()
 
     def writing(self, broker: int, *values: bytes) -> asyncio.Task[Any]:
-        """The same without waiting for it, over a connection of its own: the answer, of whatever kind."""
+        """Write without waiting for it, over a connection of its own. The result is the answer, of any kind."""
 
         async def work() -> Any:
             async with RawClient(str(self.cluster.address(broker))) as client:

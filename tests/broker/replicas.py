@@ -1,4 +1,5 @@
-"""What tests of replicas do to a `Cluster`: they say who leads, hold up a broker's disk, and look at either role."""
+"""Helpers for tests of replicas on a `Cluster`: they name the leader, hold up a broker's disk, and look at either
+role."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Three brokers that hold each other's partitions, as tests of replication see them: who leads, who copies, how far
-each is, and disks that keep a flush waiting for as long as a test wants."""
+"""Three brokers that hold each other's partitions, for tests of replication: leaders, followers, and how far each is.
+Their disks keep a flush waiting for as long as a test wants."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class World:
         return max(found, key=lambda each: each.leader_epoch, default=None)
 
     def leader(self, name: str, index: int = 0) -> int:
-        """Who serves it."""
+        """The broker that serves it."""
         leading = self.leading(name, index)
         assert leading is not None, "somebody leads it"
         return leading.standings.node

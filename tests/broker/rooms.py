@@ -7,5 +7,5 @@ from headrace.broker.partitions.disk_room import DiskRoom
 
 
 def a_room(usable: int = 2**40) -> DiskRoom:
-    """Which nobody looks at."""
+    """A room that nobody checks."""
     return DiskRoom(lambda: Space(usable, usable), lambda: 0, lambda _: None)

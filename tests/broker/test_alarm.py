@@ -1,4 +1,4 @@
-"""A timer that rings once nobody has set it anew, in a thread that sleeps until then."""
+"""A timer that rings once it is no longer reset, in a thread that sleeps until then."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ def test_a_stop_hands_over_what_others_can_lead(tmp_path: Path) -> None:
 def test_a_stop_waits_a_moment_for_followers_that_come_to_be_in_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that brokers can be started anew one after the other as soon as each is ready, and nothing is without a leader
+    """So brokers can be restarted one after the other as soon as each is ready, and every partition has a leader
     meanwhile."""
     ask, growing = IsrKeeper._ask, asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What a broker is started with: addresses that others can connect to."""
+"""The start options of a broker: addresses that others can connect to."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ async def answer(cluster: Cluster, broker: int, version: int, request: Any) -> A
 
 
 def test_who_has_not_heard_the_quorum_serves_no_client(tmp_path: Path) -> None:
-    """The first of a cluster that comes back has nobody to be registered with: what it has of the metadata may be
-    nothing, or long past."""
+    """The first broker of a cluster that restarts cannot register with anybody. Its metadata may be empty, or long
+    outdated."""
 
     async def work() -> None:
         async with running(tmp_path, len(BROKERS)) as cluster:

@@ -61,7 +61,7 @@ class Tiered:
         await until(lambda: self.partition.log.log_start_offset >= at_least)
 
     async def read(self, offset: int) -> tuple[int, bytes]:
-        """What one fetch gives: its error, and bytes."""
+        """The result of one fetch: its error, and bytes."""
         found = await fetch(self.client, "t", offset, wait_ms=10_000)
         return found.error_code, bytes(found.records)
 

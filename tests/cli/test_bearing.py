@@ -1,4 +1,4 @@
-"""What a quorum bears, against counting all ways to lose voters."""
+"""The losses that a quorum tolerates, against counting all ways to lose voters."""
 
 from __future__ import annotations
 

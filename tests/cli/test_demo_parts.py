@@ -73,7 +73,7 @@ def test_records_of_one_key_that_change_places_are_found() -> None:
 
 @given(rows)
 def test_the_checksum_is_the_one_that_spark_is_told(found: list[Row]) -> None:
-    """Written out anew from its definition: a sum over records, modulo 2^32."""
+    """Written again from its definition: a sum over records, modulo 2^32."""
     sums: dict[str, int] = {}
     ends = [0, 0, 0]
     for partition, key, value, _ in found:

@@ -42,7 +42,7 @@ def run(directory: Path, work: Callable[[World], Awaitable[None]], **configs: st
 
 
 async def found(world: World, kind: str) -> list[Finding]:
-    """What a broker that lives tells of, of this kind."""
+    """The findings of this kind from a live broker."""
     return [finding for finding in await findings(world.cluster.bootstrap) if finding.kind == kind]
 
 

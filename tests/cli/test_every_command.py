@@ -1,4 +1,4 @@
-"""What all commands have in common."""
+"""The common part of all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands say where an answer was lost: what is so, and never that their own success was a failure."""
+"""The commands' output after a lost answer: it states the truth, and never calls their own success a failure."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def run(root: Path, work: Callable[[Moving], Awaitable[None]], objects: Any = No
 
 
 async def texts(world: Moving, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """The same without --json."""
+    """The exit code and outputs, without --json."""
     capsys.readouterr()
     code = await asyncio.to_thread(main, [*words, "--bootstrap", world.cluster.bootstrap])
     out, err = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What brokers ask of each other, as JSON: what was written is read again, and nothing else is."""
+"""Requests between brokers, as JSON: they are read as written, and nothing else is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may change an ISR, and into what: each refusal of AlterPartition, and laws over histories."""
+"""Permitted changes of an ISR: each refusal of AlterPartition, and laws over histories."""
 
 from __future__ import annotations
 

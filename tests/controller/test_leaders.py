@@ -227,7 +227,7 @@ def test_what_nobody_leads_is_elected_uncleanly_only_where_that_is_wanted() -> N
 
 @given(histories(), st.sampled_from(Election))
 def test_an_election_changes_nothing_that_it_need_not(entries: list[Entry], election: Election) -> None:
-    """Whatever happened before: a leader moves to its first replica, or a leaderless partition gets one that lives."""
+    """After any history, a leader moves to its first replica, or a leaderless partition gets a live one."""
     image = EMPTY_IMAGE
     for index, entry in enumerate(entries, 1):
         image = image.replay(entry, index=index)

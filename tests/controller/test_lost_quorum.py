@@ -1,4 +1,4 @@
-"""What a recovered quorum begins with: laws over any image."""
+"""The first state of a recovered quorum: laws over any image."""
 
 from __future__ import annotations
 

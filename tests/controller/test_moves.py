@@ -1,4 +1,4 @@
-"""What the controller decides on hand-overs, story by story. That images keep their laws is in tests/metadata."""
+"""The controller's decisions on hand-overs, story by story. Laws of images are in tests/metadata."""
 
 from __future__ import annotations
 

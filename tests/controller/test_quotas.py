@@ -1,4 +1,4 @@
-"""What may have a quota, and which, and that a quota that is kept is one that a broker enforces."""
+"""Entities and keys of quotas, and that a stored quota is one that a broker enforces."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_a_disk_that_only_a_gone_broker_had_is_waited_for_no_more(lost: Cluster)
     check_recovered(before, lost.partition, B)
 
 
-# what is refused
+# refusals
 
 
 def test_what_is_led_is_left_alone_with_how_to_proceed(cluster: Cluster) -> None:
@@ -244,7 +244,7 @@ def test_more_than_an_entry_holds_is_to_be_asked_for_again(monkeypatch: pytest.M
     assert (rest.partition, rest.refusal) == (1, None)
 
 
-# whatever came before
+# any earlier state
 
 
 def exported(world: Cluster, topic: TopicImage) -> None:

@@ -56,7 +56,7 @@ def in_slices(
 
 
 def found(image: MetadataImage, broker: BrokerId, *, fenced: bool | None = None) -> list[TopicPartition]:
-    """What is unsettled, where it leads first."""
+    """The unsettled partitions, those that it leads first."""
     is_unsettled = unsettled(image, broker, fenced=fenced)
     pairs = [pair for pair in image.all_partitions() if is_unsettled(pair[1])]
     pairs.sort(key=lambda pair: pair[1].leader != broker)

@@ -1,4 +1,4 @@
-"""Who is promoted by itself: laws over any image and any membership."""
+"""Members that are promoted automatically: laws over any image and any membership."""
 
 from __future__ import annotations
 

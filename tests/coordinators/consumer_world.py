@@ -1,8 +1,9 @@
-"""Clients of the new protocol around the group machine, as librdkafka and the Java client behave, and what must hold
-whatever happens to their messages. Knows of the groups what they answer, and which member ids there are.
+"""Clients of the new protocol around the group machine, like librdkafka and the Java client, and the laws of groups.
 
-A client has its messages in order (a connection), and from when it names what it owns until it hears an answer it takes
-up nothing new: the protocol cannot tell what was not yet taken up from what was given up.
+The laws must hold whatever happens to messages. The world knows groups only by their answers and member ids.
+
+A client has its messages in order (a connection). From the time when it names what it owns until it gets an answer, it
+adopts nothing new. The protocol cannot tell a partition that was not adopted yet from one that was given up.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Client:
     since: dict[TopicPartition, int] = field(default_factory=dict)
     """At which epoch it took up what it reads."""
     target: Partitions | None = None
-    """What it was told to read and has not taken up yet."""
+    """The assignment that it has been given and not adopted yet."""
     tells_all: bool = True
     """Its next heartbeat says everything: it joins, or does not know what has arrived."""
     tells_owned: bool = False
@@ -105,8 +106,8 @@ class Client:
 
 @dataclass
 class Watch:
-    """Sees the group after every step, and remembers who has had which partition without a break since which of its
-    epochs. What a broker that was lost took with it, it does not know: then it says so."""
+    """Watches the group after every step, and remembers which member has had which partition since which of its epochs.
+    It does not know what was lost with a broker, and says so then."""
 
     held: dict[TopicPartition, tuple[str, int]] = field(default_factory=dict)
     unsure: set[TopicPartition] = field(default_factory=set)
@@ -157,7 +158,7 @@ class ConsumerWorld(World):
         found = self.groups.get("g")
         return ConsumerGroup() if found is None or found.consumer is None else found.consumer
 
-    # what happens to messages
+    # messages
 
     def say(self, client: Client) -> None:
         """It sends a heartbeat, unless it waits for the answer to one."""
@@ -252,10 +253,11 @@ class ConsumerWorld(World):
             if client.awaits is not None:
                 self.miss(client)
 
-    # what must hold
+    # laws
 
     def check(self) -> None:
-        """Nobody reads what another member reads. Who is no member any more will hear of it with its next heartbeat."""
+        """Check that no member reads what another one reads. A removed member learns of its removal with its next
+        heartbeat."""
         readers: dict[TopicPartition, str] = {}
         for client in self.clients.values():
             if client.id in self.group.members:

@@ -1,5 +1,5 @@
-"""A little world around the group machine: one partition of the offsets topic, its log, its timers, and the laws that
-are checked after every step. Knows the machine by its door only (events in, effects out)."""
+"""A small world around the group machine: one partition of the offsets topic, its log and its timers. Laws are checked
+after every step. It knows the machine only by its interface (events in, effects out)."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class World:
         return groups
 
     def crash(self) -> None:
-        """Lose what was not durable; start again from the log. Whoever waited gets no answer."""
+        """Lose everything that was not durable and start again from the log. Waiting requests get no answer."""
         del self.log[self.durable :]
         self.in_flight.clear()
         self.armed.clear()

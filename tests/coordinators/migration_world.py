@@ -1,12 +1,13 @@
-"""Clients of both protocols around one group, the classic ones as the Java consumer behaves: eager (all is given up
-before joining) or cooperative (KIP-429: what is owned is told, and given up once the assignment says so). Knows of the
-group what it answers, and which member ids there are.
+"""Clients of both protocols around one group; the classic ones behave like the Java consumer.
 
-Who is put out has its partitions until it hears of it, or until the time is up in which the group was to hear of it:
-its session, or the rebalance timeout for what it was last asked for. Others are to read them no sooner.
+A classic client is eager (it gives all up before joining) or cooperative (KIP-429). The latter reports what it owns,
+and gives it up once the assignment says so. The world knows the group only by its answers and member ids.
 
-Who shares out in a classic group does it as Kafka's assignors do: a cooperative one gives nothing that somebody of the
-latest generation still owns to somebody else, and does not heed what is owned from an older generation.
+A removed member has its partitions until it learns of its removal, or until the group's deadline for that has passed.
+The deadline is its session, or the rebalance timeout of its last request. Others may not read them before.
+
+The leader of a classic group assigns like Kafka's assignors. A cooperative one gives no partition that a member of the
+latest generation still owns to another member. It ignores ownership from an older generation.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def assigned(data: bytes, cluster: Cluster) -> Partitions:
 
 
 def shared_out(joined: ev.JoinReply, cluster: Cluster, *, eager: bool) -> dict[str, bytes]:
-    """What the leader of a classic group makes of what its members said."""
+    """The leader's assignment from its members' subscriptions."""
     said = {one.id: CONSUMER_SUBSCRIPTION.decode(one.subscription)[1] for one in joined.members}
     latest = max(one.generation_id for one in said.values())
     owner = {
@@ -266,7 +267,7 @@ class MigrationWorld(ConsumerWorld):
             if client.awaits is not None:
                 self.lose_answer(client)
 
-    # what the group was told, and asked for
+    # reports and requests
 
     def _carry_out(self, group: str, effects: list[ev.Effect]) -> None:
         for effect in effects:
@@ -298,7 +299,7 @@ class MigrationWorld(ConsumerWorld):
         return min([client.heard_ms + SESSION_MS, *(since + REBALANCE_MS for since in asked)])
 
     def crash(self) -> None:
-        """What was asked of members is forgotten, save that all are to join where the log says so."""
+        """Forget the demands on members, except that all must join where the log says so."""
         super().crash()
         self.requests.clear()
         found = self.groups.get("g")
@@ -307,7 +308,7 @@ class MigrationWorld(ConsumerWorld):
             if client.id in self.member_ids:
                 client.to_join_ms, client.to_sync_ms = self.now_ms if prepares else None, None
 
-    # what must hold
+    # laws
 
     @property
     def everybody(self) -> list[Client | ClassicClient]:
@@ -326,9 +327,9 @@ class MigrationWorld(ConsumerWorld):
                 readers[partition] = client.id
 
     def _counts(self, client: Client | ClassicClient) -> bool:
-        """Whether it is a member, or was put out before its time and has not heard; and not a static one of a classic
-        group that the others went on without (KIP-345): what that reads may be shared out, and it is fenced by its
-        generation."""
+        """Whether it is a member, or was removed before its time and does not know it. A static member of a classic
+        group that the others left behind (KIP-345) does not count. Its partitions may be assigned, and its generation
+        fences it."""
         found = self.groups.get("g")
         if found is None:
             return False

@@ -106,8 +106,8 @@ class History:
         self.world.refuse_next = too_large if how % 2 else ErrorCode.NOT_ENOUGH_REPLICAS
 
     def commit(self, whom: int, how: int) -> None:
-        """Accepted exactly if it comes from a member at the epoch that it has, or for what has been its own since the
-        epoch that it names: so for whatever it reads, whether it has heard of its latest epoch or not."""
+        """A commit is accepted exactly if a member sends it at its epoch, or for partitions that are its own since the
+        named epoch. So it is accepted for all that the member reads, whether it knows its latest epoch or not."""
         client, topics = self.client(whom), self.world.cluster
         chosen = sorted(client.reading if client and how % 2 else topics.partitions(TOPICS))
         if client is None or not chosen:

@@ -117,7 +117,7 @@ def test_a_join_whose_answer_was_lost_is_answered_again() -> None:
 
 
 def committed(world: ConsumerWorld, member_id: str, epoch: int, *partitions: TopicPartition) -> ErrorCode:
-    """What it is told that commits for these, all of one topic."""
+    """The answer to its commits for these, all of one topic."""
     offsets: dict[int, int] = {each.partition: 5 for each in partitions}
     topic_id = partitions[0].topic_id
     (error,) = set(world.committed(world.commit(offsets, member_id=member_id, generation=epoch, topic_id=topic_id)))
@@ -303,7 +303,7 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
 
 
 def test_offsets_of_a_group_that_has_just_become_empty_are_not_old() -> None:
-    """However long ago they were committed: an application that is started anew goes on where it was."""
+    """They may have been committed long ago: an application that is started again continues where it was."""
     world = ConsumerWorld()
     (client,) = settled(world, 1)
     world.commit({0: 5}, member_id=client.id, generation=client.epoch)

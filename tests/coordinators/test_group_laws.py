@@ -57,7 +57,7 @@ class History:
     dead: list[tuple[str, str]] = field(default_factory=list)
     """Instance and member ids of static members that died."""
     succeeded: set[tuple[str, str]] = field(default_factory=set)
-    """Of those, whoever's successor has its share: then it is durable that it is in."""
+    """Members whose successor has its assignment: then its membership is durable."""
     owners: dict[tuple[int, int], str] = field(default_factory=dict)
     newest_assigned: int = 0
     acknowledged: dict[int, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class History:
             ACTIONS[action](self, self.clients[who], amount)
             self.check()
 
-    # what clients do
+    # client actions
 
     def act(self, client: Client, _: int) -> None:
         """The client's next move by the protocol."""
@@ -171,7 +171,7 @@ class History:
             self.forget(client, 0)
             self.act(client, 0)
 
-    # what the world does
+    # faults
 
     def advance(self, _: Client, amount: int) -> None:
         self.world.advance(amount * 1_500)
@@ -254,7 +254,7 @@ def test_the_same_history_has_the_same_effects(script: list[tuple[int, int, int]
 
 
 def durable_part(group: Group) -> tuple[object, ...]:
-    """What of a group a restart must bring back."""
+    """The part of a group that a restart must restore."""
     return (group.offsets, group.recorded)
 
 
@@ -337,7 +337,7 @@ asked = st.lists(
     min_size=1,
     max_size=12,
 )
-"""What members ask that came together: what, who, and whether in the generation of now."""
+"""Requests that arrive together: the kind, the member, and whether in the current generation."""
 
 
 def as_event(group: Group, waiter: int, what: str, who: int, current: bool) -> ev.Event:

@@ -1,4 +1,4 @@
-"""Stories of membership: joining, rebalancing, timing out, being fenced. What Kafka's classic protocol expects."""
+"""Stories of membership, as Kafka's classic protocol expects them: joining, rebalancing, timing out, being fenced."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ def batches(world: World) -> list[tuple[ev.GroupRecord, ...]]:
 
 @pytest.mark.usefixtures("small_batches")
 def test_a_group_with_many_offsets_is_deleted_in_batches_and_goes_with_the_last() -> None:
-    """Whatever comes in between, what the log holds is a group with fewer offsets."""
+    """At any point in between, the log holds a group with fewer offsets."""
     world = World()
     many(world)
     world.joined(world.join())

@@ -318,7 +318,7 @@ def test_a_refused_downgrade_is_tried_again() -> None:
 
 
 def test_a_group_is_not_classic_before_its_members_have_heard_how_they_joined() -> None:
-    """Who has not would say next what it owned in an older generation, which nobody would heed."""
+    """Otherwise a member would next report its partitions of an older generation, which is ignored."""
     world, (first,) = settled(1)
     client = world.client()
     world.beat(client)
@@ -353,7 +353,8 @@ def test_a_group_is_not_classic_before_its_members_have_given_up_what_they_were_
 
 @pytest.mark.parametrize("goes", ["leaves", "is silent"])
 def test_a_dead_consumers_partitions_are_free_though_the_log_will_not_take_the_classic_group(goes: str) -> None:
-    """What does not fit one batch never will: it is a consumer group without who has gone."""
+    """A record too large for one batch always will be: the group stays a consumer group without the member that
+    left."""
     world, (first,) = settled(1)
     client = world.client()
     world.quieten()
@@ -559,7 +560,7 @@ def subscribed(count: int, user_data: bytes = b"") -> bytes:
 
 
 def test_what_no_group_takes_is_refused_before_a_classic_group_is_looked_into() -> None:
-    """Which is dear, and would be done for the asking."""
+    """Looking into a classic group is expensive, and any client could ask for it."""
     world = MigrationWorld()
     world.join(protocol_type="connect")
     assert joins(world, "m").error is ErrorCode.GROUP_ID_NOT_FOUND

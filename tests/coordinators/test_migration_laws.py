@@ -1,5 +1,7 @@
-"""Laws of groups that members of both protocols are in, in whatever order they come, go, speak and fall silent:
-no partition is read by two members, all is read in the end, and the group is of the kind that its members make it."""
+"""Laws of groups with members of both protocols, which come, go, speak and fall silent in any order.
+
+No partition is read by two members, all are read in the end, and the group is of the kind that its members make it.
+"""
 
 from __future__ import annotations
 

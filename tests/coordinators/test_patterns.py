@@ -55,7 +55,7 @@ def test_it_means_what_python_means_by_it(expression: str, names: list[str]) -> 
     try:
         wanted = re.compile(expression)
     except re.error:
-        return  # the same group's name twice
+        return  # one group's name occurs twice
     pattern = Pattern(expression)
     for name in names:
         assert pattern.matches(name) == (wanted.fullmatch(name) is not None), name

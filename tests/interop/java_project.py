@@ -16,7 +16,7 @@ REASON: Final = "the Java client needs java and mvn on the PATH"
 
 @functools.cache
 def built() -> list[str]:
-    """What a command that runs one of its classes begins with."""
+    """The start of a command that runs one of its classes."""
     target = PROJECT / "target"
     goals = ["compile", "dependency:copy-dependencies", f"-DoutputDirectory={target / 'libs'}"]
     build = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(PROJECT / "pom.xml"), *goals]

@@ -21,7 +21,7 @@ ELSEWHERE: Final = {
 
 
 class Said(NamedTuple):
-    """What a tool said, with the exit status that its shell script would have had."""
+    """A tool's output, with the exit status that its shell script would have had."""
 
     status: int
     text: str

@@ -25,7 +25,7 @@ CLONES: Final = "HEADRACE_SUITE_CLONES"
 CASE_TIMEOUT_S: Final = 120
 SUITE_TIMEOUT_S: Final = 3600.0
 OF_THE_PLUGIN: Final = ("needs", "deselected")
-"""What only suites/suite_plugin.py reads of a data file."""
+"""Entries of a data file that only suites/suite_plugin.py reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class Suite:
 
     name: str
     tests: Sequence[str]
-    """What its pytest is given: files, folders and options."""
+    """Arguments of its pytest: files, folders and options."""
     broker: Mapping[str, str]
     """The broker configs that its own Kafka has."""
     environment: Mapping[str, str]
-    """What it is told by; `{bootstrap}` is the address."""
+    """Variables that configure it; `{bootstrap}` is the address."""
     data: Path
     clone: str | None = None
     """The name of its repository, where no sdist has the tests; then what of it is wanted, and the commit."""
@@ -56,7 +56,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run came to."""
+    """The outcome of one run."""
 
     collected: int
     passed: Sequence[str]
@@ -67,7 +67,7 @@ class Outcome:
     deselected: Mapping[str, str]
     """Those that the data file lists, with its reason."""
     stale: Sequence[str]
-    """What the data file lists and the suite has not."""
+    """Tests that the data file lists and the suite no longer has."""
     unsteady: Sequence[str]
     """Those of `passed` that did so at the second try."""
     seconds: float

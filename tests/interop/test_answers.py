@@ -1,6 +1,6 @@
-"""What is answered to values that mean something else than themselves, and to requests for what is not there.
+"""Answers to special values, and to requests for absent things.
 
-Each states what Apache Kafka 4.1 answers: run with HEADRACE_TEST_BOOTSTRAP at one, these tests prove themselves.
+Each states the answer of Apache Kafka 4.1: run with HEADRACE_TEST_BOOTSTRAP at one, these tests prove themselves.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ async def altered(client: RawClient, group: str, *changes: tuple[str, int, str |
 
 
 async def described(client: RawClient, group: str) -> dict[str, tuple[str, int, bool]]:
-    """Of those of the consumer protocol, value and source, and whether it is for reading only."""
+    """Value, source and read-only flag of the configs of the consumer protocol."""
     request = describe.DescribeConfigsRequest((describe.DescribeConfigsResource(GROUP, group, None),))
     (found,) = (await client.ask(4, request)).results
     assert found.error_code == 0
@@ -378,7 +378,7 @@ async def test_configs_of_what_is_no_topic(client: RawClient, name: str, error: 
     assert (await client.ask(1, request)).responses[0].error_code == error
 
 
-# what is not there
+# absent things
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

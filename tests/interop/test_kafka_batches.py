@@ -77,8 +77,7 @@ def random_log(random: Random) -> bytes:
 
 
 def cleaned(random: Random, log: bytes, now_ms: int) -> tuple[bytes, set[int]]:
-    """What is left of these batches by our own hand, and the offsets that stay; horizons as Kafka's cleaner gives
-    them."""
+    """Our own cleaning of these batches, and the offsets that stay; horizons are those of Kafka's cleaner."""
     made: list[bytes] = []
     offsets: set[int] = set()
     for at, header in iterate_headers(log):

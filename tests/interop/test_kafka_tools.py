@@ -65,7 +65,7 @@ def described(tools: KafkaTools, topic: str, *options: str) -> list[dict[str, st
 
 
 def dynamic(said: Said) -> dict[str, str]:
-    """What ConfigCommand tells: each config with its value."""
+    """The output of ConfigCommand: each config with its value."""
     return dict(re.findall(r"^  (\S+?)=(.*?) sensitive=", said.text, re.MULTILINE))
 
 

@@ -1,5 +1,7 @@
-"""librdkafka consumers replaced one by one, from the classic protocol to the consumer protocol and back (KIP-848),
-while records flow: nothing is lost, nothing but what could not be committed comes twice, and nobody finds it empty."""
+"""librdkafka consumers replaced one by one, from the classic to the consumer protocol and back (KIP-848), under load.
+
+Nothing is lost, only records that could not be committed come twice, and nobody finds the group empty.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ MEMBERS = 2
 
 
 class Rolling:
-    """A group that reads a topic, and what it has read. Each member has a thread of its own, as an application gives
-    it: one that commits while it joins waits for the others, who have to be polled to come."""
+    """A group that reads a topic, and the records that it has read. Each member has a thread of its own, as in an
+    application. One that commits while it joins waits for the others, which must be polled to join."""
 
     def __init__(self, bootstrap: str, topic: str, admin: AdminClient, strategy: str) -> None:
         self.bootstrap, self.topic, self.admin, self.strategy = bootstrap, topic, admin, strategy
@@ -92,7 +94,7 @@ class Driven:
             message = self._consumer.poll(0.01)
             if message is not None and message.error() is None:
                 self._rolling.take(message.value() or b"")
-                with suppress(confluent_kafka.KafkaException):  # what could not be committed may come again
+                with suppress(confluent_kafka.KafkaException):  # records that could not be committed may come again
                     self._consumer.commit(message, asynchronous=False)
                     self._rolling.committed(message.value() or b"")
             with self._rolling.news:

@@ -1,8 +1,8 @@
 """The integration tests of other clients, unmodified, against a broker by its address.
 
-`suites/*.toml` lists what is not run, case by case, with the reason; docs/SKIPPED.md says it in short. A case that
-fails and is not listed is a fault of ours; one that is listed and passes, or is no longer there, is to be struck off.
-Every `make test` runs the suite whose sdist brings its tests; `make suites` runs all, and tries what is listed.
+`suites/*.toml` lists tests that are not run, case by case, with the reason; docs/SKIPPED.md has a summary. A case that
+fails without being listed is our fault. A listed case that passes, or no longer exists, must be removed from the list.
+Every `make test` runs the suite whose sdist has its tests. `make suites` runs all, and tries the listed ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a client sends is judged as Apache Kafka judges it: by its own LogValidator, on the same batches.
+"""A client's batches are judged as Apache Kafka's own LogValidator judges them.
 
-Promise: no batch is acknowledged that Java's consumer cannot read. Every field of a header, every kind of damage within
-the five codecs, and thousands of batches with changed bytes are put to both.
+Promise: no batch is acknowledged that Java's consumer cannot read. Both judge every field of a header, every kind of
+damage within the five codecs, and thousands of batches with changed bytes.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def changed(number: int) -> list[Sent]:
         ]
         batch = encode_batch(made, compression=codec)
         payload = bytearray(batch[HEADER_BYTES:])
-        if at % 2 and codec is not Compression.NONE:  # what is packed is changed, and the frame is sound
+        if at % 2 and codec is not Compression.NONE:  # the packed bytes are changed, and the frame is sound
             raw = pack_records(made, 0, NOW)
             raw[random.randrange(len(raw))] = random.randrange(256)
             payload = bytearray(compress(codec, bytes(raw)))
@@ -271,8 +271,8 @@ def changed(number: int) -> list[Sent]:
 
 
 STRICTER = re.compile(r"says offset delta \d|has length -|says offset delta -")
-"""What Kafka takes and we refuse: it no more than looks over such fields, no known client sends them so, and readers
-would make different things of them."""
+"""Faults that Kafka accepts and we refuse. It merely skips such fields, no known client sends them so, and readers
+would interpret them differently."""
 
 
 async def test_every_batch_is_judged_as_kafka_judges_it(tmp_path: Path) -> None:

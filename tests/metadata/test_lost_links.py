@@ -1,7 +1,7 @@
-"""Catalogs of an earlier version, whose deletions within a segment dropped the links of those before: nothing that was
-published behind a lost link is dropped, or the broker does not start.
+"""Catalogs of an earlier version, whose deletions within a segment dropped the links of the earlier ones.
 
-The events are made here as that version made them.
+No segment that was published behind a lost link is dropped, or the broker does not start. The events are made here as
+that version made them.
 """
 
 from __future__ import annotations

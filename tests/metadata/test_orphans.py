@@ -53,7 +53,7 @@ def is_taken(image: MetadataImage, key: SegmentKey) -> bool:
 
 
 def taken(image: MetadataImage, key: SegmentKey) -> Decision[Refusal | None]:
-    """What the controller decides on it, were it published, or put in the place of what holds its offsets."""
+    """The controller's decision if the object were published, or put in the place of the segments with its offsets."""
     segment = named(descriptor(0, 1, 0), key)
     catalog = image.durable(TopicPartition(key.topic_id, key.partition))
     if key.made_in is None:

@@ -1,6 +1,6 @@
-"""What is packed is what was put in, and the chain binds it, also through deletions and replacements.
+"""Entries are unpacked as they were packed, and the chain binds them, also through deletions and replacements.
 
-The oracle is a list of what should be there, and hashes over `json.dumps`.
+The oracle is a list of the expected entries, and hashes over `json.dumps`.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def is_noticed(piece: Piece, entries: list[CatalogEntry]) -> bool:
 
 @given(grown(), st.data())
 def test_a_substitute_of_another_content_or_of_before_is_noticed(made: Any, data: st.DataObject) -> None:
-    """Whatever of before is put there again that fits where it stands, the chain says otherwise."""
+    """The chain detects any fitting earlier segment that is put in the place of a substitute."""
     catalog, before, there = made
     substitutes = [entry for entry in catalog if entry.is_substitute]
     for entry in substitutes:

@@ -1,4 +1,4 @@
-"""What `*.replication.throttled.replicas` may say, and whom it means."""
+"""The forms of `*.replication.throttled.replicas`, and the replicas that they name."""
 
 from __future__ import annotations
 

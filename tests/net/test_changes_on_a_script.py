@@ -39,8 +39,9 @@ LOST = "lost"
 
 
 class State:
-    """What the scripted broker knows, and what becomes of the changes that it is asked for, one after the other: an
-    error code, or LOST (the change is made, and the connection ends), or "dropped" (it is not made, and it ends)."""
+    """The state of the scripted broker, and the outcomes of the requested changes, one after the other. An outcome is
+    an error code, or LOST (the change is made, and the connection ends). It may be "dropped", too: nothing is made, and
+    the connection ends."""
 
     def __init__(self, *fates: ErrorCode | str, partitions: int = 0) -> None:
         self.fates = list(fates)

@@ -1,4 +1,4 @@
-"""What asks a broker about durable history: it notices that the broker is gone, whenever that is."""
+"""The client for requests about durable history notices that the broker is gone, whenever that is."""
 
 from __future__ import annotations
 

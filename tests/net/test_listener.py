@@ -74,9 +74,13 @@ class Prompt:
 
 @dataclass
 class Script:
-    """`now:x` is echoed at once, `big:x` with half a queue behind it, `later:x` and `mute:x` when the test says so,
-    `none:x` never, `throttle:x` as `now:x` and the connection is throttled for an hour, `prompt:x` as `mute:x` and in
-    the same turn, `bad:x` is malformed."""
+    """A scripted service. It answers these requests:
+    - `now:x` is echoed at once, and `big:x` with half a queue behind it;
+    - `later:x` and `mute:x` are answered when the test says so, and `none:x` never;
+    - `throttle:x` is as `now:x`, and the connection is throttled for an hour;
+    - `prompt:x` is as `mute:x`, in the same turn;
+    - `bad:x` is malformed.
+    """
 
     served: list[bytes] = field(default_factory=list)
     deferred: dict[bytes, Deferred] = field(default_factory=dict)
@@ -325,7 +329,7 @@ async def test_a_throttled_connection_that_is_idle_for_too_long_is_ended_as_any_
 
 
 async def test_who_listens_on_all_of_ipv6_listens_on_all_of_ipv4() -> None:
-    """As Java's servers do. Who comes by IPv4 is called so."""
+    """This is what Java's servers do. A client that connects by IPv4 has its IPv4 address as its name."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

@@ -1,5 +1,7 @@
-"""A request that comes alone is served by a shorter way, and nobody could tell: twins, one of which has no such way,
-are asked the same, and do the same."""
+"""A request that comes alone is served by a shorter path, without visible difference.
+
+Two twins, one of which lacks that path, get equal requests and do the same.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ KINDS = ("now", "later", "mute", "prompt", "none", "throttle", "bad", "done", "e
 
 
 class Wire(asyncio.Transport):
-    """What is written, and whether anybody reads."""
+    """Records the written data, and whether reading is paused."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -59,7 +61,7 @@ class Wire(asyncio.Transport):
 
 
 class Lines(LogLimit):
-    """What is logged."""
+    """Records the logged lines."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 0.0)
@@ -120,7 +122,7 @@ class Twin:
             self._settle()
 
     def _settle(self) -> None:
-        """Whoever waits and came last."""
+        """Settle the waiter that came last."""
         everybody: list[Deferred | Prompt] = [*self.script.deferred.values(), *self.script.prompt]
         last = next((each for each in reversed(everybody) if not each.done()), None)
         if isinstance(last, Prompt):

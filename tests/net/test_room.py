@@ -1,4 +1,4 @@
-"""What strangers may hold: room is bounded, nobody is locked out by those who sit on it, and all of it comes back."""
+"""Limits for strangers: room is bounded, nobody is locked out by those who hold it, and all of it comes back."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_a_frame_counts_whole_as_soon_as_its_length_is_known() -> None:
     st.integers(1, 60 * KB),
 )
 def test_half_frames_never_block_each_other(frames: list[tuple[int, int]], bound: int) -> None:
-    """Whatever the sizes, the pieces and the bound: everybody is answered, and the bound holds but for one frame."""
+    """For any sizes, pieces and bound, everybody is answered, and the bound holds except for one frame."""
 
     async def run() -> None:
         async with place(Bounds(queued_bytes_max=bound, patience_ms=60_000)) as here:
@@ -171,7 +171,7 @@ async def test_who_is_not_answered_yet_is_read_no_further_once_there_is_no_room(
             await eager.send(framed(name.ljust(60 * KB)))
         await here.script.until_served(2)
         await eager.send(framed(names[2].ljust(60 * KB)))
-        for number in range(3):  # whatever was to be read has been read by then
+        for number in range(3):  # by then everything has been read
             other = await here.peer()
             await other.send(framed(b"now:%d" % number))
             assert await other.answer() == b"now:%d" % number
@@ -409,7 +409,7 @@ def test_the_fuller_it_is_the_smaller_are_answers_and_who_takes_nothing_for_long
 
 
 def test_room_that_is_made_while_one_goes_on_is_not_forgotten() -> None:
-    """Who is woken may take all the room, have others wait for it, and give it back in the same call."""
+    """A woken waiter may take all the room, make others wait for it, and give it back in the same call."""
     room = RequestBudget(Bounds(queued_bytes_max=100))
     woken: list[str] = []
 

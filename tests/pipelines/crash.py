@@ -48,7 +48,7 @@ class Place:
     written: str
     """A path or URL."""
     files: Path
-    """The same, as a directory: the server keeps a file for each object."""
+    """The store as a directory: the server keeps a file for each object."""
     server: S3Server | None = None
 
     @classmethod
@@ -72,8 +72,8 @@ class Place:
         return victims[number % len(victims)]
 
     def first_blow(self, number: int, running: PipelineProcess, random: Random) -> list[str]:
-        """In the middle of a round: a worker, whose task is tried again; in each second one the store too, which is
-        back at once, but not what was under way. What died."""
+        """Kill a worker in the middle of a round; its task is tried again. In every second round the store is killed,
+        too. It is back at once, without the requests under way. Returns the names of the dead."""
         died = [WORKER] if running.kill_worker(random) else []
         if self.server is not None and number % 2 == 0:
             self.server.kill()

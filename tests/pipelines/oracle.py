@@ -1,4 +1,4 @@
-"""What a table holds, read with pyarrow alone, by the commits' lines and no code of the project."""
+"""The content of a table, read with pyarrow alone, by the commits' lines and no code of the project."""
 
 from __future__ import annotations
 

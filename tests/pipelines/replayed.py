@@ -1,4 +1,4 @@
-"""What a replay is to make of a topic, beside what it made."""
+"""The expected result of a replay of a topic, and the actual one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def fill(made: World, topic: str, partitions: int, batches: int, seed: int = 1, 
 
 
 def content(row: Row) -> tuple[Any, ...]:
-    """What a replay keeps: time and its type, key, value, and all headers but the three that the writer puts last."""
+    """The parts of a record that a replay keeps. They are time and its type, key, value, and all headers but the three
+    that the writer puts last."""
     own = tuple(name for name, _ in row[7][-3:]) == OWN
     return (*row[3:7], row[7][:-3] if own else row[7])
 
@@ -66,8 +67,8 @@ Parts = dict[tuple[int, int], list[tuple[Any, ...]]]
 def law(
     target: Sequence[Row], source: Sequence[Row], partitions: int, make: Make = as_it_is, *, keep: bool = False
 ) -> None:
-    """What is in each partition of the target is, of each of the source's, what was made of its records that belong
-    there, each once and in their order."""
+    """Each partition of the target has the results of each source partition's records that belong there, once and in
+    their order."""
     found, wanted = parts(target, source, partitions, make, keep=keep)
     assert found == wanted
 
@@ -75,7 +76,7 @@ def law(
 def parts(
     target: Sequence[Row], source: Sequence[Row], partitions: int, make: Make = as_it_is, *, keep: bool = False
 ) -> tuple[Parts, Parts]:
-    """What there is, and what there has to be in the end."""
+    """The actual contents, and the expected final ones."""
     wanted: Parts = {}
     origin: dict[bytes, int] = {}
     for row in source:

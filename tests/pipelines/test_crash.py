@@ -22,7 +22,7 @@ ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "3"))
 FORMATS = [
     each
     for each in os.environ.get("HEADRACE_CRASH_FORMATS", "parquet,delta,iceberg").split(",")
-    if each != "replay"  # which has tests of its own
+    if each != "replay"  # replay has tests of its own
 ]
 IS_SHORT = ROUNDS < 10
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))

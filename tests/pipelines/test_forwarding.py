@@ -198,7 +198,7 @@ def test_runs_that_die_write_a_portion_together(made: World, monkeypatch: pytest
 
 
 class Tried:
-    """What Spark tells a task."""
+    """A task attempt, as Spark describes it to a task."""
 
     def __init__(self, attempt: int) -> None:
         self._attempt = attempt

@@ -123,7 +123,7 @@ def documented(path: Path) -> list[str]:
 
 
 def test_the_documented_sql_says_what_a_table_holds(made: World, spark: Any, tmp_path: Path) -> None:
-    """The view is made when there is but the beginning; files are merged, and a topic was made anew."""
+    """The view is made when there is only the beginning. Then files are merged, and a topic was created again."""
     path, log = tmp_path / "table", ProgressLog(open_objects(str(tmp_path / "table")))
     begin = Commit(version=0, action=BEGIN, pipeline="p", run="r", time_ms=1, columns=(Column("offset", "bigint"),))
     state = log.commit(State(), begin)
@@ -291,7 +291,8 @@ NONE = (
 
 
 def test_a_value_that_is_more_or_less_than_one_json_stays(made: World, spark: Any, tmp_path: Path) -> None:
-    """Whatever follows the first one, and where there is none; what is of another type gives the fields that are."""
+    """The value stays whatever follows the first JSON, and where there is none. A JSON value of another type gives the
+    fields that are there."""
     made.create("more", 1)
     path = tmp_path / "table"
     decode = {"value": "json", "schema": "id bigint, city string"}

@@ -1,4 +1,4 @@
-"""What a pipeline tells as it goes: a bar on a terminal, lines elsewhere."""
+"""The progress output of a pipeline: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run claims: all that goes on, and what is new though nothing is in it, so that a run ends."""
+"""The ranges that a run claims: all that continue, and new ones even if they are empty, so that a run ends."""
 
 from __future__ import annotations
 

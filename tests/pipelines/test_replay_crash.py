@@ -1,8 +1,8 @@
-"""Replay under SIGKILL: driver, Java, Python workers and, on S3, the store die at random, and a reader that drops
-repeats gets each record once and in order.
+"""Replay under SIGKILL: driver, Java, Python workers and, on S3, the store die at random. A reader that drops repeats
+gets each record once and in order.
 
-HEADRACE_CRASH_ROUNDS is how often (`make crash-spark ROUNDS=30 FORMATS=replay`), HEADRACE_CRASH_STORE where history and
-checkpoint are; HEADRACE_CRASH_SEED chooses the points.
+HEADRACE_CRASH_ROUNDS is the number of rounds (`make crash-spark ROUNDS=30 FORMATS=replay`). HEADRACE_CRASH_STORE is
+where history and checkpoint are. HEADRACE_CRASH_SEED chooses the points.
 """
 
 from __future__ import annotations

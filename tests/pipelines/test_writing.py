@@ -156,7 +156,8 @@ def test_a_file_that_comes_does_not_have_large_ones_written_again() -> None:
 
 
 def test_what_hardly_comes_again_gets_no_dictionary(tmp_path: Path) -> None:
-    """Which a writer would give up; by Parquet's own names, in lists, structs and maps, too. Short tables get all."""
+    """A writer would give the dictionary up; names are Parquet's own, in lists, structs and maps, too. Short tables get
+    all."""
     nested = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     schema = pa.schema(
         [

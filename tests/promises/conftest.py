@@ -1,4 +1,4 @@
-"""What the promises share: how many rounds to torture the broker, and brokers of their own."""
+"""Fixtures of the promises: the number of rounds of faults, and brokers of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rounds() -> int:
 
 @pytest.fixture
 def few_rounds() -> int:
-    """The same, where each round waits for brokers to be missed, or starts many."""
+    """The number of rounds where each waits for brokers to be missed, or starts many."""
     return int(os.environ.get("HEADRACE_PROMISE_ROUNDS", "1"))
 
 

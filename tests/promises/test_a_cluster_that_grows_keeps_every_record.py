@@ -1,7 +1,9 @@
-"""Promises 1 to 5 while a cluster grows, with real processes: one broker has a topic that nobody named a replication
-factor for, and committed offsets; two more join while an idempotent producer sends, and are killed in the midst of
-it. Once all is on three brokers, the first is killed and its disk is gone. What was acknowledged, also when there was
-one broker only, is there, once, in order, at its offset; offsets that were committed are kept.
+"""Promises 1 to 5 while a cluster grows, with real processes.
+
+One broker has committed offsets, and a topic without a requested replication factor. Two more brokers join while an
+idempotent producer sends, and are killed meanwhile. Once all data is on three brokers, the first is killed and its disk
+is lost. Acknowledged records are there, once, in order, at their offsets, also those from the time with one broker.
+Committed offsets are kept.
 
 The oracle is what librdkafka was told, and what a reader saw that followed it.
 """

@@ -1,9 +1,8 @@
-"""Promises 1 and 4 for committed offsets, with real processes: kill -9 of the coordinator, again and again and at last
-of all brokers, under consumers that commit. What was acknowledged is there, and whoever asks for it after that is told
-nothing older.
+"""Promises 1 and 4 for committed offsets, with real processes.
 
-librdkafka's members commit ever higher offsets, each in a group of its own, and other clients of it ask for them all
-the time. The oracle is what they were told.
+The coordinator is killed (kill -9) repeatedly, and at last all brokers, under consumers that commit. Acknowledged
+offsets are there, and a later request never gets an older one. Members of librdkafka commit ever higher offsets, each
+in a group of its own. Other clients ask for them all the time. The oracle is what they were told.
 """
 
 from __future__ import annotations

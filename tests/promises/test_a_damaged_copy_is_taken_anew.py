@@ -1,6 +1,7 @@
-"""Promises 1 and 4, with real processes, where a disk damages one of three copies while its broker is down: the broker
-takes a sound copy from the leader by itself, nothing acknowledged is lost whoever dies after that, and while it lasts
-nobody is refused anything.
+"""Promises 1 and 4, with real processes, where a disk damages one of three copies while its broker is down.
+
+The broker copies a sound log from the leader by itself. Nothing acknowledged is lost whichever broker dies after that,
+and meanwhile no request is refused.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def make_topic(bootstrap: str) -> None:
 async def fill(cluster: BrokerCluster) -> PartitionLogs:
     """All of it acknowledged by the whole ISR."""
     found: PartitionLogs = {index: {} for index in range(PARTITIONS)}
-    for broker in cluster.nodes:  # whoever leads has to know it
+    for broker in cluster.nodes:  # any of them may lead, and must know it
         parts = await until(cluster, broker, is_settled)
     for part in parts:
         async with RawClient(str(cluster.address(part.leader_id))) as client:

@@ -1,5 +1,8 @@
-"""Promises 1, 3 and 4, where a disk damages what was flushed: what is damaged is told, kept and refused; nobody is led
-past it in silence, nothing else is lost by it, and no offset is given to another record."""
+"""Promises 1, 3 and 4, where a disk damages flushed data.
+
+The damage is reported, kept and refused. No reader is led past it silently, nothing else is lost by it, and no offset
+is given to another record.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def flip(path: Path, at: int) -> None:
 
 
 async def settled(client: RawClient, offset: int) -> Any:
-    """What a fetch gives once nobody says any more that it should come again."""
+    """The result of a fetch once no broker asks for a retry."""
     async with asyncio.timeout(DEADLINE_S):
         while (answer := await fetch(client, "orders", offset)).error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             pass

@@ -1,9 +1,11 @@
-"""Promises 1 to 5 and 9, with real processes: one broker's disk is full under records. Others lead what it led, clients
-go on, the operator is told in one sentence what is wrong and what to do, and once there is room it is in sync as
-before: by itself where only its logs were on that disk, and once it was started again where its metadata was too.
+"""Promises 1 to 5 and 9, with real processes, when one broker's disk is full under load.
 
-The disk is a volume of its own that a file fills up: where it is that of the logs alone, the broker goes on without
-them; where the metadata is on it too, it stops by itself.
+Others lead its partitions, clients continue, and the operator is told in one sentence what is wrong and what to do.
+Once there is room it is in sync as before. Where only its logs were on that disk, that happens by itself; where its
+metadata was too, once the broker was restarted.
+
+The disk is a volume of its own that a file fills up. A broker whose logs alone are on it goes on without them. Where
+its metadata is on it too, it stops by itself.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ async def goes_on_without(records: Records, broker: int) -> None:
 
 @asynccontextmanager
 async def changes_of_metadata(cluster: BrokerCluster, through: int) -> AsyncIterator[None]:
-    """What the volume's last page has room for may be written yet: but not all of these."""
+    """The last page of the volume may still take some of these changes, but not all."""
 
     async def make_topics() -> None:
         async with RawClient(str(cluster.address(through))) as client:

@@ -1,7 +1,9 @@
-"""Promises 1 and 4 for whoever reads in a group, with real processes: twenty consumers of Kafka's Java client, of every
-assignor of both protocols, read and commit while the brokers are restarted one after the other, their coordinator is
-killed (SIGKILL), and half of them are. Every acknowledged record is read, none is read again once its commit was
-acknowledged, and a static member that comes back soon disturbs nobody (KIP-345).
+"""Promises 1 and 4 for members of a group, with real processes.
+
+Twenty consumers of Kafka's Java client, with every assignor of both protocols, read and commit. Meanwhile the brokers
+are restarted one after the other, their coordinator is killed (SIGKILL), and so are half of the consumers. Every
+acknowledged record is read, and none is read again once its commit was acknowledged. A static member that returns soon
+disturbs nobody (KIP-345).
 """
 
 from __future__ import annotations

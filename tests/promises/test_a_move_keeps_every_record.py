@@ -1,8 +1,10 @@
-"""Promises 1 to 4 over moves, with real processes: partitions with one replica are handed over from broker to broker
-while records come, and owners, targets and controllers are killed in the midst of it. What was acknowledged is there,
-once, in order, at its offset; an idempotent producer is told of no error, and readers of no gap.
+"""Promises 1 to 4 over moves, with real processes.
 
-Three brokers and one directory for a store. The oracle is what librdkafka was told.
+Partitions with one replica are handed over from broker to broker under load, while owners, targets and controllers are
+killed. Acknowledged records are there, once, in order, at their offsets. An idempotent producer gets no error, and
+readers see no gap.
+
+There are three brokers and one directory for a store. The oracle is what librdkafka was told.
 """
 
 from __future__ import annotations

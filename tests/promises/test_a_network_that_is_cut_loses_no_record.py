@@ -1,9 +1,9 @@
-"""Promises 1 to 5, with real processes on a network that is cut under records: a leader from its followers, from the
-controller, from all, or one way only, and a follower from its leader.
+"""Promises 1 to 5, with real processes on a network that is cut under records.
 
-Clients reach every broker all the time: those that ask many go on with whoever can, and those that ask one only
-(`tests.promises.support.insiders`) are, where that is on the minority's side, told nothing that the majority
-contradicts.
+A leader is cut off from its followers, from the controller, from all, or in one direction only; a follower from its
+leader. Clients reach every broker all the time. Those that ask many brokers continue with any that can serve. Others
+ask one only (`tests.promises.support.insiders`). Where that one is on the minority's side, it tells them nothing that
+the majority contradicts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Promise: whatever ways between brokers are cut, nothing that was acknowledged is lost, those who can still agree go
-on, and who cannot reach the controller says so with an error that a client retries.
+"""Promise: whatever directions between brokers are cut, nothing acknowledged is lost, and a majority goes on. A broker
+that cannot reach the controller says so with an error that a client retries.
 
-Three real processes under topics that are made and deleted without a pause, through each of them, on a network that is
-cut (`tests.promises.support.networks`): the controller from the others, one broker from all, two from each other, and
-one way only. The oracle is on the client's side, and after healing every broker tells the same.
+Three real processes have topics created and deleted without a pause, through each of them, on a network that is cut
+(`tests.promises.support.networks`). The cuts are the controller from the others, one broker from all, two from each
+other, and one direction only. The oracle is on the client's side, and after healing every broker tells the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def a_broker_from_all(network: Network, ledger: Ledger, leads: int) -> Non
 
 
 async def the_controller_from_one(network: Network, ledger: Ledger, leads: int) -> None:
-    """Who still hears both keeps them from more than one controller."""
+    """A broker that hears both sides prevents a second controller."""
     one, both = (broker for broker in BROKERS if broker != leads)
     await network.cut(leads, one)
     await network.cut(one, leads)
@@ -102,7 +102,7 @@ async def _cut_again_and_again(directory: Path, rounds: int) -> None:
 
 
 async def _agreed(cluster: Cluster) -> dict[str, Any]:
-    """What all brokers tell, once all are back."""
+    """The state that all brokers tell, once all are back."""
     async with asyncio.timeout(DEADLINE_S):
         for broker in BROKERS:
             async with RawClient(str(cluster.address(broker))) as client:

@@ -1,9 +1,8 @@
-"""Promises 1 to 5, with real processes: a broker that stands still (SIGSTOP) until others have taken over, and then
-goes on as if nothing had been, tells nobody anything that the others' records contradict: there are never two leaders
-that both acknowledge.
+"""Promises 1 to 5, with real processes and a broker that is paused (SIGSTOP) until others have taken over.
 
-What it is asked meanwhile, and what it was at, it answers once it is back: those answers, and all others, are judged by
-what clients read afterwards, and by what lies on every replica (`tests.promises.support.records`).
+When it goes on it tells nobody anything that the others' records contradict: two leaders never both acknowledge.
+Requests that it gets or has meanwhile are answered once it is back. Those answers, and all others, are judged by later
+reads of clients, and by the data on every replica (`tests.promises.support.records`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Promises 1, 3 and 4 while every voter's disk is lost, with real processes: one after the other of three brokers is
-killed, its disk is gone, it is removed and another one joins, until none of the first three is left, under an
-idempotent producer. Then all are killed, and two disks may be lost: the quorum is recovered from the third; one of the
-two comes back from before the recovery, is refused, and rejoins with its records; a new broker takes the third place.
+"""Promises 1, 3 and 4 while every voter's disk is lost, with real processes.
+
+One after the other of three brokers is killed, its disk is lost, it is removed, and another one joins. In the end none
+of the first three is left; an idempotent producer sends all the time. Then all are killed, and two disks may be lost:
+the quorum is recovered from the third. One of the two returns from before the recovery, is refused, and rejoins with
+its records. A new broker takes the third place.
 
 Each time the quorum has three voters again before the next disk is lost. The oracle is what librdkafka was told, and
 what a reader saw that followed it.

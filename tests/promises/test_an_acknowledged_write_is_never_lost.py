@@ -1,5 +1,5 @@
-"""Promises 1, 3 and 4, with real processes: kill -9 under load loses nothing acknowledged, moves no offset, and
-takes back nothing that a consumer has seen.
+"""Promises 1, 3 and 4, with real processes: kill -9 under load loses nothing acknowledged and moves no offset. It takes
+back nothing that a consumer has seen.
 
 A kill keeps the page cache, so this proves recovery, not fsync; the simulator's power cuts prove that.
 """
@@ -39,7 +39,7 @@ def check_kept(found: PartitionLogs, acknowledged: PartitionLogs, starts: dict[i
 
 
 def check_somewhere(found: PartitionLogs, unplaced: Sequence[tuple[int, bytes]]) -> None:
-    """What was acknowledged, nobody knows at which offset, is there."""
+    """Check that records acknowledged at an unknown offset are there."""
     values = {partition: frozenset(log.values()) for partition, log in found.items()}
     missing = [(partition, value) for partition, value in unplaced if value not in values[partition]]
     assert not missing, f"acknowledged and not there: {missing[:3]}"
@@ -60,8 +60,8 @@ def check_seen(watcher: Watcher, found: PartitionLogs) -> None:
 
 
 def check_idempotent(found: PartitionLogs, producer: Producer, watcher: Watcher) -> None:
-    """What an idempotent producer sent, now that it has stopped: acknowledged without an error, there, once, in order,
-    as it was told and as the watcher has seen it."""
+    """Check the records of an idempotent producer that has stopped. They were acknowledged without an error, and are
+    there, once, in order, as it was told and as the watcher has seen them."""
     told = producer.acknowledged
     assert not told.failures, told.failures[:3]
     assert not told.twice, told.twice[:3]

@@ -1,9 +1,10 @@
-"""Promises 1 to 5 over replicas, with real processes: any broker may die, or two, or all of them, and what was
-acknowledged is there, once, in order, at its offset; clients go on by themselves.
+"""Promises 1 to 5 over replicas, with real processes: any broker may die, or two, or all of them.
 
-Three brokers with three replicas, and five with three or five, two of which have to be in sync; librdkafka, with and
-without idempotence, and Kafka's Java client produce, and a reader follows, through every death. The oracle is on the
-client's side, and what lies on each disk (tests/promises/support/records.py).
+Acknowledged records are there, once, in order, at their offsets; clients continue by themselves.
+
+Clusters have three brokers with three replicas, or five with three or five, two of which must be in sync. The producers
+are librdkafka, with and without idempotence, and Kafka's Java client. A reader follows, through every death. The oracle
+is on the client's side, with the data on each disk (tests/promises/support/records.py).
 """
 
 from __future__ import annotations

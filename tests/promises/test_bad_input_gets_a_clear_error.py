@@ -302,7 +302,7 @@ def test_a_frame_of_tiny_elements_is_refused_before_it_takes_its_memory(fed: Bro
 
 
 def slowest_answer_s(bootstrap: str, count: int = 50) -> float:
-    """What a well-behaved client sees meanwhile."""
+    """The slowest answer that a well-behaved client gets meanwhile."""
     connection = Line(bootstrap)
     worst = 0.0
     for _ in range(count):

@@ -1,7 +1,7 @@
-"""Whatever we write or rewrite, every client can read: Java, librdkafka, aiokafka and Spark are given the same rows of
-it, and Kafka's own tool finds no fault in the files.
+"""Every client can read all that we write or rewrite.
 
-The rows that they agree on are held against what was written: none is another, and none lacks that compaction owes.
+Java, librdkafka, aiokafka and Spark get equal rows of it, and Kafka's own tool finds no fault in the files. These rows
+are compared with the written records: none differs, and none is missing that compaction must keep.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=ka
 
 
 def dump(files: list[Path], *options: str) -> str:
-    """What Kafka's own tool says of these files; fails where it finds a fault."""
+    """The output of Kafka's own tool for these files; fails where it finds a fault."""
     command = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments", *options]
     command += ["--files", ",".join(str(file) for file in files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

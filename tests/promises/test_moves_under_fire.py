@@ -1,11 +1,12 @@
-"""Promises 1 to 4 and 6 over many moves, with real processes and a verifier (`tests.promises.support.verifier`): 8
-producers and 8 consumers, partitions that are handed over through the store, others that are copied, and
-`__consumer_offsets`, moved about by chance while brokers and the store are killed. Nothing is lost, repeated or
-reordered; committed offsets never fall back; the catalogs have no gap and their chains hold; after the death of all
+"""Promises 1 to 4 and 6 over many moves, with real processes and a verifier (`tests.promises.support.verifier`).
+
+8 producers and 8 consumers use partitions that are handed over through the store, others that are copied, and
+`__consumer_offsets`. All are moved at random while brokers and the store are killed. Nothing is lost, repeated or
+reordered, and committed offsets never fall back. The catalogs have no gap and their chains hold. After the death of all
 brokers every high watermark is what it was.
 
-Four brokers, and a store that is a directory or an S3-compatible server. Objects are judged by kafka-python's parser,
-as they lie on the store's disk, and by hashlib.
+There are four brokers, and a store that is a directory or an S3-compatible server. The parser of kafka-python, and
+hashlib, judge objects as they lie on the store's disk.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ HANDED_OVER: Final = "handed-over"
 SHAPES: Final[Mapping[str, tuple[int, int]]] = {HANDED_OVER: (8, 1), "copied-twice": (4, 2), "copied-thrice": (4, 3)}
 """Partitions and replicas."""
 HANDED_OVER_MIN: Final = SHAPES[HANDED_OVER][0]
-"""Of these partitions each has to have history when it is judged."""
+"""Number of partitions of this kind, each of which must have history when it is judged."""
 PRODUCERS: Final = 8
 MOVES_A_ROUND: Final = 5
 MOVES_MIN: Final = 3
 """In every run."""
 AT_ONCE_MAX: Final = 2
 FAULTS: Final = (None, "source", "store", "target", None, "controller", None, "store", "anybody")
-"""What is killed while partitions move, in turn."""
+"""The process that is killed while partitions move, in turn."""
 BETWEEN: Final = 300
 """Acknowledgements, so that moves and deaths meet busy partitions."""
 DEADLINE_S: Final = 90.0
@@ -225,7 +226,7 @@ class Verifier:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.__exit__(kind, error, at)  # what fails now is told beside what has failed before
+        self._stack.__exit__(kind, error, at)  # reports new failures beside the earlier ones
 
     def problems(self) -> list[str]:
         told = [worker.failures for worker in self._workers] + [lane.failures for lane in self.lanes]
@@ -267,8 +268,8 @@ def make_topics(bootstrap: str) -> None:
 
 
 async def known_everywhere(cluster: BrokerCluster) -> None:
-    """Every broker has replayed their creation: whoever has not says, as Kafka does, that there is no such topic, and a
-    reader that comes so early takes that for final."""
+    """Wait until every broker has replayed their creation. Until then a broker says, like Kafka, that the topic does
+    not exist, and an early reader takes that for final."""
     for broker in cluster.nodes:
         async with asyncio.timeout(DEADLINE_S), RawClient(str(cluster.address(broker))) as client:
             known: set[str] = set()
@@ -277,7 +278,7 @@ async def known_everywhere(cluster: BrokerCluster) -> None:
 
 
 def verified(cluster: BrokerCluster) -> list[dict[str, Any]]:
-    """What `headrace durable verify` says of each partition; it has to succeed."""
+    """The output of `headrace durable verify` for each partition; it must succeed."""
     words = ("durable", "verify", "--json", "--bootstrap", cluster.bootstrap)
     command = [sys.executable, "-m", "headrace.cli.main", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)

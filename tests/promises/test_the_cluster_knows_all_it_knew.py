@@ -1,8 +1,8 @@
 """Promise: any broker may die at any moment, or all of them, and the cluster still knows all that it acknowledged.
 
-Three real processes under topics that are made and deleted without a pause, through each of them; kill -9 of the
-controller, of each in turn and of all at once. The oracle is on the client's side: what was acknowledged is there, what
-was acknowledged as deleted is not, and every broker tells the same.
+Three real processes have topics created and deleted without a pause, through each of them. The controller is killed
+(kill -9), then each broker in turn, and all at once. The oracle is on the client's side. Acknowledged topics are there,
+topics with an acknowledged deletion are not, and every broker tells the same.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ async def _whom(cluster: BrokerCluster, victim: Victims) -> list[int]:
 
 
 async def _check(cluster: BrokerCluster, ledger: Ledger) -> None:
-    """What has to be there is there at once; elections that follow a broker's return, in slices where it has very many
-    partitions, may go on between two questions, so all are asked until they tell the same, which they have to."""
+    """Check that the required state is there at once. Elections that follow a broker's return come in slices where it
+    has very many partitions. They may go on between two questions, so all are asked until they agree, as they must."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             images = [await told_by(cluster, broker) for broker in BROKERS]

@@ -1,8 +1,8 @@
 """One quorum, one seed: everything that can go wrong does, in an order that the seed decides; then nothing does.
 
-Messages are lost, doubled, delayed and reordered, links are cut one way or both, members pause, crash with what was not
-synced, and come back, some with an empty disk; the membership changes, the leadership moves, logs become snapshots.
-Each seed has its own mix of these. After every step the checkers look; in the end all must agree, and go on.
+Messages are lost, doubled, delayed and reordered, and links are cut one way or both. Members pause, crash without their
+unsynced data, and come back, some with an empty disk. The membership changes, the leadership moves, logs become
+snapshots. Each seed has its own mix of these. After every step the checkers look; in the end all must agree, and go on.
 """
 
 from __future__ import annotations

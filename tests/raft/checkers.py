@@ -1,4 +1,4 @@
-"""What must hold of a quorum after every step, whatever happened. Sources: the Raft paper, figure 3."""
+"""Invariants of a quorum after every step. Sources: the Raft paper, figure 3."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Checkers:
         self._states = [Applied()]
         self._known: dict[Peer, int] = {}
         self.reads: dict[int, int] = {}
-        """What was committed when a read was asked for."""
+        """The commit index when a read was requested."""
 
     @property
     def commit_index(self) -> int:
@@ -118,7 +118,7 @@ class Checkers:
         )
 
     def forget(self, member: Member) -> None:
-        """It was restarted: it looks at its commits anew."""
+        """The member was restarted: look at its commits again."""
         self._known.pop(member.me, None)
 
     def _reads(self, member: Member) -> None:

@@ -48,7 +48,7 @@ class Applied:
 
 @dataclass(slots=True)
 class Disk:
-    """What is durable, and the writes under way to it."""
+    """The durable state, and the writes under way to it."""
 
     mark: SnapshotMark
     snapshot: bytes = Applied().snapshot()
@@ -89,7 +89,7 @@ class Member:
         self.sent: list[Message] = []
         self.answered: list[ReadAnswer] = []
         self.applied: list[Entry] = []
-        """What was applied since a test looked last."""
+        """Entries applied since a test looked last."""
         self.state = Applied()
         self.alive = False
         self._random = random

@@ -50,7 +50,7 @@ def answered_before_persisted() -> Iterator[None]:
 
 @contextmanager
 def older_term_committed_by_count() -> Iterator[None]:
-    """What is on a quorum is committed, whoever wrote it (Raft paper, figure 8)."""
+    """An entry on a quorum is committed, whichever term it is of (Raft paper, figure 8)."""
 
     def may_commit(self: Leadership, reached: int) -> bool:
         return reached > self._state.log.commit_index
@@ -145,7 +145,7 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
 
 
 def found_by(plant: Callable[[], AbstractContextManager[None]], seed: int, *, paper_only: bool = False) -> str | None:
-    """What this seed says of the planted bug: a checker's sentence, or the core's own assertion."""
+    """This seed's verdict on the planted bug: a checker's sentence, or the core's own assertion."""
     with plant():
         try:
             Chaos(seed, paper_only=paper_only).run(STEPS)

@@ -92,7 +92,7 @@ class Script:
         if not self._quiet:
             self._lines.append(line)
 
-    # what there is
+    # state
 
     def _do_cluster(self, words: list[str]) -> None:
         """`cluster VOTERS [LEARNERS [STRANGERS]] [setting=value ...]`: the first nodes vote."""
@@ -145,7 +145,7 @@ class Script:
         for of, progress in role.sender.progress.items():
             self._say(f"{of.node}: {progress.mode.value}, match {progress.match_index}, next {progress.next_index}")
 
-    # what happens
+    # events
 
     def _step(self, node: int, event: Event) -> None:
         member = self._members[node]
@@ -242,7 +242,7 @@ class Script:
         self._taken(words)
 
     def _do_hold(self, words: list[str]) -> None:
-        """What is under way there arrives with `release`."""
+        """Messages under way there arrive with `release`."""
         self._held += self._taken(words)
 
     def _do_release(self, words: list[str]) -> None:

@@ -114,7 +114,7 @@ def test_a_snapshot_takes_nothing_back() -> None:
 
 
 def test_who_asks_for_votes_is_the_leader_no_more() -> None:
-    """Loyalty to it is no reason to refuse it: its process was started anew. To others it still is."""
+    """Loyalty to it is no reason to refuse it: its process was restarted. For other candidates it still is."""
     raft = core(1, 4, 4)
     raft.step(
         AppendRequest(term=5, source=OTHER, target=ME, previous_index=3, previous_term=4, entries=(), commit_index=3)

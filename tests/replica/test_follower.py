@@ -1,5 +1,5 @@
-"""Where a follower's log gives way: by leader epochs it finds, in few steps, all that it has in common with the
-leader's, and nothing else stays. Against logs that are compared entry by entry."""
+"""The truncation of a follower's log. By leader epochs it finds, in few steps, all that it has in common with the
+leader's, and nothing else stays. The oracle compares logs entry by entry."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def is_beginning(leaders: Log, ours: Log) -> bool:
 
 
 def diverges_from(leaders: Log, ours: Log) -> EpochEnd | None:
-    """What the leader says of a follower that comes to it."""
+    """The leader's answer to a follower that comes to it."""
     found = leaders.end_of(ours.last_epoch)
     return found if diverges(found, ours.last_epoch, Offset(ours.end)) else None
 
@@ -143,8 +143,8 @@ class Elections(RuleBasedStateMachine):
 
     @rule(node=nodes, count=few)
     def elect(self, node: int, count: int) -> None:
-        """And have it append before anybody copies. Who led before forgets the epoch, if it wrote nothing in it. Who
-        has not even what was deleted elsewhere was not in sync, and is not elected."""
+        """Elect a leader, and have it append before any replica copies. The former leader forgets the epoch, if it
+        wrote nothing in it. A replica that lacks even records deleted elsewhere was not in sync, and is not elected."""
         if self.logs[node].end < max(log.start for log in self.logs):
             return
         elected = self.logs[node].ever
@@ -189,7 +189,7 @@ class Elections(RuleBasedStateMachine):
 
     @rule(node=nodes, lost=few)
     def crash(self, node: int, lost: int) -> None:
-        """What was not flushed is gone."""
+        """Unflushed data is lost."""
         log = self.logs[node]
         if log is not self.leading:
             log.cut(max(log.start, log.end - lost))
@@ -207,7 +207,7 @@ class Elections(RuleBasedStateMachine):
 
     @invariant()
     def an_epoch_and_an_offset_are_one_entry(self) -> None:
-        """What the cutting relies on, and keeps."""
+        """The truncation relies on this, and keeps it."""
         for one in self.logs:
             for other in self.logs:
                 for offset in range(max(one.start, other.start), min(one.end, other.end)):
@@ -231,7 +231,7 @@ def test_an_empty_log_diverges_from_none_and_one_older_than_all_is_cut_wholly() 
 
 
 def test_epochs_between_are_skipped_in_one_step() -> None:
-    """KIP-279: ours is 1 1 3 3, theirs 1 1 1 2 2 5: both had two of epoch 1, of which theirs has one more."""
+    """KIP-279: ours is 1 1 3 3, theirs 1 1 1 2 2 5. Both had two of epoch 1, of which theirs has one more."""
     ours, theirs = Log(), Log()
     for log, epochs in ((ours, (1, 1, 3, 3)), (theirs, (1, 1, 1, 2, 2, 5))):
         for at, epoch in enumerate(epochs):

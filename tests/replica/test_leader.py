@@ -1,5 +1,8 @@
-"""Laws of the leader's view: what it shows is what the whole ISR has flushed, it never takes it back, and it wants the
-ISR to be those that keep up. The oracle is plain sums over all that was ever reported."""
+"""Laws of the leader's view.
+
+It shows what the whole ISR has flushed, and never takes that back. It wants the ISR to be the replicas that keep up.
+The oracle is plain sums over all reports.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,8 @@ def wanted(effects: Effects) -> list[tuple[BrokerId, ...]]:
 
 
 def test_a_leader_begins_with_no_more_than_it_has_flushed_whatever_it_was_told_as_a_follower() -> None:
-    """Who was not in sync may know of more, and have it in its log: elected uncleanly it has to flush that first."""
+    """A replica outside the ISR may know of more, and have it in its log. If it is elected uncleanly it must flush that
+    first."""
     state = leader(flushed_end=3, high_watermark=5)
     assert (state.high_watermark, state.isr_ends) == (3, {ME: 3})
     state, effects = state.on_flushed(Offset(5))
@@ -201,7 +205,7 @@ def test_another_process_of_a_follower_has_not_caught_up_by_what_the_one_before_
 
 
 class Report(NamedTuple):
-    """What a follower has said, and when."""
+    """A follower's report, and its time."""
 
     broker_epoch: BrokerEpoch
     flushed_end: int
@@ -268,7 +272,7 @@ class Leading(RuleBasedStateMachine):
         return {each for each in self.isr - {ME} if self.now - self.caught_up.get(each, 5.0) > LAG_S}
 
     def check(self, outcome: tuple[Leader, Effects], *, joins: bool = False, leaving: Brokers = frozenset()) -> None:
-        """What an event has given. `joins`: it is one at which others may join; `leaving`: who is late, where that was
+        """Check the result of an event. `joins`: others may join at it; `leaving`: late replicas, where that was
         asked."""
         self.state, effects = outcome
         shown = [effect.offset for effect in effects if isinstance(effect, AdvanceHighWatermark)]
@@ -295,7 +299,7 @@ class Leading(RuleBasedStateMachine):
             assert broker_epoch == (said[-1].broker_epoch if said else ANY_EPOCH)
         self.proposed = isr
 
-    # what happens
+    # events
 
     @rule(count=few)
     def append(self, count: int) -> None:

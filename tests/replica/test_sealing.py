@@ -1,4 +1,4 @@
-"""What an owner knows of its producers, as text."""
+"""An owner's knowledge of its producers, as text."""
 
 from __future__ import annotations
 

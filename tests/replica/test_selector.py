@@ -1,4 +1,4 @@
-"""Whom a consumer is sent to, against a sieve over all brokers that is written out anew."""
+"""The replica that a consumer is sent to, against a plain search over all brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulator found in the broker, each as the shortest story that shows it."""
+"""Faults that the simulator found in the broker, each as the shortest story that shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated disk: POSIX taken at its word. What was synced is there; of the rest, anything may be."""
+"""The simulated disk: POSIX taken literally. Synced data is there; anything of the rest may be."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_a_trigger_may_tear_the_write_in_whose_middle_it_goes_off() -> None:
     assert len(sizes) > 3
 
 
-# what a medium may keep of a file
+# possible contents of a file on the medium
 
 
 changes = st.lists(

@@ -1,7 +1,7 @@
 """A call of Java that a test's limit has interrupted, so that its answer is still to come on the connection.
 
-py4j closes a connection only for an Exception, which the limit's is none; the next call would take the answer of this
-one for its own.
+py4j closes a connection only for an Exception, which the limit is not. So the next call would take this answer for its
+own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the benchmark sends both brokers: exactly so many records of so many bytes, the same each time; and how it waits
-for history, and removes it."""
+"""The benchmark's data for both brokers: exactly so many records of so many bytes, equal each time. It also tests how
+the benchmark waits for history, and removes it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SAID = "BrokenPipeError"
 
 
 def worker_that_is_let_go(daemon: str, directory: Path) -> str:
-    """What is said on standard error where Java has a worker made and then closes its connection, idle for too long."""
+    """Standard error of a worker that Java starts and whose connection it then closes, idle for too long."""
     environment = {**os.environ, "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(directory)}
     environment |= {"SPARK_REUSE_WORKER": "1", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
     command = [sys.executable, "-m", daemon, "pyspark.worker"]

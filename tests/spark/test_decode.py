@@ -133,16 +133,16 @@ def test_the_kernel_stays_within_its_arrays(
 @pytest.mark.parametrize(
     "record",
     [
-        bytes([1]),  # length -1
-        bytes([2, 0]),  # ends after its attributes
-        b"\xff" * 9 + b"\x01",  # length -2^63
-        b"\xfe" + b"\xff" * 8 + b"\x01",  # length 2^63 - 1
-        b"\x80" * 10 + b"\x00",  # a varint of 11 bytes
-        bytes([14, 0, 0, 0, 3, 1, 0, 0]),  # key of length -2
-        bytes([12, 0, 0, 0, 1, 1, 1]),  # header count -1
-        bytes([14, 0, 0, 0, 1, 1, 2, 1]),  # header without a name
-        bytes([12, 0, 0, 2, 1, 1, 0]),  # offset delta above the last
-        bytes([12, 0, 0, 1, 1, 1, 0]),  # offset delta -1
+        bytes([1]),  # Length -1.
+        bytes([2, 0]),  # Ends after its attributes.
+        b"\xff" * 9 + b"\x01",  # Length -2^63.
+        b"\xfe" + b"\xff" * 8 + b"\x01",  # Length 2^63 - 1.
+        b"\x80" * 10 + b"\x00",  # A varint of 11 bytes.
+        bytes([14, 0, 0, 0, 3, 1, 0, 0]),  # Key of length -2.
+        bytes([12, 0, 0, 0, 1, 1, 1]),  # Header count -1.
+        bytes([14, 0, 0, 0, 1, 1, 2, 1]),  # Header without a name.
+        bytes([12, 0, 0, 2, 1, 1, 0]),  # Offset delta above the last.
+        bytes([12, 0, 0, 1, 1, 1, 0]),  # Offset delta -1.
     ],
 )
 def test_impossible_fields_are_refused(record: bytes) -> None:

@@ -337,7 +337,7 @@ def test_what_a_stream_was_about_to_read_and_is_deleted_is_a_loss(
 
 
 def test_a_followed_catalog_is_the_whole_one(tmp_path: Path) -> None:
-    """What is known by then may be any beginning of it, or all, or what was deleted since."""
+    """The catalog known by then may be any beginning of it, or all, or have entries that were deleted since."""
     built = StoreBuilder(tmp_path / "store")
     random = Random(4)
     at, segments = 0, []

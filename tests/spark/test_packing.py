@@ -222,7 +222,7 @@ def test_rows_without_keys_take_turns_by_bytes_and_again_the_same() -> None:
 
 @pytest.mark.parametrize("kind", [NativePacker, PlainPacker])
 def test_turns_are_of_the_same_bytes_whatever_a_batch_may_have(kind: Any) -> None:
-    """What batchBytes and max.message.bytes say may change between two runs of a task."""
+    """The values of batchBytes and max.message.bytes may change between two runs of a task."""
     batch = pa.RecordBatch.from_pydict({"value": [b"v" * 100_000] * 30})
     found = [
         [(each[0], each[1]) for each in packed(kind, [batch], Layout(3, 0, limit, None))] for limit in (100, 2_000_000)

@@ -115,8 +115,8 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> StoreBuilder:
 def test_few_tasks_are_as_many_as_cores_share_evenly(
     uneven: StoreBuilder, monkeypatch: pytest.MonkeyPatch, size: int, least: int, tasks: int
 ) -> None:
-    """Of all bytes a task has a `size`th, and is not made smaller than a `least`th only to be even; what the user wants
-    is left as it is."""
+    """A task has a `size`th of all bytes. It is not made smaller than a `least`th only to be even. The user's choice is
+    left as it is."""
     total = sum(each.batch_bytes for segments in uneven.segments.values() for each in segments)
     monkeypatch.setattr(option_values, "PARTITION_BYTES", total / size)
     monkeypatch.setattr(plans, "TASK_BYTES_EVEN_MIN", total / least)

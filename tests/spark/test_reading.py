@@ -237,7 +237,7 @@ def test_what_a_broker_has_and_does_not_give_is_damage_and_no_loss(tmp_path: Pat
 
 
 class Flipping(Brokers):
-    """What brokers send, with a byte changed in the batch that holds offset 30: at `at` of it."""
+    """Brokers' answers with a byte changed in the batch that holds offset 30: at `at` of it."""
 
     at = 70
 

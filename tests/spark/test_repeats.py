@@ -90,7 +90,7 @@ def test_what_is_left_out_has_an_equal_one_before_it(
 
 @pytest.mark.parametrize("kind", [NativeMemory, PlainMemory])
 def test_a_memory_that_forgets_what_is_old_forgets_nothing_else(kind: Any) -> None:
-    """Many different records in a small table, which is made anew again and again."""
+    """Many different records in a small table, which is rebuilt repeatedly."""
     records: list[tuple[int, Written]] = []
     random, offset = Random(8), 0
     for _ in range(1500):

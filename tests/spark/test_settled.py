@@ -1,5 +1,5 @@
-"""A worker keeps its memory: what is made and dropped again and again costs no page; and what it has imported is not
-looked through by the collector."""
+"""A worker keeps its memory: data that is made and dropped repeatedly costs no page. The collector does not scan its
+imports."""
 
 from __future__ import annotations
 

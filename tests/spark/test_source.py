@@ -29,7 +29,7 @@ def load(spark: Any, store: Any, **options: str) -> Any:
 
 
 def as_row(record: Record, partition: int) -> tuple[Any, ...]:
-    """What a consumer gets, in the columns of Spark's own Kafka source."""
+    """A consumer's record, in the columns of Spark's own Kafka source."""
     stamp = datetime.fromtimestamp(record.timestamp / 1000, UTC).replace(tzinfo=None)
     headers = [(key, None if value is None else bytearray(value)) for key, value in record.headers]
     key, value = (None if data is None else bytearray(data) for data in (record.key, record.value))
@@ -124,7 +124,7 @@ def filters(spark: Any) -> Iterator[None]:
 
 @pytest.mark.usefixtures("filters")
 def test_filters_keep_segments_from_being_read(spark: Any, store: Any, tmp_path: Path) -> None:
-    """What is not wanted may be missing."""
+    """Unwanted segments may be missing."""
     copy = tmp_path / "copy"
     shutil.copytree(store.root, copy)
     (copy / store.segments["orders", 0][0].key).unlink()

@@ -1,5 +1,6 @@
-"""``df.write`` and ``df.writeStream`` in Spark, read back by librdkafka: what is written, what is refused when it is
-planned, and what a task that died and was run again leaves behind.
+"""``df.write`` and ``df.writeStream`` in Spark, read back by librdkafka.
+
+The tests cover the written records, refusals at planning, and the leftovers of a task that died and was run again.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def test_a_row_that_is_refused_stops_the_job_by_name(made: World, spark: Any) ->
 
 
 def test_a_stream_that_dies_writes_at_least_once_and_is_read_once(made: World, spark: Any, tmp_path: Path) -> None:
-    """The last task of a batch dies, when others have written; the query starts again from its checkpoint. What it
-    wrote is read by a stream too, in micro-batches."""
+    """The last task of a batch dies, when others have written; the query starts again from its checkpoint. A stream
+    reads its records, too, in micro-batches."""
     made.create("source", 1, durable_enable="false")
     made.create("sink", 2)
     made.produce("source", [(0, encode_batch([Record(at, 0, None, b"%d" % at) for at in range(100)]))])

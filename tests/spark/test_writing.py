@@ -190,7 +190,7 @@ def test_large_records_and_those_that_are_too_large(made: World) -> None:
     huge = [{"value": Random(2).randbytes(1_200_000)}]
     with pytest.raises(UsageError, match=r"topic 'large', partition 0 .* 1200\d\d\d bytes, .* 1100000 .*max.message.b"):
         write(made, huge, topic="large")
-    write(made, [{"value": b"z" * 3_000_000}], topic="large", compression="zstd")  # what counts is what is sent
+    write(made, [{"value": b"z" * 3_000_000}], topic="large", compression="zstd")  # the sent size counts
     with Brokers(made.bootstrap) as brokers:
         known = {"large": find_target(brokers, "large")._replace(message_bytes_max=2_000_000)}
     with pytest.raises(WriteFailed, match=r"Topic 'large', partition 0 cannot .*MESSAGE_TOO_LARGE.*max.message.bytes"):

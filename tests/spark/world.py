@@ -155,7 +155,8 @@ def consumed(bootstrap: str, topics: Sequence[str]) -> list[Row]:
 
 
 def read(options: dict[str, str], tasks: Sequence[Task] | None = None, **sources: Any) -> list[Row]:
-    """What the data source's tasks give for these options, without Spark, in the order of topic, partition, offset."""
+    """Rows that the data source's tasks give for these options, without Spark, in the order of topic, partition,
+    offset."""
     from headrace.spark.read.reading import TaskReader
 
     parsed = parse_options(options, streaming=False)

@@ -1,7 +1,7 @@
-"""A small disk that loses what was not synced: an oracle for crash tests, independent of the simulator's.
+"""A small disk that loses unsynced data: an oracle for crash tests, independent of the simulator's.
 
-At a power cut every unsynced write, truncation and directory change is kept or lost on its own, in order; a kept
-write may be torn. The cut comes at any operation: `cut_at` operations from now, the next one raises PowerCut.
+At a power cut every unsynced write, truncation and directory change is kept or lost on its own, in order. A kept write
+may be torn. The cut comes at any operation: `cut_at` operations from now, the next one raises PowerCut.
 """
 
 from __future__ import annotations

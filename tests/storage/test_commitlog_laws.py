@@ -41,7 +41,7 @@ def mark_at(index: int, term: int = 1) -> SnapshotMark:
 
 @dataclass(frozen=True)
 class Content:
-    """What a log holds: entries from the first one on, of which a snapshot may cover some."""
+    """The content of a log: entries from the first one on, of which a snapshot may cover some."""
 
     history: tuple[Entry, ...] = ()
     state: HardState = field(default_factory=HardState)
@@ -75,7 +75,7 @@ class Life:
         self.log: CommitLog | None = None
         self.content = Content()
         self.possible: list[Content] = []
-        """What an operation that a cut interrupted may have left instead."""
+        """Possible contents after an operation that a cut interrupted."""
         self.installed = 0
 
     def boot(self) -> None:

@@ -103,8 +103,8 @@ async def test_a_failed_sync_of_the_kernel_is_told(tmp_path: Path, monkeypatch: 
 async def test_a_signal_in_the_middle_of_a_look_loses_no_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: int
 ) -> None:
-    """io_getevents(2) fails with EINTR where it finds nothing and a signal waits: as when a broker is stopped and goes
-    on, or its terminal changes its size."""
+    """io_getevents(2) fails with EINTR where it finds nothing and a signal waits. This happens when a broker is stopped
+    and goes on, or its terminal changes its size."""
 
     class Interrupted:
         def __init__(self, context: Any) -> None:

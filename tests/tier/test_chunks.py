@@ -158,7 +158,7 @@ def test_a_reader_sees_what_was_committed_whoever_writes_and_dies(steps: Any) ->
         if how != "not at all" and catalog.end_offset >= 0:
             objects.lasts, objects.forgets = (after, forgets) if how == "dies" else (None, False)
             writer = MirrorWriter(objects, cluster_id=CLUSTER)
-            if how == "another writes":  # who was deposed, and is behind; then nobody knows of the other
+            if how == "another writes":  # a deposed writer that is behind; then nobody knows of the other
                 writer.write_partition(TOPIC, ZERO, before[-1 - min(after, number)], number - after)
             else:
                 try:

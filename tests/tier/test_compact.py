@@ -1,5 +1,8 @@
-"""Laws of durable history that is compacted by key: whoever reads it comes to the same last value of every key as who
-reads the log, however often it was compacted, wherever that stopped, and whichever catalog the reader began with."""
+"""Laws of durable history that is compacted by key.
+
+Its readers reach the same last value of every key as readers of the log. That holds however often it was compacted,
+wherever that stopped, and whichever catalog the reader began with.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ class History:
         self.replacements += 1
 
     def read(self, start: int = 0, end: int | None = None, catalog: PartitionCatalog | None = None) -> list[Read]:
-        """What a reader of the store gets, with all that it checks."""
+        """The records that a reader of the store gets, with all its checks."""
         known, store = catalog or self.catalog, Store(self.shelf)  # type: ignore[arg-type]
         found: list[Read] = []
         end = known.next_offset if end is None else end
@@ -152,7 +155,7 @@ class History:
 
 
 def table(read: Iterable[Read]) -> dict[bytes | None, bytes | None]:
-    """What a consumer makes of it."""
+    """The table that a consumer makes of them."""
     found: dict[bytes | None, bytes | None] = {}
     for each in read:
         if each.value is None:
@@ -225,8 +228,8 @@ SEGMENTS = st.lists(BATCHES, min_size=1, max_size=7)
 
 
 def owed(here: History, horizons: dict[int, int]) -> list[Read]:
-    """What is left of a log once all of its history was compacted, by all keys at once: what its last segment has, and
-    below that of each key the last record, of all that there is; a tombstone until the time that `horizons` has for
+    """The records that remain when all of a log's history was compacted, by all keys at once. They are those of the
+    last segment and, below it, the last record of each key. A tombstone remains until the time that `horizons` has for
     its offset."""
     last = {each.key: each.offset for each in here.log}
     return [
@@ -251,7 +254,7 @@ def test_passes_leave_nothing_that_one_with_all_keys_would_not(
     assert here.read() == owed(here, {each.offset: here.now_ms + DAY_MS for each in here.log})
     here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)  # tombstones' time begins
     done, count = -1, len(here.catalog.entries) + 1
-    while here.replacements > done:  # what has become small enough is put together yet
+    while here.replacements > done:  # segments that have become small enough are still merged
         assert len(here.catalog.entries) < count
         done, count = here.replacements, len(here.catalog.entries)
         here.compact(retention_ms=DAY_MS, keys_max=keys_max + again)

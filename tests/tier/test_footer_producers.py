@@ -1,4 +1,4 @@
-"""What the footers tell of producers: as of each segment's end, what a list of all batches up to there says."""
+"""The producers in footers: at each segment's end, they equal a list from all batches up to there."""
 
 from __future__ import annotations
 

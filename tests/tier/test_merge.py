@@ -63,7 +63,7 @@ def test_readers_of_the_store_see_the_same_records_and_the_proof_holds(history: 
         assert [bytes(batch) for batch, _ in store.batches(history.topic, ZERO, 0, 1_000)] == records
         assert store.verify(history.topic, ZERO).head == history.catalog.head
     assert len(history.catalog.entries) == 5
-    planned = store.slices("orders", 0, before, 0, 1_000, slice_bytes=1 << 30)  # who has read the old one reads on
+    planned = store.slices("orders", 0, before, 0, 1_000, slice_bytes=1 << 30)  # a reader of the old one reads on
     assert b"".join(buffer for part in planned for buffer, _ in store.read(part)) == b"".join(records)
     history.export([history.batch([b"late"])])
     assert store.catalog(history.topic, ZERO) == history.catalog

@@ -160,7 +160,7 @@ def test_a_reader_of_what_is_damaged_does_not_ask_for_ever() -> None:
 
 
 def test_a_reader_who_finds_damage_leaves_no_thread_to_the_garbage_collector() -> None:
-    """Which would wait for it wherever it comes upon it, such as in the midst of another thread's start."""
+    """The collector would wait for it at any point, such as in the midst of another thread's start."""
     objects, before = Dict(), set(threading.enumerate())
     write(objects, started(), 1)
     *_, other, last = sorted(key for key in objects.objects if "/segments/" in key and key[-1].isdecimal())

@@ -1,4 +1,4 @@
-"""What hangs in a test is ended: each way to hang is planted in a run of pytest of its own."""
+"""A hanging test is ended: each way to hang is planted in a run of pytest of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sentences `tools.plain_words` refuses, and that `tools.same_code` sees a change of code."""
+"""The sentences that `tools.plain_words` refuses, and that `tools.same_code` sees a change of code."""
 
 from __future__ import annotations
 

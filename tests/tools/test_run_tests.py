@@ -1,4 +1,4 @@
-"""What runs all tests tells everything that those beside had to say, and waits for nobody for ever."""
+"""The runner of all tests reports all output of its helpers, and waits for none for ever."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def unreadable(header: BatchHeader, codec: Compression) -> bytes:
 
 
 def as_left_by_older(batches: bytes, codec: Compression) -> bytes:
-    """The same whole batches, the emptied ones as an older compaction would have left them."""
+    """These batches, with the emptied ones as an older compaction would have left them."""
     found = ((header, batches[at : at + header.size]) for at, header in iterate_headers(batches))
     return b"".join(raw if header.count else unreadable(header, codec) for header, raw in found)
 

@@ -1,4 +1,4 @@
-"""What brokers tell to be wrong with them: what is written is read, and anything else is told as corrupt."""
+"""Brokers' reports of their faults: they are read as written, and anything else is reported as corrupt."""
 
 from __future__ import annotations
 

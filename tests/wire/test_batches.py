@@ -234,7 +234,7 @@ JAVA_BATCHES = {
         "02010100010000"
     ),
 }
-"""What kafka-clients 4.1.0 makes of `JAVA_RECORDS` (MemoryRecords.withRecords)."""
+"""The batches that kafka-clients 4.1.0 makes of `JAVA_RECORDS` (MemoryRecords.withRecords)."""
 
 JAVA_RECORDS = [
     Record(0, 1_700_000_000_000, b"key", b"value", (("h", b"x"), ("n", None))),

@@ -84,7 +84,7 @@ def test_damaged_bytes_are_a_message_or_refused(case: Case, random: Random) -> N
 @settings(max_examples=examples(150))
 @given(case=a_case, random=chance)
 def test_a_huge_claim_sets_nothing_aside(case: Case, random: Random) -> None:
-    """Whatever length or count is claimed, decoding takes memory in proportion to the bytes that are there."""
+    """For any claimed length or count, decoding takes memory in proportion to the bytes that are there."""
     raw = case.encode(random_instance(case, random))
     at = random.randint(0, len(raw))
     claim = random.choice((HUGE_CLASSIC, HUGE_COMPACT, b"\x00\x0f\xff\xff", b"\xff\xff\x3f"))

@@ -1,4 +1,4 @@
-"""What commands and brokers tell each other about moves, as bytes."""
+"""Messages between commands and brokers about moves, as bytes."""
 
 from __future__ import annotations
 

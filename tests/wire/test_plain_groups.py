@@ -196,7 +196,7 @@ def test_tags_of_what_stands_in_an_array_are_left(name: str) -> None:
 
 
 def test_a_subscription_may_be_as_large_as_it_may() -> None:
-    """What may be more is the general handler's, which refuses it."""
+    """A larger one is left to the general handler, which refuses it."""
     protocols = (JoinGroupRequestProtocol("range", bytes(GROUP_SUBSCRIPTION_BYTES_MAX)),)
     frame = frame_of(WAYS["join"], 9, "app", JoinGroupRequest("g", protocol_type="consumer", protocols=protocols))
     assert read_plain_join(memoryview(frame)) is None

@@ -1,4 +1,4 @@
-"""What `walk_records` takes is what the slow reader takes, byte for byte; and it takes no longer for hostile bytes."""
+"""`walk_records` accepts what the slow reader accepts, byte for byte; and it takes no longer for hostile bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slowly(data: bytes, count: int, base_timestamp: int) -> Walked:
 
 
 def both(data: bytes, count: int, base_timestamp: int = BASE) -> Walked | None:
-    """What both say; None where both refuse."""
+    """The result of both; None where both refuse."""
     try:
         expected = slowly(data, count, base_timestamp)
     except CorruptData:
@@ -89,12 +89,12 @@ def test_cut_and_longer_records_are_refused(batch: tuple[bytes, int], data: st.D
 
 @given(st.binary(max_size=60), st.integers(1, 4), st.sampled_from([-1, 0, BASE, 2**63 - 1]))
 @example(b"\x0c\0\0\0\x01\x01\0", 1, 2**63 - 1)
-@example(b"\x0c\0\x02\0\x01\x01\0", 1, 2**63 - 1)  # later than 64 bits can say
-@example(b"\x0c\0\x01\0\x01\x01\0", 1, -1)  # before 1970
-@example(b"\x0e\0\0\x80\0\x01\x01\0", 1, 0)  # longer than it has to be
-@example(b"\x16\0\0\x80\x80\x80\x80\x80\0\x01\x01\0", 1, 0)  # a varint of six bytes
-@example(b"\x0c\0\0\0\x03\x01\0", 1, 0)  # a key of length -2
-@example(b"\x0c\0\0\0\x01\x01\1", 1, 0)  # a negative number of headers
+@example(b"\x0c\0\x02\0\x01\x01\0", 1, 2**63 - 1)  # Later than 64 bits can say.
+@example(b"\x0c\0\x01\0\x01\x01\0", 1, -1)  # Before 1970.
+@example(b"\x0e\0\0\x80\0\x01\x01\0", 1, 0)  # Longer than it has to be.
+@example(b"\x16\0\0\x80\x80\x80\x80\x80\0\x01\x01\0", 1, 0)  # A varint of six bytes.
+@example(b"\x0c\0\0\0\x03\x01\0", 1, 0)  # A key of length -2.
+@example(b"\x0c\0\0\0\x01\x01\1", 1, 0)  # A negative number of headers.
 def test_any_bytes_are_taken_or_refused_by_both(raw: bytes, count: int, base_timestamp: int) -> None:
     both(raw, count, base_timestamp)
 

@@ -79,7 +79,7 @@ class Machine:
             self.disk.power_cut()
 
     async def ask(self, work: Callable[[Node], Coroutine[Any, Any, T]], seconds: float = 5.0) -> T | None:
-        """What the process answers; None where it does not, whatever came of it."""
+        """The process's answer; None where it gives none, whatever the outcome."""
         if not self.up:
             return None
         assert self.process is not None

@@ -1,5 +1,8 @@
-"""The road to the controller, from a broker that knows of no leader: what is sent twice and what never, whom it asks
-next, and what it says where nobody answers. The other brokers are scripted, all of this one is real."""
+"""The path to the controller, from a broker that knows no leader.
+
+It covers requests that are sent twice, and those that never are; the next broker that is asked; and the error when none
+answers. The other brokers are scripted, all of this one is real.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the active controller says to brokers, asked directly; its clock is the test's."""
+"""The active controller's answers to brokers, asked directly; its clock is the test's."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_the_only_broker_comes_back_to_more_than_goes_into_one_entry(monke
 
 
 async def test_a_death_that_two_connections_tell_of_counts_once() -> None:
-    """Who was fenced at once too often waits out its session."""
+    """A broker that was fenced at once too often must wait for its session."""
     async with controller(SetClock()) as (asked, metadata, _):
         await asked.answer(registration(NODE, directory=1, incarnation=1))
         other = BrokerId(2)

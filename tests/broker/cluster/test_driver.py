@@ -55,7 +55,7 @@ def commit(events: Sequence[MetadataEvent]) -> Callable[[MetadataImage], Decisio
 
 
 class SlowDisk(LossyDisk):
-    """What is done in a worker thread waits until `go` is set; `waiting` says that it does."""
+    """Work in a worker thread waits until `go` is set; `waiting` says that it does."""
 
     def __init__(self) -> None:
         super().__init__(Random(1))

@@ -1,4 +1,4 @@
-"""What the active controller does about leaders by itself, in virtual time."""
+"""The active controller's own decisions about leaders, in virtual time."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_an_interval_that_is_made_shorter_holds_at_once() -> None:
 
 
 def test_a_broker_leads_again_only_once_it_has_stayed_for_an_interval() -> None:
-    """Who is led there and back within a moment can lose clients for ever."""
+    """A broker to which leadership goes and comes back within a moment can lose clients for ever."""
 
     async def story(metadata: MetadataDriver, _: Elector) -> None:
         await asyncio.sleep(50)

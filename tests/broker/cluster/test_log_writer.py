@@ -22,7 +22,7 @@ DIRECTORY = Path("/metadata")
 
 
 class Model:
-    """What the log holds after each write, by its number."""
+    """The content of the log after each write, by its number."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

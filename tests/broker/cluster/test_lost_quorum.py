@@ -338,7 +338,7 @@ def killed(copies: list[Path], operations: int) -> bool:
 
 
 def longest_of(copies: list[Path]) -> Remains:
-    """Of those that still have metadata."""
+    """The longest of the copies that still have metadata."""
     found = list[Remains]()
     for copy in copies:
         with suppress(UsageError):

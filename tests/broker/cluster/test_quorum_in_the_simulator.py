@@ -1,5 +1,8 @@
-"""Whole quorums on virtual time from one seed: the shipped driver, log and transport, on disks that lose what was not
-synced and a network that delays, resets and is cut. What was acknowledged is never lost, and all images are one."""
+"""Whole quorums on virtual time from one seed: the shipped driver, log and transport.
+
+Disks lose unsynced data, and the network delays, resets and is cut. Acknowledged changes are never lost, and all images
+are equal.
+"""
 
 from __future__ import annotations
 

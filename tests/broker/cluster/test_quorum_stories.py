@@ -1,5 +1,5 @@
-"""Stories of a quorum, on virtual time: what each side hears when the controller is cut off, and how who was away for
-long comes back."""
+"""Stories of a quorum, on virtual time: what each side hears when the controller is cut off, and how a long-absent
+member comes back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def isolate(world: World, machine: Machine) -> None:
 
 
 async def outcome(machine: Machine, decide: Callable[[MetadataImage], Decision[Any]] = count_up) -> Exception | None:
-    """What a submitter on this machine hears; None where it was made."""
+    """The error that a submitter on this machine gets; None where the change was made."""
 
     async def ask(node: Node) -> Exception | None:
         try:

@@ -1,4 +1,4 @@
-"""What the controller refuses, and what one that is deposed, and does not know it, is not to tell."""
+"""Refusals of the controller, and answers that a deposed one, which does not know it, must not give."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def told(made: ControllerService, asked: Ask[Any]) -> Any:
 
 
 def refused(number: int) -> dict[str, Ask[Any]]:
-    """What the controller refuses, with the code that it does it with; `number` is a voter that is not the leader."""
+    """Refused requests, by error code; `number` is a voter that is not the leader."""
     return {
         "DUPLICATE_BROKER_REGISTRATION": registration(number, 2),
         "BROKER_ID_NOT_REGISTERED": RemoveBroker(broker_id=STRANGER),

@@ -321,13 +321,13 @@ def test_who_is_elected_below_the_frontier_begins_there(tmp_path: Path) -> None:
 
 
 def kept_beside(world: World, broker: int) -> list[Path]:
-    """What it had of the log before that gave way."""
+    """Its former log, which it kept when it was discarded."""
     return list(world.role(broker, "t").log.directory.glob(f"{GAVE_WAY}-*"))
 
 
 @pytest.mark.parametrize("why", ["is down", "is not mounted", "lacks the last object"])
 def test_who_cannot_read_history_does_not_lead_below_it(tmp_path: Path, why: str) -> None:
-    """Producers would be given offsets anew, or be accepted twice."""
+    """Otherwise producers would get used offsets again, or be accepted twice."""
     store = Failing(objects_in(tmp_path))
     away = tmp_path / "away"
 
@@ -349,7 +349,7 @@ def test_who_cannot_read_history_does_not_lead_below_it(tmp_path: Path, why: str
         assert not kept_beside(world, behind)
         store.is_down = False
         if away.exists():
-            shutil.rmtree(where, ignore_errors=True)  # what the exporter has begun there
+            shutil.rmtree(where, ignore_errors=True)  # the beginning of the exporter's work there
             away.rename(where)
         await until(lambda: (led := world.leading("t")) is not None and led.standings.node == behind)
         frontier = int(catalog(world).next_offset)
@@ -416,8 +416,8 @@ def check_same(world: World, *brokers: int) -> None:
 
 
 def test_a_log_that_differs_from_history_is_kept_and_not_exported(tmp_path: Path) -> None:
-    """A deposed leader's, of an epoch that is no later than that of the exports. What is not history's does not count
-    as committed because history has as many records."""
+    """The log of a deposed leader, in an epoch no later than that of the exports. Its differing records do not count as
+    committed merely because history has as many."""
 
     async def work(world: World) -> None:
         old, behind = await without_the_newest(world, in_a_later_epoch=True)
@@ -440,7 +440,8 @@ def test_a_log_that_differs_from_history_is_kept_and_not_exported(tmp_path: Path
 def test_a_new_replica_of_a_leader_that_differs_from_history_copies_what_that_one_has(
     tmp_path: Path, is_deposed: bool
 ) -> None:
-    """What was acknowledged since the unclean election is in the leader's log alone: whoever is in sync has it too."""
+    """Records acknowledged since the unclean election are in the leader's log alone, so every member of the ISR has
+    them too."""
 
     async def work(world: World) -> None:
         old, behind = await without_the_newest(world, in_a_later_epoch=True)
@@ -564,7 +565,7 @@ def history_of(world: World, topic: str) -> PartitionCatalog:
 
 
 def test_a_restarted_leader_without_its_log_begins_at_the_frontier(tmp_path: Path) -> None:
-    """Its directory was emptied by hand: what history has is not given out anew."""
+    """Its directory was emptied by hand. Offsets of history are not given out again."""
 
     async def work(world: World) -> None:
         await make(world, (1,))
@@ -607,7 +608,7 @@ def test_a_log_of_another_disk_is_kept_beside_and_taken_anew_where_somebody_else
 
 
 def test_a_leader_shows_all_of_history_before_its_followers_have_reported(tmp_path: Path) -> None:
-    """What was exported was committed: its high watermark begins there, though it was told of none."""
+    """Exported records were committed, so its high watermark begins there, though no follower has reported."""
 
     async def work(world: World) -> None:
         await with_history(world)
@@ -641,8 +642,8 @@ def test_a_copy_that_ends_below_where_history_begins_says_nothing_impossible(tmp
 
 
 def test_a_new_replica_of_a_compacted_topic_is_copied_whole(tmp_path: Path) -> None:
-    """What history has of it may have been compacted otherwise than what is copied: a log that began behind it could
-    lack a tombstone of which history has the value."""
+    """History may have been compacted differently from the copied log. A log that began behind it could lack a
+    tombstone for a value in history."""
 
     async def work(world: World) -> None:
         await world.make(

@@ -1,5 +1,5 @@
-"""Compacted topics whose segments are exported: the log is compacted behind its history, history when it is asked for,
-and whoever reads either comes to the last value of every key."""
+"""Compacted topics whose segments are exported: the log is compacted behind its history, and history on request. Every
+reader of either reaches the last value of every key."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ async def all_exported(here: Tiered) -> PartitionCatalog:
 
 
 async def compact_now(here: Tiered) -> None:
-    """What is exported of the log, and what will be: wait until it is. In one round, before which nothing was, so that
-    a segment in which nothing stays is not made one with its neighbour."""
+    """Wait until the exported part of the log is compacted. It happens in one round with none before. So a segment in
+    which nothing stays is not merged with its neighbour."""
     wanted = here.partition.history
     assert wanted is not None
     assert not here.partition.log.is_compacted
@@ -200,7 +200,7 @@ async def compacted(here: Tiered) -> None:
 
 
 async def in_log(here: Tiered) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What the log has by itself."""
+    """The records in the log itself."""
     found: list[tuple[int, bytes | None, bytes | None]] = []
     offset = here.partition.log.log_start_offset
     while offset < here.partition.high_watermark:
@@ -286,8 +286,8 @@ async def test_what_lies_above_a_bound_replaces_nothing_below_it(tmp_path: Path)
 
 
 async def test_a_deleted_key_does_not_come_back_from_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tombstone is gone from the log, and history still has its value below that. (Where the log begins above 0 is
-    for nobody to wait for while more comes: what is left of the first segment may have become one with the next.)"""
+    """Its tombstone is gone from the log, and history still has its value below that. (No test can wait until the log
+    begins above 0 while more comes. The rest of the first segment may have been merged with the next.)"""
 
     async def left_as_it_is(self: HistoryKeeper, partition: Partition) -> None:
         """History is not deleted."""
@@ -356,7 +356,7 @@ async def test_a_topic_that_does_not_say_so_is_not_exported(tmp_path: Path) -> N
 
 
 class Errors:
-    """What an exporter says of partitions that it does not export."""
+    """Errors of an exporter for partitions that it does not export."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
@@ -442,7 +442,7 @@ def seen_with_store(root: Path, found: Sequence[tuple[int, bytes | None, bytes |
 
 
 async def test_the_log_is_compacted_no_further_than_the_mirror_goes(tmp_path: Path) -> None:
-    """Who reads the store goes on in the log where the mirror ends."""
+    """A reader of the store continues in the log at the end of the mirror."""
     store = Counted(tmp_path)
     async with asyncio.timeout(60), tiered(tmp_path, OFTEN, objects=store) as here:
         await here.create(**{**COMPACTED, "delete_retention_ms": "0"})
@@ -517,7 +517,7 @@ async def test_retention_counts_what_is_left_of_a_compacted_log_and_not_its_hist
 async def test_retention_of_a_compacted_log_does_not_show_what_history_has_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who reads the log would go on in history, where the tombstones of what was read may be gone."""
+    """A reader of the log would continue in history, where the tombstones of records that it has read may be gone."""
     async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
         await here.create(**BOTH)
         written = Written(here)
@@ -535,7 +535,7 @@ async def test_retention_of_a_compacted_log_does_not_show_what_history_has_below
 
 
 class Passes:
-    """What a merger says of its passes: how far each has come."""
+    """The progress of a merger's passes."""
 
     def __init__(self) -> None:
         self.ends: list[int] = []

@@ -1,5 +1,8 @@
-"""Compacted topics in durable history whose partition goes to another broker: whoever reads by brokers, and whoever
-reads the store and the log behind it, has one table, before and after, and what is compacted then is both."""
+"""Compacted topics in durable history whose partition moves to another broker.
+
+A reader at brokers, and a reader of the store and the log behind it, have one table, before and after. Both sides are
+compacted then.
+"""
 
 from __future__ import annotations
 
@@ -268,7 +271,7 @@ def test_retention_of_a_compacted_partition_goes_with_it(tmp_path: Path) -> None
 
 
 def test_who_is_elected_uncleanly_below_a_compacted_history_gives_way_to_it(tmp_path: Path) -> None:
-    """What was exported stays, and what was not is lost; the old leader, whose log was compacted, comes to agree."""
+    """Exported records stay, and others are lost. The old leader, whose log was compacted, comes to agree."""
 
     async def work(world: World) -> None:
         placed = Placed(world.cluster, world.client, tmp_path)

@@ -1,6 +1,8 @@
-"""The law of the seam where both sides are compacted: whoever reads a topic's log, or its durable history and the log
-behind that, whole or from anywhere, at one time or on the way while both are compacted, has of every key what its last
-record says, and no key that was deleted."""
+"""The law of the seam where both sides are compacted.
+
+A reader reads a topic's log, or its durable history and the log behind that. It reads all or from anywhere, at one time
+or while both are compacted. It gets the last record of every key, and no deleted key.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ class Both(History):
         super().__init__()
         self.held: World = world()
         self.mirror = self.catalog
-        """What readers of the store go by."""
+        """The state that readers of the store use."""
         idle: Any = Idle()
         self.role = Held(
             topic="t",
@@ -134,7 +136,8 @@ class Both(History):
         flush(self.held.log)
 
     def keep_house(self) -> None:
-        """What has nothing left goes from the log, and history then begins where that does (`HistoryKeeper`)."""
+        """Remove segments of which nothing is left from the log; history then begins where the log does
+        (`HistoryKeeper`)."""
         self.role.keep_house(self.now_ms, producers_since_ms=0)
         if self.role.is_exported and self.role.is_read_alone and self.role.differs_from is None:
             start = min(self.held.log.log_start_offset, self.catalog.next_offset)
@@ -199,7 +202,7 @@ class Reader:
             self.at = each.offset + 1
 
     def judge(self) -> None:
-        """Who is no longer on the way than tombstones are kept knows of all that is deleted."""
+        """A reader that takes no longer than tombstones are kept knows all deletions."""
         self.go_on()
         assert self.here.now_ms - self.since_ms <= RETENTION_MS
         assert table(self.seen) == self.here.expected(self.start), (self.how, self.start)

@@ -138,8 +138,8 @@ def test_old_and_surplus_segments_are_due_from_the_beginning() -> None:
 
 
 class Log:
-    """What is asked of a log: a closed segment of 200 bytes, exported whole, and an open one of 450 from offset 20 on,
-    of which 400 are exported."""
+    """A log for these tests. It has a closed segment of 200 bytes, exported whole, and an open one of 450 from offset
+    20 on, of which 400 are exported."""
 
     size_bytes = 650
     segments = (0, 20)
@@ -270,8 +270,8 @@ async def test_the_mirror_follows_where_nothing_is_exported_any_more(tmp_path: P
 async def test_nothing_is_exported_behind_where_the_log_is_not_what_was_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A leader that lost what was exported, and whose log was kept all the same, as where it cannot be compared:
-    another epoch wrote other records at the same offsets."""
+    """A leader lost exported records, and its log was kept all the same, as where it cannot be compared. Another epoch
+    wrote other records at the same offsets."""
     monkeypatch.setattr("headrace.broker.partitions.partitions.wins", lambda *_: False)
     async with asyncio.timeout(60):
         async with tiered(tmp_path) as here:

@@ -1,5 +1,7 @@
-"""What is asked of a very long catalog makes the entries that it is about, and not all: entries are packed, and each
-that is taken out costs the event loop some microseconds."""
+"""A request about a very long catalog makes only the entries that it needs.
+
+Entries are packed, and unpacking each costs the event loop some microseconds.
+"""
 
 from __future__ import annotations
 

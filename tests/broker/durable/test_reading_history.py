@@ -1,4 +1,4 @@
-"""What the log does not have any more is read from the durable store, as one stream with what it has (KIP-405)."""
+"""Records that the log no longer has are read from the durable store, as one stream with the log (KIP-405)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def look_up(here: Tiered, timestamp: int) -> tuple[int, int, int]:
 
 
 async def stream(here: Tiered, start: int, end: int) -> list[tuple[int, bytes | None]]:
-    """What a consumer reads from `start` to `end`: offsets and values, as they come."""
+    """The records that a consumer reads from `start` to `end`: offsets and values, in order."""
     read: list[tuple[int, bytes | None]] = []
     offset = start
     while offset < end:

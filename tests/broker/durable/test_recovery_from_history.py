@@ -131,8 +131,8 @@ def check_set_aside(world: Moving, broker: int) -> None:
 
 
 def test_another_goes_on_behind_history_and_all_is_one_stream(tmp_path: Path) -> None:
-    """The producer that was writing sees neither a duplicate nor a gap below the frontier; what only the old broker had
-    it sends again, and it is written."""
+    """The writing producer sees neither a duplicate nor a gap below the frontier. Batches that only the old broker had
+    are sent again, and written."""
 
     async def work(world: Moving) -> None:
         await with_history(world)

@@ -208,7 +208,7 @@ async def test_what_left_its_catalog_and_was_not_deleted_then_goes_later(
             await exported(here, 76)  # all that is closed: nothing is under way
             assert await deleted(here, 33) == (0, 33)
             await mirrored(here, tmp_path)
-        async with tiered(tmp_path) as here:  # who was to delete has forgotten it
+        async with tiered(tmp_path) as here:  # the broker that had to delete it has forgotten it
             age(tmp_path)
             left = keys_in(tmp_path) - referred(here.broker.image, here.partition.topic_partition)
             assert left
@@ -259,7 +259,7 @@ async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweep
         await here.produce(0, 40)
         await here.local_start(SETTLED)
         await mirrored(here, tmp_path)
-        store.keeps_mirror = True  # which goes on to name them
+        store.keeps_mirror = True  # the mirror goes on to name them
         assert await deleted(here, 33) == (0, 33)
         tiering = here.broker.parts.tiering
         assert tiering is not None

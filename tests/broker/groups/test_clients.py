@@ -179,7 +179,7 @@ class Librdkafka(threading.Thread):
 
 
 class Log:
-    """What the threads have read, and the loop's way to wait for it."""
+    """The records that the threads have read, and the loop's way to wait for them."""
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = defaultdict(int)

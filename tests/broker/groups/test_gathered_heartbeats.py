@@ -183,7 +183,7 @@ async def test_a_large_neighbour_costs_the_others_few_batches(tmp_path: Path) ->
 
 
 class Follows:
-    """Who is told, and asks for the next thing at once."""
+    """A client that asks for the next thing as soon as it is answered."""
 
     def __init__(self, order: list[Told], then: Callable[[], None] = lambda: None) -> None:
         self._order = order
@@ -240,7 +240,7 @@ async def test_what_an_answer_leads_to_is_decided_behind_all_that_is_being_carri
 async def test_a_lease_that_ends_in_the_turn_of_a_heartbeat_is_heeded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who prolongs a session has to be the coordinator when it does."""
+    """Only the coordinator may prolong a session."""
     async with found(tmp_path) as groups:
         joined = joins(groups, "m")
         monkeypatch.setattr(GroupShard, "is_in_doubt", True)

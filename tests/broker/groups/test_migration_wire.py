@@ -1,5 +1,5 @@
-"""Groups that change their protocol with members in them (KIP-848), over the wire: what a tool is told of them, what
-Kafka's own tool reads of them, and what the next coordinator knows."""
+"""Groups that change their protocol with members in them (KIP-848), over the wire. The tests check answers to tools,
+the output of Kafka's own tool, and the state at the next coordinator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Members of a classic group that ask in one turn of the loop are decided about together, and a heartbeat is answered
-before the group hears of it."""
+"""Requests of members of a classic group in one turn of the loop are decided together. A heartbeat is answered before
+the group gets it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def formed(shard: GroupShard) -> None:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """What the machine is told."""
+    """The events that the machine gets."""
     told: list[Event] = []
 
     def noted(group_id: str, group: Group | None, event: Event, *more: Any) -> object:
@@ -116,7 +116,7 @@ async def test_a_heartbeat_is_answered_first_and_the_session_goes_on_all_the_sam
 
 
 async def test_a_heartbeat_while_others_are_being_told_waits_for_its_turn(tmp_path: Path) -> None:
-    """What was asked before it is decided before it."""
+    """Earlier requests are decided first."""
     async with world(tmp_path) as w:
         await formed(w.shard)
         answers: list[ErrorCode | None] = []

@@ -1,4 +1,4 @@
-"""What regular expressions stand for, as topics come and go."""
+"""The topics that regular expressions match, as topics come and go."""
 
 from __future__ import annotations
 

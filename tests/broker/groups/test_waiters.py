@@ -1,4 +1,4 @@
-"""Who waits for what a group says: each is told once, and of many at once a few in a turn of the loop."""
+"""Waiters for a group's answers: each is told once, and of many at once a few in a turn of the loop."""
 
 from __future__ import annotations
 

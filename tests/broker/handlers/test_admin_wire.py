@@ -524,7 +524,7 @@ async def test_every_config_tells_its_documentation_type_and_all_its_levels(clie
             assert config.documentation, config.name
             assert config.config_type > 0, config.name
             assert (config.synonyms[0].value, config.synonyms[0].source) == (config.value, config.config_source)
-            if config.name != "advertised.listeners":  # which has none
+            if config.name != "advertised.listeners":  # this one has none
                 assert config.synonyms[-1].source == 5, "the default comes last"
     configs = (await client.ask(4, request)).results[0].configs
     retention = next(config for config in configs if config.name == "retention.ms")

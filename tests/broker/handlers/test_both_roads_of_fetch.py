@@ -65,7 +65,7 @@ async def both(
 
 
 def _topic_ids() -> Callable[[Random], TopicId]:
-    """The same on both brokers."""
+    """Topic ids that are equal on both brokers."""
     numbers = count(1)
     return lambda random: TopicId(UUID(int=next(numbers), version=4))
 

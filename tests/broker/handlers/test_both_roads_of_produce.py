@@ -1,5 +1,7 @@
-"""Whole produce frames, sound and damaged, sent to two brokers, one of which knows no short road: the same answers to
-the byte, or the same end of the connection, and the same logs."""
+"""Whole produce frames, sound and damaged, sent to two brokers, one of which lacks the short path.
+
+Answers are equal to the byte, or the connection ends alike, and the logs are equal.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from tests.tiers import examples
 PARTITIONS: Final = 3
 TOPIC: Final = "t"
 TOPIC_ID: Final = UUID("c9d782e0-abb2-4847-8075-4aafdd86693b")
-"""The same in both brokers: where damage moves it, an answer may give back a part of it."""
+"""Equal in both brokers: where damage moves it, an answer may return a part of it."""
 ANSWERED_AT_ONCE: Final = {"flush.policy": "os"}
 """A timeout that damage made short then says nothing of how fast the disk is."""
 LAST_HEADER: Final = encode_request_header(ApiKey.API_VERSIONS, 0, 0x7EADBEEF, "last")
@@ -142,7 +144,7 @@ class Road:
             writer.close()
 
     async def written(self) -> bytes:
-        """What was stored since this was last asked."""
+        """The data stored since the last call."""
         found = b""
         async with RawClient(self.bootstrap) as client:
             for partition, end in enumerate(self.ends):

@@ -1,7 +1,7 @@
-"""Every handler of a live broker, fed what no client would say: it answers in the protocol or hangs up, and goes on.
+"""Every handler of a live broker gets malformed requests: it answers in the protocol or hangs up, and goes on.
 
-Messages are made from Kafka's schemas, their strings and numbers replaced by ones that mean something to this broker;
-frames are then damaged. What was found this way stays in `CORPUS`, beside frames that have been the end of others.
+Messages are made from Kafka's schemas, with strings and numbers replaced by ones that mean something to this broker.
+Then frames are damaged. Frames that found faults stay in `CORPUS`, beside frames that broke others.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Fed:
         self.topic_id = UUID(int=0)
 
     def feed(self, data: bytes) -> bytes | None:
-        """What comes back for these bytes; None: the broker hung up, or takes longer than we wait."""
+        """The answer to these bytes; None: the broker hung up, or takes longer than we wait."""
         answer = self._runner.run(self._feed(data))
         bugs = [line for line in self._lines if line["log_level"] in ("error", "critical") or "bug" in line["event"]]
         assert not bugs
@@ -184,8 +184,8 @@ def _field(name: str, value: Any, random: Random, topic_id: UUID) -> Any:
 
 
 def salted(value: Any, random: Random, topic_id: UUID) -> Any:
-    """The same message with half of its values replaced by ones that this broker knows. Defaults stay: the version may
-    lack the field."""
+    """The message with half of its values replaced by ones that this broker knows. Defaults stay: the version may lack
+    the field."""
     if hasattr(value, "_asdict"):
         fields = value._asdict().items()
         defaults = value._field_defaults

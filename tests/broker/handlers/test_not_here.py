@@ -1,4 +1,4 @@
-"""What needs security is answered, and nothing of it is kept."""
+"""Requests that need security are answered, and nothing of them is kept."""
 
 from __future__ import annotations
 

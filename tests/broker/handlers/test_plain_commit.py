@@ -1,5 +1,5 @@
-"""Both roads of OffsetCommit answer alike and leave the same log, to the byte: the short one, and the long one that has
-all the rules."""
+"""Both paths of OffsetCommit answer alike and leave equal logs, to the byte: the short one, and the long one with all
+rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STAYS_MS = 1_700_000_000_000
 
 
 class Stopped(SystemClock):
-    """What is written at one time is the same on both brokers."""
+    """A stopped clock, so that both brokers write equal times."""
 
     def now_ms(self) -> int:
         return STAYS_MS
@@ -72,7 +72,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
 
 
 def commits(ids: dict[str, UUID], classic: Any, epoch: int) -> list[OffsetCommitRequest]:
-    """What members and others may send, and what they may not."""
+    """Commits that members and others may send, and those that they may not."""
     found: list[OffsetCommitRequest] = []
 
     def add(group: str, member_id: str, generation: int, *positions: tuple[str, int, str | None], **more: Any) -> None:

@@ -1,5 +1,5 @@
-"""Both roads of JoinGroup, SyncGroup and Heartbeat answer alike and leave the same log, to the byte: the short one, and
-the long one that has all the rules."""
+"""Both paths of JoinGroup, SyncGroup and Heartbeat answer alike and leave equal logs, to the byte. The short path is
+compared with the long one, which has all rules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SYNC, HEARTBEAT, LEAVE = 5, 4, 5
 
 
 class Stopped(SystemClock):
-    """What is written at one time is the same on both brokers."""
+    """A stopped clock, so that both brokers write equal times."""
 
     def now_ms(self) -> int:
         return STAYS_MS

@@ -1,4 +1,4 @@
-"""A broker whose directories are not where they were does not begin anew in their place."""
+"""A broker whose directories have moved does not begin an empty log in their place."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ async def test_it_is_held_from_when_the_heartbeat_left_that_was_taken() -> None:
     leases = [Lease(1_000.0, _in_vain) for _ in range(3)]
     leases[0].extend(now - 1_001.0)
     leases[1].extend(now - 999.0)
-    leases[1].extend(now - 1_001.0)  # what is told late takes nothing away
+    leases[1].extend(now - 1_001.0)  # a late answer takes nothing away
     assert [lease.is_held for lease in leases] == [False, True, False]
 
 
@@ -65,7 +65,7 @@ async def _never() -> None:
 
 
 async def test_who_asks_for_it_waits_for_a_little_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows on the connection waits too."""
+    """Later requests on the connection wait too."""
     monkeypatch.setattr(module, "LEASE_WAIT_MS_MAX", 1)
     lease = Lease(1_000.0, _never)
     async with asyncio.timeout(20):
@@ -80,7 +80,7 @@ async def test_for_how_long_it_was_not_held_is_told_once_it_is_again() -> None:
     now = asyncio.get_running_loop().time()
     lease.extend(now)
     lease._from = now - 3_000.0
-    lease.extend(now - 1_500.0)  # which is too old to count: it is not held since the first one was over
+    lease.extend(now - 1_500.0)  # this is too old to count: the lease is not held since the first one was over
     assert not lease.is_held
     assert not told
     lease.extend(now)

@@ -1,5 +1,7 @@
-"""The rate that quotas go by, against a model of Kafka's words for it: samples of a length, the newest so many of which
-count, over a time that is never shorter than all of them but one."""
+"""The rate that quotas use, against a model of Kafka's words for it.
+
+Samples have a length, and the newest so many of them count, over a time that is never shorter than all of them but one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ KAFKAS = Window(11, 1.0)
 
 
 class Model:
-    """All that was ever recorded, as (sample, time, amount), looked through anew each time."""
+    """Everything that was ever recorded, as (sample, time, amount), searched each time."""
 
     def __init__(self, window: Window) -> None:
         self.window = window

@@ -1,4 +1,4 @@
-"""What works in the background may fail only out loud: a mistake of ours stops the broker."""
+"""Background work may only fail visibly: a mistake of ours stops the broker."""
 
 from __future__ import annotations
 

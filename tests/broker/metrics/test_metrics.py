@@ -1,4 +1,4 @@
-"""What a broker tells Prometheus, read by a parser that shares no code with it, against what was done to it."""
+"""A broker's metrics for Prometheus, read by a parser that shares no code with it, against the actions on it."""
 
 from __future__ import annotations
 

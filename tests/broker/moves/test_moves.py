@@ -322,7 +322,8 @@ def test_a_move_whose_seal_is_refused_for_the_moment_is_tried_again(tmp_path: Pa
 
 
 def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None:
-    """What the target is to read is exported while the owner stops: it goes on in the same epoch until that is read."""
+    """The record that the target must read is exported while the owner stops. The owner continues in the same epoch
+    until that is read."""
 
     async def work(world: Moving) -> None:
         await world.make()
@@ -352,7 +353,7 @@ def test_the_first_record_may_come_between_copy_and_seal(tmp_path: Path) -> None
 
 
 def test_an_owner_does_not_stop_before_the_target_has_anything_to_read(tmp_path: Path) -> None:
-    """What was never exported is, first of all, while the owner writes: it stops once, and not in vain."""
+    """Data that was never exported is exported first, while the owner writes. It stops once, and not in vain."""
 
     async def work(world: Moving) -> None:
         await begin(world)
@@ -586,7 +587,7 @@ def test_a_target_that_dies_after_the_seal_is_replaced_and_what_it_began_never_w
 
 
 def test_an_owner_that_is_aimed_at_again_before_it_has_closed_its_log_begins_another(tmp_path: Path) -> None:
-    """What is under way then is not to lead with the log of the first time: a restart would find it to be of another
+    """The old log must not become the leader's log of the new assignment. A restart would find it to be of another
     assignment, and nothing of this one."""
 
     async def work(world: Moving) -> None:
@@ -680,7 +681,8 @@ def test_a_target_that_lives_and_cannot_open_its_log_at_all_is_replaced(tmp_path
 
 
 def test_an_owner_that_has_lost_its_disk_goes_on_behind_history_once_people_say_so(tmp_path: Path) -> None:
-    """What only that disk had is lost then, and its offsets are given once more. Who wrote to history is known."""
+    """Records that only that disk had are lost then, and their offsets are given again. The writers to history are
+    known."""
 
     async def work(world: Moving) -> None:
         async def send(to: int) -> tuple[int, int]:
@@ -720,7 +722,7 @@ def test_an_owner_that_has_lost_its_disk_goes_on_behind_history_once_people_say_
     run(tmp_path, work)
 
 
-# what moves along
+# state that moves along
 
 
 def numbered(values: list[bytes], *, sequence: int, producer: int = 7, epoch: int = 0) -> bytes:
@@ -795,7 +797,7 @@ def test_what_was_deleted_before_the_first_export_stays_deleted(tmp_path: Path) 
         await world.write(A, b"0", b"1", b"2", b"3")
         (deleted,) = await delete_records(await world.client(A), "t", [2])
         assert deleted.error_code == 0
-        world.hold(A, DeleteHistory)  # whatever else it asks for: a crash could come before it
+        world.hold(A, DeleteHistory)  # a crash could come before any later request
         async with Client(world.cluster.bootstrap) as client:
             await Admin(client).alter_topic_configs("t", set_={"durable.enable": "true"}, delete=[])
         await world.move(B)

@@ -167,14 +167,14 @@ async def test_own_files_are_written_after_the_answers_and_before_the_next_round
     round_told = ["begin", "finish", "answer", "write out", "upkeep"]
     assert told[:5] == round_told
     all_told = round_told * (2 if more_waits else 1)
-    await until(lambda: len(told) == len(all_told))  # who asks for `idle` meanwhile has the files written at once
+    await until(lambda: len(told) == len(all_told))  # a request for `idle` meanwhile has the files written at once
     assert told == all_told
     await flusher.idle()
     assert told == all_told
 
 
 async def test_once_a_round_is_over_nothing_of_it_is_left_to_be_written() -> None:
-    """Who waited for it cuts the log in a worker thread then."""
+    """A waiter for it cuts the log in a worker thread then."""
     flusher = Flusher(Engine(), never)
     gate = Gate()
     one = Dirty(gate)

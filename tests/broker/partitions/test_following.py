@@ -201,7 +201,7 @@ class Writing(NamedTuple):
     is_bumped: bool
     records: int
     then: str
-    """What happens after it."""
+    """The event after it."""
 
 
 writings = st.lists(

@@ -1,4 +1,5 @@
-"""What comes to a broker that leads a partition no more, or not yet, for it is handed over: carried, kept, refused."""
+"""Requests to a broker that leads a partition no longer, or not yet, because it is handed over: forwarded, kept,
+refused."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def numbered(value: bytes, sequence: int) -> bytes:
 
 
 def of_another(value: bytes, sequence: int, epoch: int = 0) -> bytes:
-    """The same of a producer of whom nothing is known."""
+    """A batch of a producer that is not known."""
     record = Record(0, 1_700_000_000_000, None, value, ())
     return encode_batch([record], producer_id=8, producer_epoch=epoch, base_sequence=sequence)
 
@@ -94,7 +95,7 @@ async def stopped(world: Moving, *waiting: bytes) -> tuple[Held, list[asyncio.Ta
 
 @asynccontextmanager
 async def on_the_way(world: Moving) -> AsyncIterator[Way]:
-    """What A carries to B goes through this."""
+    """Batches that A forwards to B pass through this."""
     way = Way(world.cluster.address(B))
     server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]

@@ -1,4 +1,4 @@
-"""What waits until a leader may write again."""
+"""Requests that wait until a leader may write again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A partition that a broker holds again before it has let go of what it had: nobody counts on what is to be removed,
-and nothing is removed that anybody counts on."""
+"""A partition that a broker holds again before it has removed its former copy.
+
+Nobody counts on data that is to be removed, and nothing is removed that anybody counts on.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,8 @@ def values(records: Sequence[tuple[int, bytes | None]]) -> list[bytes | None]:
 def test_a_copy_that_is_held_again_while_its_removal_waits_is_there_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is under way when it goes, and comes back, gets to it only then: it is not to give the old log to the new
-    assignment, for its removal is still to come."""
+    """Its request to leave and return reaches the broker while the removal still waits. The old log must not go to the
+    new assignment."""
 
     async def work(world: World) -> None:
         a, b = 1, 2

@@ -1,4 +1,4 @@
-"""What is acknowledged while appends are held for a round that does not end: nothing that a kill could take."""
+"""Acknowledgements while appends are held for a round that does not end: nothing that a kill could lose."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def journaling(directory: Path) -> AsyncIterator[str]:
 PARTITIONS: dict[str, Partition] = {}
 """Of `journaling`, by the broker's address."""
 SERVED: dict[str, Partitions] = {}
-"""The same, of all topics."""
+"""The partitions of all topics."""
 
 
 @contextmanager

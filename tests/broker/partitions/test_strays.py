@@ -1,4 +1,4 @@
-"""What a broker finds in its directory when it starts, and does not hold any more."""
+"""Directories that a broker finds when it starts, and no longer holds."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_went_elsewhere_while_a_broker_was_away_is_set_aside_and_what_it_ho
 
 
 def test_a_log_under_the_name_of_another_that_is_held_is_not_taken_for_that(tmp_path: Path) -> None:
-    """Somebody has made a copy of a topic's log, which was deleted, and made anew."""
+    """A topic's log was copied; then the topic was deleted and created again."""
 
     async def work(world: World) -> None:
         await filled(world, "t")

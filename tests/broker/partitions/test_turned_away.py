@@ -1,4 +1,4 @@
-"""What a producer sends after its first batch was refused waits for that to come again."""
+"""Batches that a producer sends after its first batch was refused wait for that to come again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a broker makes of the records of clients' batches, over the wire: which it refuses, and what it names of them.
+"""A broker's validation of records in clients' batches, over the wire: the refused ones, and those it names.
 
-Whether it judges as Apache Kafka does is in tests/interop/test_validation.py; this needs no Java.
+tests/interop/test_validation.py compares it with Apache Kafka; this needs no Java.
 """
 
 from __future__ import annotations

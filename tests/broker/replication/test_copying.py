@@ -1,5 +1,5 @@
-"""Each side of copying beside one that is made by hand: what a leader believes of a follower, and what a follower takes
-from a leader."""
+"""Each side of copying beside one that is made by hand. They are the leader's view of a follower, and the batches that
+a follower takes from a leader."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ def test_a_place_is_given_in_the_leaders_epoch_alone(tmp_path: Path) -> None:
 
 
 def test_who_is_no_replica_as_the_leader_knows_is_to_ask_again(tmp_path: Path) -> None:
-    """It has heard of a reassignment before the leader has: what it says now would count for nothing, and where nothing
-    is appended it would never say more."""
+    """It has learned of a reassignment before the leader. Its present reports would count for nothing. If nothing were
+    appended, it would never send more."""
 
     async def work(world: World) -> None:
         await world.make("t", replicas=1)
@@ -327,7 +327,7 @@ def test_who_wants_what_is_deleted_is_told_where_the_log_starts(tmp_path: Path) 
 
 
 def test_who_has_all_that_is_deleted_since_and_nothing_else_goes_on(tmp_path: Path) -> None:
-    """In an epoch in which nothing was written yet: it is in sync, and knows producers that begun anew it would not."""
+    """In an epoch in which nothing was written yet: it is in sync, and knows producers that a new copy would not."""
 
     async def work(world: World) -> None:
         await world.make("t", replicas=2)
@@ -667,7 +667,7 @@ def test_a_copy_that_is_not_to_be_changed_any_more_when_its_turn_comes_is_copied
 
 
 def test_of_two_changes_that_wait_for_a_copy_the_last_says_when_it_is_copied_again(tmp_path: Path) -> None:
-    """What was sent between them would be appended while the second has the log."""
+    """Batches sent between them would be appended while the second has the log."""
 
     async def work(world: World) -> None:
         async with copying(world) as copier:

@@ -1,4 +1,4 @@
-"""What becomes of an ISR that was asked for, as the controller answers: when it counts no more."""
+"""The fate of a proposed ISR after the controller's answer: when it no longer counts."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def held_answer(cluster: Cluster, broker: int, codes: tuple[ErrorCode, ...]) -> 
 def test_what_may_yet_be_heard_is_taken_back_only_once_it_cannot_be_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An ask whose answer is lost may be on its way still, when a later one is refused for a member that is fenced just
-    then."""
+    """A request whose answer is lost may still be on its way when a later one is refused for a member that was just
+    fenced."""
     monkeypatch.setattr(isr_module, "ISR_BACKOFF_MS", 0)
 
     async def work() -> None:
@@ -110,8 +110,9 @@ def test_what_may_yet_be_heard_is_taken_back_only_once_it_cannot_be_done(
 
 
 def test_what_is_asked_again_for_a_leadership_that_is_over_puts_off_nothing_of_the_next(tmp_path: Path) -> None:
-    """Nobody answers for an ISR in one epoch, and it is asked again later. By then the same broker leads anew, and has
-    proposed something itself, which waits for an earlier ask: were it forgotten, nobody would ever ask for it."""
+    """The controller does not answer for an ISR in one epoch, and the request is repeated later. By then this broker
+    leads again, and has proposed an ISR of its own, which waits for an earlier request. If it were forgotten, nobody
+    would ever repeat it."""
 
     async def work() -> None:
         async with running(tmp_path, 2) as cluster:

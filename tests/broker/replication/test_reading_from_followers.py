@@ -214,7 +214,7 @@ def test_a_follower_that_becomes_the_leader_or_no_replica_lets_its_readers_go(tm
 
 
 def test_who_does_not_hear_of_the_leader_says_that_it_does_not_know(tmp_path: Path) -> None:
-    """What is committed meanwhile it would hide for as long as the reader stays."""
+    """Otherwise it would hide records committed meanwhile for as long as the reader stays."""
 
     async def work(world: World) -> None:
         leader, (follower, _) = await with_records(world, 1)

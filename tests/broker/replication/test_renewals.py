@@ -1,4 +1,4 @@
-"""Damaged copies are taken anew from their leaders: when, in which order, and when not (decision 0023)."""
+"""Damaged copies are copied again from their leaders: when, in which order, and when not (decision 0023)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_an_isr_is_not_left_that_would_be_too_small(tmp_path: Path, replicas: in
 
 
 def test_damage_that_a_leader_does_not_know_of_is_met_by_the_copy_and_another_leads(tmp_path: Path) -> None:
-    """What the copy has taken so far is good, and nobody has lost what it had meanwhile."""
+    """The part copied so far is good, and nobody has lost its former data meanwhile."""
 
     async def work(world: World) -> None:
         await filled(world)
@@ -431,7 +431,7 @@ def test_the_examiner_writes_nothing_of_a_log_that_a_worker_thread_has(
 
 
 def nobody_lets_in(world: World, broker: int) -> list[TopicPartition]:
-    """What that broker's log of 't' has beside it is never seen to from now on; the keys that are told of instead."""
+    """That broker's copies of 't' are not let into the ISR from now on; returns the reported keys instead."""
     told: list[TopicPartition] = []
     world.role(broker, "t").log.has_replaced = True  # type: ignore[misc]
     world.partitions(broker).let_in = told.append

@@ -57,7 +57,7 @@ async def write_later(world: World, topic: str, *values: bytes) -> asyncio.Task[
     return answer
 
 
-# what is the same everywhere
+# state that is equal everywhere
 
 
 @pytest.mark.parametrize("journal", ["0", "201326592"])
@@ -92,7 +92,7 @@ def test_who_leads_nothing_here_says_so(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-# what is acknowledged, and when
+# acknowledgements and their moments
 
 
 def test_acks_all_is_answered_once_every_member_has_flushed_and_not_before(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_who_has_gone_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-# who leads next
+# the next leader
 
 
 def test_what_is_acknowledged_outlives_every_leader(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_who_never_came_back_as_a_follower_before_it_died_is_cut_as_well(tmp_pat
     run(tmp_path, work)
 
 
-# what is deleted
+# deletions
 
 
 def test_records_that_are_deleted_go_everywhere(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_a_topic_that_is_deleted_goes_everywhere(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-# what followers know
+# the followers' knowledge
 
 
 def test_a_duplicate_is_told_as_that_by_the_next_leader(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Which quota holds for which client, who shares it, and that no number of made-up client ids takes more than its
-room."""
+"""The quota that holds for each client, and who shares it. No number of made-up client ids takes more than its room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is sent away is told where to go: the leader, its epoch and its address (KIP-951)."""
+"""A client of the wrong broker is told where to go: the leader, its epoch and its address (KIP-951)."""
 
 from __future__ import annotations
 

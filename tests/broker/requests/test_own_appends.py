@@ -1,5 +1,7 @@
-"""Who was told at acks=1 of a record on a lone leader, and then asks for the end, is told of that record, as on Kafka,
-although its readers see only what is flushed."""
+"""A client that got an acks=1 acknowledgement from a lone leader, and then asks for the end, is told of that record.
+
+This is as in Kafka, although the leader's readers see only flushed records.
+"""
 
 from __future__ import annotations
 

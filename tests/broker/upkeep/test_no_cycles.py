@@ -1,6 +1,5 @@
-"""No request leaves a cycle of ours behind: a broker's collector comes rarely (`broker.system`), and all that a cycle
-holds stays in memory until it does.
-"""
+"""No request leaves a reference cycle of ours behind. A broker's collector runs rarely (`broker.system`), and
+everything that a cycle holds stays in memory until then."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Loaded into a public suite's own pytest with `-p`: deselects what its data file lists, and brings what is missing.
+"""Loaded into a public suite's own pytest with `-p`: deselects the tests in its data file, and adds missing parts.
 
-It changes no test. It stands in for what lies around them: the two files that kafka-python's sdist leaves out, and the
-fixtures with which aiokafka starts Kafka in Docker and Kerberos beside it. Runs in the suite's environment: nothing of
-Headrace is imported. What was deselected, and which patterns no longer match, is written to HEADRACE_SUITE_REPORT.
+It changes no test. It stands in for their environment. It has the two files that kafka-python's sdist leaves out, and
+the fixtures with which aiokafka starts Kafka and Kerberos in Docker. It runs in the suite's environment and imports
+nothing of Headrace. It writes the deselected tests, and patterns that no longer match, to HEADRACE_SUITE_REPORT.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ ENDS_S: Final = 30.0
 
 @contextmanager
 def asked(process: subprocess.Popen[str]) -> Iterator[Callable[[str], str]]:
-    """What puts a line to it: its answer. On return it has ended."""
+    """Yields a function that sends a line to the process and returns its answer. On return the process has ended."""
 
     def put(line: str) -> str:
         assert process.stdin is not None

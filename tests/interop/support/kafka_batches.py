@@ -1,5 +1,7 @@
-"""What Apache Kafka's own classes read of record batches, all in one Java process (tools/Batches.java): its consumer,
-its record classes, its cleaner's filter and DumpLogSegments."""
+"""Apache Kafka's own classes read record batches, all in one Java process (tools/Batches.java).
+
+They are its consumer, its record classes, its cleaner's filter and DumpLogSegments.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ class KafkaBatches:
         return found
 
     def clean(self, file: Path, into: Path, *, now_ms: int, retention_ms: int, kept: Collection[int]) -> bytes:
-        """What Kafka's cleaner leaves of it where these offsets stay, and batches that lose all."""
+        """The output of Kafka's cleaner where these offsets stay, and the batches that lose all records."""
         offsets = ",".join(map(str, kept))
         self._ask("clean", str(file), str(into), str(now_ms), str(retention_ms), offsets)
         return into.read_bytes()
@@ -103,7 +105,7 @@ class KafkaBatches:
         return sorted(rows, key=lambda row: row[:3])
 
     def dump(self, files: Iterable[Path], *options: str) -> str:
-        """What DumpLogSegments says of them."""
+        """The output of DumpLogSegments for them."""
         return self._ask("dump", *options, "--files", ",".join(map(str, files)))
 
 

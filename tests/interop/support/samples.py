@@ -12,7 +12,8 @@ DEADLINE_S: Final = 30.0
 
 
 class Message(NamedTuple):
-    """What a client sends and gets back. `timestamp` in milliseconds; a header may repeat and may be null."""
+    """A message that a client sends and gets back. `timestamp` is in milliseconds; a header may repeat and may be
+    null."""
 
     key: bytes | None
     value: bytes | None

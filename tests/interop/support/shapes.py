@@ -1,5 +1,5 @@
-"""Record batches of every shape that a client may send or a log may hold, by chance, and which of their records a
-cleaner may take."""
+"""Random record batches of every shape that a client may send or a log may hold, and the records that a cleaner may
+remove."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def random_shape(random: Random, keys: list[bytes | None], **about: int | bool) 
 
 
 def random_part(random: Random, records: list[Record]) -> list[Record]:
-    """Which of a batch's records a cleaner keeps: all, none, all but one end, one alone, or any."""
+    """The records of a batch that a cleaner keeps: all, none, all but one end, one alone, or any."""
     match random.randrange(8):
         case 0:
             return records

@@ -1,8 +1,7 @@
-"""Promises 1, 3 and 6 while durable segments are merged, with a real process that is killed at each step of it: what
-was acknowledged is in the store, provably, with no broker running; the next start goes on from there, and in the end
-nothing is in the store that nobody names.
+"""Promises 1, 3 and 6 while durable segments are merged, with a real process that is killed at each step of it.
 
-The oracle is what librdkafka was told.
+Acknowledged records are in the store, provably, with no broker running. The next start continues from there, and in the
+end the store has no object that nothing refers to. The oracle is what librdkafka was told.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Promises 3, 4 and 6 where all brokers of a partition are gone for good, and `headrace durable recover` has it go on
-behind what is durable of it (decision 0049), with real processes: what was exported is read again, once, in order, at
-its offset, by whoever asks; what was acknowledged above that is lost, and nobody is given anything else in its place
-unawares. An idempotent producer goes on where history ends, and at no other place; readers that were further are told;
-and a disk that turns up again, with all that was lost, wins nowhere, and is kept.
+"""Promises 3, 4 and 6 when all brokers of a partition are gone for good, with real processes.
 
-Three voters, so that two brokers may go, and a broker beside; one directory for a store. The oracle is what producers
-were told, and the order in which they sent.
+`headrace durable recover` makes the partition continue behind its durable history (decision 0049). Then:
+- Exported records are read again, once, in order, at their offsets, by any client.
+- Acknowledged records above them are lost, and no client gets others in their place without notice.
+- An idempotent producer continues where history ends, and nowhere else. Readers that were further are told.
+- A disk that returns with the lost records wins nowhere, and is kept.
+
+There are three voters, so that two brokers may go, another broker, and one directory for a store. The oracle is what
+producers were told, and the order in which they sent.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ class Sender:
 
 
 class Numbered:
-    """An idempotent producer of one partition that numbers its batches itself, each of one record, and may send one of
+    """An idempotent producer of one partition that numbers its batches itself, each with one record. It may send one of
     them again, or leave one out."""
 
     def __init__(self, key: Key, producer_id: int) -> None:
@@ -161,7 +163,7 @@ class Reader:
         self.read: dict[Key, dict[int, tuple[bytes, int]]] = {key: {} for key in keys}
         """Value and leader epoch, by offset."""
         self.lost: dict[Key, str] = {}
-        """Of these it was told that they do not go on where it is."""
+        """Records that, as it was told, do not continue the log."""
         self.client.assign([confluent_kafka.TopicPartition(*key, start) for key in keys])
 
     def read_to(self, ends: Mapping[Key, int]) -> dict[Key, list[bytes]]:
@@ -215,9 +217,9 @@ class Story:
         self._ends: dict[Key, int] = {}
         """Where durable history of the lost ones ends; exclusive."""
         self._before: dict[Key, MetadataResponsePartition] = {}
-        """What was known of the partitions while their brokers lived."""
+        """The known state of the partitions while their brokers lived."""
 
-    # what is asked
+    # requests
 
     async def _command(self, *words: str) -> tuple[int, list[dict[str, Any]]]:
         command = [sys.executable, "-m", "headrace.cli.main", *words, "--json", "--bootstrap", self._bootstrap]
@@ -244,7 +246,7 @@ class Story:
         return str(self._cluster.address((await self._told())[key].leader_id))
 
     async def _frontiers(self) -> dict[Key, int]:
-        """Of those that have one; exclusive."""
+        """The frontiers of partitions that have one; exclusive."""
         async with DurableLink(self._cluster.address(LIVING[0])) as link:
             return {
                 (topic["topic"], part["partition"]): part["end_offset"] + 1
@@ -266,7 +268,7 @@ class Story:
         for future in admin.incremental_alter_configs(wanted).values():
             await asyncio.to_thread(future.result, DEADLINE_S)
 
-    # what happens
+    # faults
 
     async def begin(self) -> None:
         """All is there, and some of it is exported; then what comes is not."""
@@ -395,7 +397,7 @@ class Story:
             assert one["target"] in LIVING
 
     async def _offline(self) -> dict[str, str]:
-        """What `headrace doctor` says is to be done."""
+        """The advice of `headrace doctor`."""
         _, found = await self._command("doctor")
         return {one["subject"]: one["todo"] for one in found if one["kind"] in ("offline", "waits for history")}
 
@@ -424,8 +426,8 @@ class Story:
         self._follower.close()
 
     async def _check_epochs(self, key: Key, *, epoch: int, beyond: ErrorCode) -> None:
-        """What was lost can be told from what comes in its place, by who asks for the end of the leader epoch in which
-        it read that (KIP-320). `beyond`: what a fetch is told that starts where the group was, and names no epoch."""
+        """Lost records can be told from new ones by a client that asks for the end of its leader epoch (KIP-320).
+        `beyond` is the error of a fetch that starts at the group's position and names no epoch."""
         asked = OffsetForLeaderPartition(key[1], -1, epoch)
         wanted = FetchPartition(key[1], epoch, self._positions[key], partition_max_bytes=1 << 20)
         async with RawClient(await self._leader(key)) as client:
@@ -455,15 +457,15 @@ class Story:
             await self._check_epochs(key, epoch=found[key].leader_epoch, beyond=beyond)
 
     async def _check_group_is_told(self) -> None:
-        """Who was further than history, and shown nothing."""
+        """A reader that was further than history is told so, and gets nothing."""
         reader = Reader(self._bootstrap, *LOST, start=confluent_kafka.OFFSET_STORED, group=GROUP)
         await asyncio.to_thread(reader.read_until_told)
         assert not any(reader.read.values())
         reader.close()
 
     async def _check_old_producer(self) -> None:
-        """Between what is there and what it would send next lies what is lost, and of which it was told that it is
-        there: it is refused."""
+        """Lost records, which the producer believes to be there, lie between the log and its next batch: it is
+        refused."""
         told = {key: self._sender.told[key].keys() for key in LOST}
         before = {key: set(offsets) for key, offsets in told.items()}
         await asyncio.to_thread(self._sender.check_ended, LOST[0])

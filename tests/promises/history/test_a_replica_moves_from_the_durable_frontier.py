@@ -1,9 +1,10 @@
-"""Promises 1 to 4 and 6 over moves of partitions with two replicas and durable history, with real processes: the new
-replica begins where history ends, while an idempotent producer sends, and it, leaders and controllers are killed in the
-midst of it; then it leads. What was acknowledged is there, once, in order, at its offset.
+"""Promises 1 to 4 and 6 over moves of partitions with two replicas and durable history, with real processes.
 
-Three brokers and one directory for a store. The oracle is what librdkafka was told; that little was copied is told by
-the files of the new replica's log: none lies below what the mirror had when the move was asked for.
+The new replica begins where history ends, while an idempotent producer sends. It, leaders and controllers are killed
+meanwhile; then it leads. Acknowledged records are there, once, in order, at their offsets.
+
+There are three brokers and one directory for a store. The oracle is what librdkafka was told. The files of the new
+replica's log show that little was copied: none lies below the mirror's end at the time of the move's request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Promises 1 and 2 for Spark's writer, with real processes: a task that writes while brokers are killed ends with every
-row there once, in order, in its partition.
+"""Promises 1 and 2 for Spark's writer, with real processes.
 
-Three brokers with three replicas, two of which have to be in sync. The leader of a partition is killed (kill -9) while
-the task's batches are under way; in more rounds, one after the other. The oracle is librdkafka, which reads all of it
+A task that writes while brokers are killed ends with every row there once, in order, in its partition. There are three
+brokers with three replicas, two of which must be in sync. The leader of a partition is killed (kill -9) while the
+task's batches are under way; in more rounds, one after the other. The oracle is librdkafka, which reads all of it
 afterwards.
 """
 

@@ -1,8 +1,8 @@
-"""Promises 1, 3 and 6 where logs give way to durable history, with real processes: what was exported is never lost and
-none of its offsets is given again, whoever comes to lead; and a replica that began behind history, killed at any step
-of that, leads as any other.
+"""Promises 1, 3 and 6 where logs are discarded for durable history, with real processes.
 
-Brokers with one directory for a store. The oracle is what librdkafka was told.
+Exported records are never lost, and none of their offsets is given again, whichever broker leads. A replica that began
+behind history, killed at any step of that, leads like any other. The brokers share one directory for a store. The
+oracle is what librdkafka was told.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORDS: Final = 1_500
 MORE: Final = 300
 TOPIC: Final = "history"
 STEPS: Final = (".snapshot", "checkpoint.json")
-"""What a new replica's directory comes to hold, one after the other; it is killed once it has one of them."""
+"""Files that appear in a new replica's directory, one after the other; it is killed once it has one of them."""
 
 
 class Sender:

@@ -1,8 +1,8 @@
-"""Promises 1, 3 and 6 over an S3-compatible server that is killed and started again while brokers export to it and are
-killed themselves, and sweep it all the time with no grace: nobody who writes or reads the newest waits for it, and
-afterwards all of history is there, once.
+"""Promises 1, 3 and 6 over an S3-compatible server that is killed and restarted while brokers export to it.
 
-Three brokers with three replicas. The oracle is what librdkafka was told.
+The brokers are killed, too, and sweep the store all the time with no grace. No writer, and no reader of the newest
+records, waits for the store. Afterwards all of history is there, once. There are three brokers with three replicas. The
+oracle is what librdkafka was told.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Promises 1, 3 and 6 over durable history, with real processes: what was acknowledged, exported, and deleted from the
-logs of all brokers is read from offset 0, once, in order, at its offset, whoever is killed meanwhile and whoever leads.
+"""Promises 1, 3 and 6 over durable history, with real processes.
 
-Three brokers with three replicas and one directory for a store. The oracle is what librdkafka was told.
+Acknowledged records that were exported and then deleted from the logs of all brokers are read from offset 0. They are
+there once, in order, at their offsets, whichever brokers are killed meanwhile or lead. There are three brokers with
+three replicas and one directory for a store. The oracle is what librdkafka was told.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ DEADLINE_S: Final = 60.0
 
 
 def produce(bootstrap: str, first: int, count: int) -> dict[int, bytes]:
-    """What was acknowledged: value by offset."""
+    """Produce records; returns the acknowledged values by offset."""
     acknowledged: dict[int, bytes] = {}
 
     def on_delivery(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:

@@ -1,7 +1,7 @@
 """Promise 7: Spark's rows equal a consumer's rows for the same offsets. The consumer is librdkafka.
 
-Random histories, in part durable and in part hot: five codecs, headers, nulls, control batches, gaps of compaction,
-ranges that begin and end within batches and astride segments.
+Histories are random, partly durable and partly hot. They have five codecs, headers, nulls, control batches and gaps of
+compaction. Ranges begin and end within batches and across segments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Histories(NamedTuple):
 def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Histories]:
     random = Random(int(os.environ.get("HEADRACE_SEED", "11")))
     with pytest.MonkeyPatch.context() as patch, world(tmp_path_factory.mktemp("law")) as made:
-        patch.setattr(broker_partition, "UNUSUAL", 0)  # what a coordinator of transactions will write: control batches
+        # control batches, as a coordinator of transactions will write them
+        patch.setattr(broker_partition, "UNUSUAL", 0)
         made.create("law-durable", PARTITIONS, segment_bytes="16384")
         made.create("law-hot", PARTITIONS, durable_enable="false", segment_bytes="16384")
         made.create("law-markers", PARTITIONS, segment_bytes="16384")

@@ -1,5 +1,6 @@
-"""Topics that are made and deleted without a pause, through each broker of a cluster of processes, and what was told of
-them: the oracle of the promises about what a cluster knows. It knows nothing but what clients were answered.
+"""Topics that are created and deleted without a pause, through each broker of a cluster, and the answers.
+
+These answers are the oracle of the promises about what a cluster knows. It knows nothing else.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ PATIENCE_MS: Final = 10_000
 
 @dataclass(slots=True)
 class Ledger:
-    """What was acknowledged. A change whose answer was lost may have happened or not. Right after all were killed a
-    topic may be refused because no broker is live yet; any other refusal that no client retries is a mistake."""
+    """The acknowledged changes. A change whose answer was lost may have happened or not. Right after all were killed a
+    topic may be refused because no broker is live yet. Any other refusal that no client retries is a mistake."""
 
     made: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
@@ -109,7 +110,8 @@ class Writer:
                 await ledger.note(ledger.acknowledged, self._broker)
 
     async def _change(self, name: str, work: Awaitable[int]) -> bool:
-        """Whether it was acknowledged. What a client would ask again for is not asked again here: it is unknown."""
+        """Whether it was acknowledged. Errors that a client would retry are not retried here: the outcome is
+        unknown."""
         code = error_of(await work)
         if code.retriable:
             await self._ledger.note(self._ledger.refused, self._broker)

@@ -1,7 +1,8 @@
-"""Clients that know one broker only, whatever the others say, and keep what it told them: a leader that was stopped, or
-that is cut off from the others, has such clients too, and what it tells them must contradict nobody.
+"""Clients that know one broker only, whatever the others say, and record its answers.
 
-They write with acks=all, and read as far as they are shown. No record is sent twice, so none may be there twice.
+A leader that was stopped, or is cut off from the others, has such clients too. Its answers to them must contradict
+nobody. They write with acks=all, and read as far as they are shown. No record is sent twice, so none may be there
+twice.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Insider:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def check(self, found: PartitionLogs) -> None:
-        """What it was told is so."""
+        """Check that its answers are true."""
         assert not self.mistakes, self.mistakes[:3]
         for told, what in ((self.acknowledged, "acknowledged to"), (self.shown, "shown to")):
             for partition, log in told.items():

@@ -39,8 +39,8 @@ class Acknowledged:
     count: int = 0
     twice: list[tuple[int, int]] = field(default_factory=list)
     unplaced: list[tuple[int, bytes]] = field(default_factory=list)
-    """Partition and value of what was delivered at an offset that the client does not know: an answer was lost, and a
-    later one told that it had been taken (librdkafka: an implicit acknowledgement)."""
+    """Partition and value of records delivered at an offset that the client does not know. An answer was lost, and a
+    later one showed that the record had been taken (librdkafka: an implicit acknowledgement)."""
     failures: list[str] = field(default_factory=list)
 
 
@@ -64,7 +64,7 @@ class Sender(ABC):
         assert done, story
 
     def snapshot(self) -> PartitionLogs:
-        """What is acknowledged up to now."""
+        """The records acknowledged so far."""
         with self._changed:
             return {partition: dict(log) for partition, log in self.acknowledged.log.items()}
 
@@ -202,7 +202,7 @@ def value_of(number: int) -> bytes:
 
 
 def read_all(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None) -> PartitionLogs:
-    """What the topic holds, from `starts` (or offset 0) to the high watermark of now. Fails after DEADLINE_S."""
+    """The records of the topic, from `starts` (or offset 0) to the present high watermark. Fails after DEADLINE_S."""
     options = {"bootstrap.servers": bootstrap, "group.id": "promises", "enable.auto.commit": False}
     client = confluent_kafka.Consumer(options | {"auto.offset.reset": "error"} | dict(QUIET))
     try:
@@ -212,7 +212,7 @@ def read_all(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None
 
 
 def _ends(client: Any, topic: str, number: int) -> tuple[int, int]:
-    """The first offset and the one behind the last. Asked anew where the leader has changed since the client looked."""
+    """The first offset and the one behind the last. Asks again where the leader has changed since the client looked."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -91,7 +91,7 @@ class Members:
         joined(self._thread)
 
     def restart(self, number: int) -> None:
-        """That member is closed and begun anew, in its own time."""
+        """Close that member and start it again, in its own time."""
         stdin = self._running.stdin
         assert stdin is not None
         print("restart", number, file=stdin, flush=True)

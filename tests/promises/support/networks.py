@@ -1,9 +1,9 @@
-"""Networks between real broker processes, in which one way from a broker to another can be cut: what goes it is lost in
-silence, as where a switch has died, until it is healed. Clients reach every broker all the time.
+"""Networks between real broker processes, in which each direction between two brokers can be cut.
 
-`Namespaces` has a network namespace for each broker and a bridge between them: the kernel's own TCP meets the cut. It
-takes root and the command `ip`. `Proxies` stands between the brokers on loopback, and needs nothing: it holds back what
-goes a way that is cut, and finds out who has connected by whose socket it is.
+Data into a cut is lost silently, as when a switch has died, until the cut is healed. Clients reach every broker all the
+time. `Namespaces` has a network namespace for each broker and a bridge between them, so the kernel's own TCP meets the
+cut. It needs root and the command `ip`. `Proxies` stands between the brokers on loopback, and needs nothing. It holds
+back data in a cut direction, and identifies a client by the owner of its socket.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Network(ABC):
         """Of a broker's process."""
 
     def prefix(self, _: int) -> list[str]:
-        """What a broker's command begins with."""
+        """The start of a broker's command."""
         return []
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""What the members of one group told of their work, and the judge of it: every record is read, and none is read again
-once a commit beyond it was answered with success.
+"""Reports of the members of one group about their work, and their judge.
 
-The oracle is on the clients' side only: their own log of what they processed, and what the producer was told. Times are
-nanoseconds of the machine's one clock, so that the logs of several processes are one.
+Every record is read, and none is read again once a commit beyond it was acknowledged. The oracle is on the clients'
+side only: their own log of processed records, and what the producer was told. Times are nanoseconds of the machine's
+one clock, so that the logs of several processes can be merged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Batch:
 
 
 class Verdict(NamedTuple):
-    """What there was, where nothing was wrong."""
+    """The counts of a run without faults."""
 
     records: int
     again: int
@@ -64,8 +64,8 @@ class Readings:
     failures: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     assignments: int = 0
-    """That brought something. Others say only that a member has given up what it had to, and their lines may be read
-    after those of who was given that, where these come from another process."""
+    """Assignments with new partitions. Others only say that a member has given partitions up. Their lines may come
+    after those of the next owner where the two come from different processes."""
     closed: int = 0
     read: int = 0
     _tenures: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))

@@ -1,9 +1,10 @@
-"""A cluster of processes under records while something is done to it, and the judge of what it acknowledged.
+"""A cluster of processes under load and faults, and the judge of its acknowledgements.
 
-Four kinds of clients at once, each through all of it: librdkafka with idempotence, and a reader that follows it; the
-same without; and, at each broker, some that ask only that one (`tests.promises.support.insiders`). The oracle is what
-they were told, and at the end what lies on every replica's disk (`tests.promises.support.replicas`). Nothing
-acknowledged may be lost, repeated or reordered, offsets have no gap, and nothing that was shown is taken back.
+Four kinds of clients run at once through all of it. One is librdkafka with idempotence, followed by a reader; another
+is that without idempotence. At each broker are some that ask only that one (`tests.promises.support.insiders`).
+
+The oracle is what they were told, and at the end the data on every replica's disk (`tests.promises.support.replicas`).
+Nothing acknowledged may be lost, repeated or reordered. Offsets have no gap, and no shown record is taken back.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ DEADLINE_S: Final = 60.0
 BURST_MESSAGES: Final = 250
 """Little enough that all of it is soon read at the end."""
 ASKED_EVERY_S: Final = 0.05
-"""Who leads is asked again and again where it is waited for."""
+"""Pause between two questions while waiting for a leader."""
 IMPATIENT: Final[Mapping[str, Any]] = {"socket.timeout.ms": 2_000, "request.timeout.ms": 1_500}
 """For librdkafka, which else waits a minute for the answer of a broker that is stopped or cut off."""
 QUICK: Final = (
@@ -78,7 +79,7 @@ class Records:
         await asyncio.gather(*(asyncio.to_thread(sender.wait_for, more) for sender in senders))
 
     async def told(self, through: int) -> MetadataResponse:
-        """What that broker knows of the cluster."""
+        """That broker's view of the cluster."""
         async with RawClient(str(self.cluster.address(through))) as client:
             answer: MetadataResponse = await client.ask(12, MetadataRequest(topics=None))
             return answer
@@ -129,7 +130,7 @@ class Records:
         await self.in_sync()
 
     async def check(self) -> None:
-        """What is there, for clients and on each disk. Stops the brokers."""
+        """Check the data, for clients and on each disk. Stops the brokers."""
         brokers = tuple(self.cluster.nodes)
         found = await asyncio.to_thread(self._found)
         majority = len(brokers) // 2 + 1
@@ -150,7 +151,7 @@ class Records:
             yield f"{told} acknowledged and {insider.refusals.total()} refused by broker {broker} alone"
 
     def _found(self) -> Mapping[str, PartitionLogs]:
-        """What clients read of each topic, judged."""
+        """The records that clients read of each topic, judged."""
         found = {topic: read_all(self.cluster.bootstrap, topic) for topic in self.shapes}
         for sender in self.senders:
             told = sender.acknowledged

@@ -1,5 +1,6 @@
-"""What lies on the disks of all replicas once their brokers are gone, read by kafka-python's parser: the same bytes on
-each, and in them what clients read.
+"""The data on the disks of all replicas once their brokers are gone, read by kafka-python's parser.
+
+Each has the same bytes, which hold the records that clients read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.promises.support.load import PartitionLogs
 from tools.broker_cluster import BrokerCluster
 
 HEAD: Final = struct.Struct(">qi")
-"""What a batch begins with: its base offset, and the length of what follows."""
+"""Start of a batch: its base offset, and the length of the rest."""
 
 
 def check_replicas(cluster: BrokerCluster, topic: str, found: PartitionLogs, *, replicas: int) -> None:

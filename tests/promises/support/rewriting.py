@@ -1,6 +1,8 @@
-"""A broker whose topics hold what each hand that writes or rewrites record batches makes of random ones: compaction,
-log append time, recompression, merges and compaction of history, Spark's writer, which is `replay`'s too, our producer,
-coordinators of groups, and what older versions left."""
+"""A broker with topics of random batches by each writer or rewriter of record batches.
+
+These are compaction, log append time, recompression, merges and compaction of history, Spark's writer (also
+`replay`'s), our producer, coordinators of groups, and older versions.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ HISTORY: Final = ("rw-history", "rw-older-history")
 OLDER: Final = ("rw-older-served", "rw-older-mended")
 """Of older versions. The first one is no longer compacted, so that it stays as it is."""
 PLAIN: Final = ("rw-recompressed", "rw-merged", "rw-spark", "rw-produced")
-"""Of these nothing is missing."""
+"""Topics that lack no record."""
 TOPICS: Final = (*COMPACTED, *HISTORY, *OLDER, *PLAIN)
 
 
@@ -84,7 +86,7 @@ class Rewriting:
     def start(self) -> None:
         store = f"file://{self.root / 'store'}"
         configs = {**QUICK, "log.cleaner.backoff.ms": "20", "durable.url": store, "offsets.topic.num.partitions": "1"}
-        configs["flush.policy"] = "os"  # what is written is the same
+        configs["flush.policy"] = "os"  # the written bytes are equal
         self._thread = BrokerThread(configs=configs, data=self.root / "data")
         self.world = World(self._thread.start().bootstrap, store)
 
@@ -191,7 +193,7 @@ def files_of(log: Path) -> list[Path]:
     return sorted(log.glob("*.log"))
 
 
-# what is written
+# writing
 
 
 def any_shape(random: Random, number: int, keyless: int = 0) -> Shape:
@@ -347,7 +349,7 @@ def groups(here: Rewriting) -> None:
         consumer.close()
 
 
-# what older versions left
+# leftovers of older versions
 
 
 def make_older(log: Path) -> None:
@@ -372,7 +374,8 @@ def rewriting(root: Path, *, seed: int, partitions: int) -> Iterator[Rewriting]:
     """All of it, served."""
     random, here = Random(seed), Rewriting(root, partitions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker_partition, "UNUSUAL", 0)  # what a coordinator of transactions will write: control batches
+        # control batches, as a coordinator of transactions will write them
+        patch.setattr(broker_partition, "UNUSUAL", 0)
         patch.setattr(cleaner_child, "run_in_child", thread_runner(LocalDisk()))
         here.start()
         try:

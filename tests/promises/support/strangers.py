@@ -1,7 +1,7 @@
 """Requests of many kinds that no client should send, or not so many of, and the sockets to send them through.
 
-Each is made anew for every number, with names and ids that were never used before: what a broker remembers of one
-shows after thousands. `Stranger.send` waits for the answer, or the end of the connection, or hangs up in the midst.
+Each is made again for every number, with new names and ids. So memory that a broker keeps for each one shows after
+thousands. `Stranger.send` waits for the answer, or the end of the connection, or hangs up midway.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _TIME_MS: Final = 1_700_000_000_000
 
 
 class End(Enum):
-    """What becomes of a request."""
+    """The end of a request."""
 
     ANSWERED = auto()
     CLOSED = auto()
@@ -87,7 +87,7 @@ class Kind(NamedTuple):
     is_costly: bool = False
     """It takes the broker milliseconds."""
     keeps_bytes: int = 0
-    """What a broker rightly keeps of one."""
+    """Memory that a broker legitimately keeps for one request."""
     keeps_bytes_max: int = 0
     """And of all of them."""
 
@@ -332,7 +332,7 @@ def of_groups() -> Iterator[Kind]:
 
 
 def of_admins() -> Iterator[Kind]:
-    """What a client says of itself, and what only operators ask."""
+    """Requests with which clients describe themselves, and requests of operators."""
     answered = End.ANSWERED
     yield Kind("a producer id", answered, lambda _: asked(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(None)))
     yield Kind(

@@ -1,9 +1,9 @@
-"""Producers and consumers in the manner of kgo-verifier: each record's key carries the offset that it expects, so that
-every reader can judge every record by itself, wherever it begins.
+"""Producers and consumers in the manner of kgo-verifier: each record's key has the offset that it expects. So every
+reader can judge every record by itself, wherever it begins.
 
-Each partition has one producer, idempotent, whose n-th record there has to get offset n. Readers go from the start to
-the end, or begin anywhere; members of groups commit, and what was acknowledged to one of them never falls back for
-the next. The oracle is what librdkafka was told: nothing here knows of the broker's files or memory.
+Each partition has one producer, idempotent, whose n-th record must get offset n. Readers go from the start to the end,
+or begin anywhere. Members of groups commit, and an offset acknowledged to one of them never falls back for the next.
+The oracle is what librdkafka was told: nothing here knows of the broker's files or memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Place = tuple[str, int]
 
 
 class Expected(NamedTuple):
-    """What a record has to be."""
+    """The expected contents of a record."""
 
     key: bytes
     value: bytes
@@ -54,7 +54,7 @@ def expected(place: Place, offset: int) -> Expected:
 
 
 def wrong(message: Any) -> str | None:
-    """What is wrong with a record at its offset, as a sentence; None where nothing is."""
+    """The fault of a record at its offset, as a sentence; None: it has none."""
     if (error := message.error()) is not None:
         return f"{message.topic()}-{message.partition()}: {error}."
     place, offset = (message.topic(), message.partition()), message.offset()
@@ -128,7 +128,7 @@ class Worker:
         raise NotImplementedError
 
     def end(self) -> None:
-        """What its client does last."""
+        """The last actions of its client."""
 
 
 class VerifyingProducer(Worker):
@@ -240,7 +240,7 @@ class Random(Worker):
 
 
 class Group:
-    """What the members of a group have done together."""
+    """The joint work of a group's members."""
 
     def __init__(self, name: str, protocol: str, topics: Sequence[str]) -> None:
         self.name = name
@@ -255,7 +255,8 @@ class Group:
         self._lock = threading.Lock()
 
     def on_read(self, place: Place, offset: int) -> str | None:
-        """The first of an assignment, or the next. What is wrong with it: somebody has to have read all below."""
+        """The first record of an assignment, or the next. Returns a fault: some member must have read all records below
+        it."""
         with self._lock:
             before = self.read.get(place, 0)
             self.read[place] = max(before, offset + 1)
@@ -285,7 +286,7 @@ class Member(Worker):
         self._next: dict[Place, int] = {}
         """Of what it was assigned and has begun to read."""
         self._floors: dict[Place, int] = {}
-        """What was acknowledged as committed when it was assigned."""
+        """The offset acknowledged as committed when it was assigned."""
         options = {"bootstrap.servers": bootstrap, "group.id": group.name, "group.protocol": group.protocol}
         options |= {"auto.offset.reset": "earliest"}
         if group.protocol == "classic":
@@ -361,8 +362,8 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 def ends_of(bootstrap: str, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
-    """Where each partition begins, and its high watermark, as a new client is told once all are led: librdkafka takes
-    one that is not for one that does not exist."""
+    """Start and high watermark of each partition, as a new client gets them once all have leaders. For librdkafka a
+    partition without a leader is absent."""
     client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", **READS})
 
     def are_led() -> bool:

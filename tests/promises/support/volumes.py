@@ -22,7 +22,7 @@ class Volume:
         self.path = path
 
     def fill(self) -> None:
-        """Until not a byte is left. What others give free while it is filled is filled too."""
+        """Fill it to the last byte, including space that others free meanwhile."""
         descriptor = os.open(self.path / BALLAST, os.O_WRONLY | os.O_CREAT)
         try:
             while free := self._free():

@@ -1,5 +1,5 @@
-"""Seeds that are to be sound, and finding a planted bug: by the seed that is known to, or else by searching, as far as
-is promised."""
+"""Seeds that must be sound, and the search for a planted bug. It tries first the seed known to find it, then further
+seeds up to the promised number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEEDS_MAX: Final = 500
 """Every planted bug is found within so many seeds."""
 HUNT_SECONDS_MAX: Final = 900
 ROT_SHOWS_AS: Final = "in-sync-without"
-"""What gives away the bugs that are planted in how damage is mended."""
+"""The kind of problem that reveals the bugs planted in the mending of damage."""
 
 
 def sound(part: str, seed: int) -> ClusterOutcome:
@@ -26,8 +26,8 @@ def sound(part: str, seed: int) -> ClusterOutcome:
 
 
 def hunted(run: Callable[[int], ClusterOutcome], known: int, *, shows_as: str | None = None) -> ClusterOutcome:
-    """What finds the bug that is planted now; the last outcome, which does not, where nothing does. Whatever changes a
-    broker's timing moves the seeds: one that is not `known` any more is told, to be noted (`make plants`)."""
+    """The outcome that finds the planted bug; if none does, the last one. Changes of a broker's timing move the seeds.
+    A seed other than `known` is reported, to be noted (`make plants`)."""
     outcome = run(known)
     if is_found(outcome, shows_as):
         return outcome

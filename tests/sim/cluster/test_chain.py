@@ -1,5 +1,5 @@
-"""The judge's own reading of a catalog's chain: it holds of every history of publications, merges and deletions, and
-each way to break it is told."""
+"""The judge's own reading of a catalog's chain: it holds for every history of publications, merges and deletions. Each
+way to break it is reported."""
 
 from __future__ import annotations
 

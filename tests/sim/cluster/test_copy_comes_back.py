@@ -43,7 +43,7 @@ class Assigning(RecordsScript):
         answer = await self.insist(nodes[0], ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
         assert answer.responses[0].partitions[0].error_code == 0
         await until(lambda: set(self.partition().replicas) == set(self.partition().isr) == set(nodes))
-        await asyncio.sleep(1.0)  # who holds it no more has heard of it
+        await asyncio.sleep(1.0)  # the former holder has learned of its removal
 
 
 def test_what_is_acknowledged_is_there_and_not_what_was_there_before() -> None:

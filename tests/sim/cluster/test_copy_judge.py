@@ -1,4 +1,5 @@
-"""What a copy serves: its own log from where that starts, and history before that, or where the log ends below it."""
+"""The records that a copy serves: its own log from its start, and history before that, or where the log ends below
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulated clusters found, each as the shortest story that shows it."""
+"""Faults that simulated clusters found, each as the shortest story that shows it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Script:
 
 
 def test_voters_that_are_not_of_the_birth_find_each_other_after_all_were_without_power() -> None:
-    """What is committed is not known before there is a leader, and so neither is where the newcomers listen."""
+    """Committed entries are unknown before there is a leader, and so are the addresses of the newcomers."""
     script = Script(born=1, spare=2)
 
     async def story() -> None:

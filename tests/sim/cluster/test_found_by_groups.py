@@ -1,4 +1,4 @@
-"""What a reader of the lease found (decision 0028), as a story in a simulated cluster."""
+"""A fault that a reader of the lease found (decision 0028), as a story in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def parts(script: Script, node: int) -> Parts:
 
 
 def test_who_comes_back_while_another_is_fenced_is_not_fenced() -> None:
-    """Two are seen to have been silent for a session. While the fencing of the first is on its way to the disks the
-    second is heard, and has a lease by that: it must not be fenced for a silence that is over."""
+    """Two brokers were silent for a session. While the fencing of the first is on its way to the disks the second is
+    heard, and so gets a lease. It must not be fenced for a silence that is over."""
     script = Script(born=7, spare=0)
 
     def newest() -> MetadataImage:
@@ -41,7 +41,7 @@ def test_who_comes_back_while_another_is_fenced_is_not_fenced() -> None:
         for host in script.hosts.values():
             host.disk.slowness = SLOWNESS
         await until(lambda: any(newest().brokers[node].fenced for node in silent))
-        # which took so long that the others' time is up too: they are found silent together
+        # this took so long that the others' time is up too: they are found silent together
         dead, back = [node for node in silent if not newest().brokers[node].fenced]
         service, metadata = parts(script, controller).controller, parts(script, controller).metadata
 

@@ -1,4 +1,4 @@
-"""What simulated clusters found in the copying of partitions, each as the shortest story that shows it."""
+"""Faults that simulated clusters found in the copying of partitions, each as the shortest story that shows it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RecordsScript(Script):
         return code
 
     async def end_at(self, node: int) -> tuple[int, int]:
-        """What this broker says of the partition's end: error code and offset."""
+        """This broker's answer for the partition's end: error code and offset."""
         asked = ListOffsetsTopic(NAME, (ListOffsetsPartition(0, -1, -1),))
         answer = await self._ask(node, ApiKey.LIST_OFFSETS, 7, ListOffsetsRequest(-1, 0, (asked,)))
         told = answer.topics[0].partitions[0]

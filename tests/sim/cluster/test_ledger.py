@@ -1,4 +1,4 @@
-"""What the judge of a table knows may be gone, and what it accuses a reading of."""
+"""Records that a table's judge knows to be possibly gone, and its accusations of a read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the judge says that a disk holds of a log is what its broker finds there."""
+"""The judge's view of a log on a disk equals what its broker finds there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The judge of histories against Porcupine, which others trust: the same verdict on 1,500 histories, sound and broken.
+"""The judge of histories against Porcupine, which others trust: equal verdicts on 1,500 histories, sound and broken.
 
-Porcupine's verdicts are kept in porcupine/verdicts.json, so that no Go is needed to compare with them. Where there is
-Go, they are asked for anew; `python -m tests.sim.cluster.test_porcupine` writes the file.
+Porcupine's verdicts are kept in porcupine/verdicts.json, so that comparing needs no Go. Where there is Go, it gives
+them again; `python -m tests.sim.cluster.test_porcupine` writes the file.
 """
 
 from __future__ import annotations

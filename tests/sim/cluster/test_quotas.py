@@ -1,5 +1,8 @@
-"""Client quotas (KIP-13, KIP-124, KIP-219) on virtual time: who goes beyond is told at once for how long, is held up
-for so long, and so gets its rate and no more; nobody else notices."""
+"""Client quotas (KIP-13, KIP-124, KIP-219) on virtual time.
+
+A client beyond its quota is told at once for how long it must wait. It is held up for that long, and so gets its rate
+and no more. Nobody else notices.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,7 @@ Play = Callable[[Callable[[World], Awaitable[None]]], None]
 
 
 async def as_fast_as_it_can(world: World, work: Callable[[], Awaitable[int]]) -> int:
-    """What came of it in so many seconds."""
+    """The work that was done in so many seconds."""
     done, end = 0, world.loop.time() + SECONDS
     while world.loop.time() < end:
         done += await work()

@@ -35,7 +35,7 @@ def store(loop: VirtualLoop) -> SimStore:
 
 
 def asked(store: SimStore, work: Callable[[RemoteObjects], T]) -> T:
-    """What a worker thread was told."""
+    """The answer that a worker thread got."""
     return store.loop.run_until_complete(store.loop.run_in_executor(None, work, store.mount()))
 
 

@@ -1,5 +1,5 @@
-"""Replication throttles (KIP-73) on virtual time: a copy out of sync comes at the configured rate and no faster, and
-one that is in sync is held up by nothing."""
+"""Replication throttles (KIP-73) on virtual time: an out-of-sync copy catches up at the configured rate and no faster.
+Nothing holds up a copy in sync."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class World:
             assert answer.responses[0].partition_responses[0].error_code == 0
 
     async def lose_a_disk(self) -> None:
-        """Of a follower, until it is back, and begins to copy all anew."""
+        """Lose the disk of a follower, until it is back, and begins to copy everything again."""
         assert self.state is not None
         node = next(each for each in self.hosts if each != self.state.leader)
         self.hosts[node].wipe()

@@ -66,10 +66,10 @@ def test_what_an_order_explains_is_never_accused(history: list[Ticket]) -> None:
 @pytest.mark.parametrize(
     "history",
     [
-        [Ticket(True, 1, 0, 3), Ticket(True, 2, 0, 4)],  # one number for two
-        [Ticket(True, 1, 0, 2), Ticket(False, 3, 0, 4)],  # who looks afterwards does not see it
-        [Ticket(True, 1, 1, 3), Ticket(True, 4, 0, 5), Ticket(True, 2)],  # the order of time turned round
-        [Ticket(True, 1, 2, 2), Ticket(True, 0)],  # of two numbers before it only one can have been taken
+        [Ticket(True, 1, 0, 3), Ticket(True, 2, 0, 4)],  # One number for two.
+        [Ticket(True, 1, 0, 2), Ticket(False, 3, 0, 4)],  # A later reader does not see it.
+        [Ticket(True, 1, 1, 3), Ticket(True, 4, 0, 5), Ticket(True, 2)],  # The order of time turned round.
+        [Ticket(True, 1, 2, 2), Ticket(True, 0)],  # Of two numbers before it only one can have been taken.
     ],
 )
 def test_a_broken_history_is_accused(history: list[Ticket]) -> None:

@@ -98,7 +98,7 @@ class Twin:
         return read_all(self.log)
 
     def bytes_from(self, offset: int) -> bytes:
-        """What a reader at `offset` gets, to the end."""
+        """The bytes that a reader at `offset` gets, to the end."""
         return b"".join(stored.bytes for stored in self.stored if stored.last_offset >= offset)
 
 

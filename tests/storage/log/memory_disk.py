@@ -88,7 +88,7 @@ class MemoryDisk:
         self.syncs = self.appends = self.reads = self.open_files = self.operations = 0
 
     def power_cut(self) -> None:
-        """Now, between operations. The same disk goes on with what is left."""
+        """Cut the power now, between operations. The disk goes on with what is left."""
         self.cut_in = -1
         self.begun = []
         self.fail_after(-1)
@@ -137,7 +137,7 @@ class MemoryDisk:
             self.begun.append(lambda: done(_synced(file)))
 
     def end_syncs(self) -> None:
-        """What the loop would hear of later."""
+        """Deliver the results of syncs that the loop would get later."""
         begun, self.begun = self.begun, []
         for end in begun:
             end()
@@ -235,7 +235,7 @@ class MemoryDisk:
         return _pending(self.root)
 
     def copy(self) -> MemoryDisk:
-        """The same contents, all of it durable."""
+        """A copy of the contents, all of it durable."""
         other = MemoryDisk()
         other.root = _copy(self.root)
         return other

@@ -51,7 +51,7 @@ def is_held(log: LocalLog) -> bool:
 
 
 def test_what_was_acknowledged_before_its_own_file_failed_is_kept_by_the_journal() -> None:
-    """Whatever is synced behind meanwhile: that file does not have it. The others of the round are not touched."""
+    """Later syncs of the file do not count, because it lacks the data. The others of the round are not touched."""
     world = World(logs=2, late=1.0)
     world.append()
     assert world.store.flush(*world.logs) == [None, None]
@@ -78,7 +78,7 @@ def test_what_was_acknowledged_before_its_own_file_failed_is_kept_by_the_journal
 def test_what_was_acknowledged_before_its_own_file_found_no_room_is_read_and_written_later(
     ends_with: str, error: int
 ) -> None:
-    """Whatever is synced behind meanwhile does not have the journal let go of it."""
+    """Syncs behind the journal meanwhile do not make it release the data."""
     world = World(logs=2, late=1.0)
     world.append()
     assert world.store.flush(*world.logs) == [None, None]
@@ -420,7 +420,7 @@ class Law:
             case "out":
                 log.write_out()
                 self.safe[at] = log.log_end_offset
-            case "os" | "fsync" as policy:  # what counts under os is not durable before a flush that took it along
+            case "os" | "fsync" as policy:  # data that counts under os is not durable before a flush that includes it
                 self.note()
                 self.fsync[at] = policy == "fsync" and log.flushed_end == self.durable[at]
                 log.reconfigure(ROOMY if policy == "fsync" else OS)
@@ -488,7 +488,7 @@ MORE = ("os", "fsync", "roll", "read", "snapshot", "upkeep", "fail", "kill", "po
 
 @pytest.mark.parametrize("seed", range(60))
 def test_policies_failures_kills_and_power_cuts_in_any_order(seed: int) -> None:
-    """What was flushed under fsync outlives the power; what was written out, or counted under os, a kill."""
+    """Data flushed under fsync survives a power cut; data that was written, or counted under os, survives a kill."""
     law = Law(seed)
     for _ in range(120):
         law.step()

@@ -127,7 +127,7 @@ def test_a_recovery_that_cannot_sync_raises_and_counts_nothing() -> None:
     with pytest.raises(StorageFailure):
         open_log(disk)
     disk.failing = False
-    again = open_log(disk)  # what the kernel holds as clean is written anew
+    again = open_log(disk)  # data that the kernel believes to be clean is written again
     expected = read_all(again)
     disk.power_cut()
     assert read_all(open_log(disk)) == expected == twin.bytes_from(0)

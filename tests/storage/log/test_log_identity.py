@@ -68,7 +68,7 @@ def test_a_second_stray_of_the_same_topic_gets_a_name_of_its_own() -> None:
 @pytest.mark.parametrize("damage", ["none", "torn"])
 def test_a_directory_whose_stamp_never_reached_the_disk_is_set_aside(damage: str) -> None:
     disk, _ = written()
-    disk.remove(DIRECTORY / "checkpoint.json")  # which is written later
+    disk.remove(DIRECTORY / "checkpoint.json")  # it is written later
     if damage == "none":
         disk.remove(DIRECTORY / "stamp.json")
     else:

@@ -1,4 +1,4 @@
-"""What is too old or too much goes, whole segments at a time, and never comes back; records can be deleted and cut."""
+"""Old or excess data goes, whole segments at a time, and never comes back; records can be deleted and cut."""
 
 from __future__ import annotations
 

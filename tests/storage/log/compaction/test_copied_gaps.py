@@ -1,5 +1,8 @@
-"""A copy of a compacted log has its gaps, durably, and no others: whatever a power cut leaves, it ends where its own
-batches do, or where it was told, durably, that nothing more is before."""
+"""A copy of a compacted log has its gaps, durably, and no others.
+
+After any power cut it ends where its own batches do. Or it ends where it was told, durably, that nothing more is
+before.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The laws of compaction: of every key, what a full read sees last is as before; what stays keeps its offset; a reader
-anywhere goes on; and none of it depends on when the power goes.
+"""The laws of compaction.
+
+A full read sees the same last record of every key as before. Records that stay keep their offsets, and a reader
+anywhere continues. None of it depends on when the power goes.
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ class World:
         return last_of(there, self.log.log_end_offset if below is None else below)
 
     def check(self) -> None:
-        """What is read is of what was written, in its order, and says the same of every key."""
+        """Check that the records read are among the written ones, in order, with the right last value of every key."""
         start = self.log.log_start_offset
         seen = {at: each for at, each in read_from(self.log, start).items() if at >= start}
         assert list(seen) == sorted(seen)
@@ -278,8 +280,8 @@ def test_it_holds_whenever_the_power_goes(
 
 @pytest.mark.parametrize("deletes", [0, 5, 12])
 def test_every_operation_of_a_cleaning_may_be_the_last(deletes: int) -> None:
-    """The same cleaning, cut at each of its disk operations in turn, with several fates of what was not synced; where
-    records are deleted meanwhile, too."""
+    """A cleaning is cut at each of its disk operations in turn, with several fates of unsynced data; also where records
+    are deleted meanwhile."""
 
     def filled(seed: int) -> Lives:
         life = Lives(seed)

@@ -1,5 +1,7 @@
-"""What older compactions left that clients cannot read, emptied batches with a codec, is given to no reader, goes with
-the next cleaning, and is taken over from no leader."""
+"""Emptied batches with a codec, which older compactions left and clients cannot read.
+
+They are given to no reader, go with the next cleaning, and are accepted from no leader.
+"""
 
 from __future__ import annotations
 

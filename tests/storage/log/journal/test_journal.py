@@ -265,7 +265,7 @@ def test_more_than_a_file_takes_syncs_the_logs_own_files() -> None:
     assert world.store.journal.is_ready
 
 
-# what fails
+# failures
 
 
 def test_no_room_for_a_file_is_told_and_tried_again_later() -> None:
@@ -308,8 +308,8 @@ def test_no_file_is_made_that_would_take_the_last_of_the_room() -> None:
 
 @pytest.mark.parametrize("names", [JOURNAL.parent, JOURNAL])
 def test_a_journal_whose_name_may_not_be_durable_is_not_begun_in_this_life(names: Path) -> None:
-    """Seed 77 of the simulator: the journal's directory was there, and so was not synced again, and a power cut took
-    it with all that was acknowledged since."""
+    """Seed 77 of the simulator: the journal's directory was there, and so was not synced again. A power cut took it
+    with everything acknowledged since."""
     disk = new_disk()
     store = Store(disk)
     twin = Twin(store.open(identity_of(0), ROOMY))
@@ -528,7 +528,7 @@ def test_a_sync_behind_that_fails_while_a_cut_is_at_it_stops_the_cut() -> None:
 @pytest.mark.parametrize("how", CHANGES)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_cut_that_cannot_sync_has_the_journal_keep_what_it_has(seed: int, how: str) -> None:
-    """Whatever is synced behind from then on: that file does not have it."""
+    """From then on the log's own file never counts as synced: it lacks the data."""
     world = World(logs=2, seed=seed)
     world.round(size=BIG)
     cut = Offset(world.twins[0].stored[-2].last_offset + 1)

@@ -1,6 +1,8 @@
-"""The law of the journal: whatever is done to several logs and whenever the power goes, what was reported flushed is
-there, byte for byte, at its offset; what was cut or deleted never comes back. The power goes in the middle of any
-operation, recovery's own included, and several lives in a row may end before every log was opened.
+"""The law of the journal, for any actions on several logs and a power cut at any time.
+
+Data reported as flushed is there, byte for byte, at its offset. Data that was cut or deleted never comes back. The
+power goes in the middle of any operation, including recovery's own. Several lives in a row may end before every log was
+opened.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class One:
         self.promised = 0
         self.start_max = 0
         self.refused: list[Stored] = []
-        """What may be there in place of what is, until the next flush: an append that the disk had no room for."""
+        """Batches that may be there instead, until the next flush: an append that the disk had no room for."""
 
 
 class Lives:
@@ -83,7 +85,7 @@ class Lives:
         self.is_untidy = False
         """Files of the journal could not be made or removed in this life."""
 
-    # what is open
+    # open logs
 
     def open(self, one: One) -> LocalLog:
         """Where it is not: it holds what it must."""
@@ -122,7 +124,7 @@ class Lives:
         assert held == twin.bytes_from(log.log_start_offset)
         one.promised, twin.epoch = log.log_end_offset, twin.epoch + 1
 
-    # what is done
+    # actions
 
     def step(self, what: str, number: int, by: int) -> None:
         one = self.logs[number]
@@ -201,8 +203,8 @@ class Lives:
         one.start_max = min(one.start_max, log.log_end_offset)
 
     def fail_cut(self, one: One, by: int, *, behind: bool) -> None:
-        """A cut that cannot sync, or one of a log whose file has just failed to sync `behind` the journal; and the same
-        life goes on."""
+        """A cut that cannot sync, or one of a log whose file has just failed to sync `behind` the journal. The life
+        goes on."""
         self.open(one)
         upkeep = self.store.upkeep if behind else None
         if upkeep is not None:

@@ -1,4 +1,5 @@
-"""What is appended is read back verbatim, save base offset and leader epoch; reads equal those of a slow twin."""
+"""Appended batches are read back verbatim, apart from base offset and leader epoch; reads equal those of a slow
+twin."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_reads_of_many_small_batches_equal_the_slow_twins(data: st.DataObject) -
 
 
 def test_where_a_read_stopped_is_where_the_next_goes_on() -> None:
-    """Whatever ends it: a position that is remembered under the wrong offset would have a reader skip records."""
+    """A position remembered under the wrong offset would make a reader skip records, whatever ended the read."""
     twin = many_small()
     contents = twin.log._contents
     for max_bytes in range(6_000, 8_000, 13):

@@ -1,4 +1,4 @@
-"""What is kept of a log's end is what its file gives, or nothing; all that is kept keeps to a bound."""
+"""The cached end of a log equals its file, or is empty; all caches together keep to a bound."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_is_given_is_what_was_appended(appends: list[list[int]], reads: lis
 
 
 def appended(newest: Newest, base: int, size: int) -> int:
-    """What that takes."""
+    """The memory that this takes."""
     batch = placed(base, size)
     newest.add(batch, base)
     return batch.size + NEWEST_BATCH_OVERHEAD_BYTES

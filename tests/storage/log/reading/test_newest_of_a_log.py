@@ -1,4 +1,4 @@
-"""What a log gives from memory is what its files would give, whatever happens to them in between."""
+"""Reads of a log from memory equal its files, whatever happens to them in between."""
 
 from __future__ import annotations
 

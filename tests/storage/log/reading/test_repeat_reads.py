@@ -1,5 +1,7 @@
-"""What a log gives a second reader from memory is what its files would give, whatever happens to them in between; all
-that is kept keeps to a bound, and of a log with one reader nothing is."""
+"""A second reader's reads from memory equal the log's files, whatever happens to them in between.
+
+All caches keep to a bound, and a log with one reader has nothing cached.
+"""
 
 from __future__ import annotations
 

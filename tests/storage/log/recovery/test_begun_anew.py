@@ -1,4 +1,5 @@
-"""A log that is begun anew: whatever stops it in between, it is as it was, or empty with what it had beside it."""
+"""A log that is started over: after an interruption at any step, it is as it was, or empty with its old data beside
+it."""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ def test_what_is_kept_is_of_the_copy_that_was_in_sync_last() -> None:
 
 
 def test_a_log_whose_disk_has_failed_is_not_begun_anew() -> None:
-    """What it kept beside itself might be gone with the next power cut."""
+    """The data kept beside it might be gone with the next power cut."""
     disk, twin, before = damaged(0)
     twin.append(batch(1))
     disk.failing = True

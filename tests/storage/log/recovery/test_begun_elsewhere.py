@@ -1,5 +1,7 @@
-"""A log that is begun where others' history goes on: whatever stops it in between, it is a beginning of what it was, or
-begun there with the producers that belong there."""
+"""A log that begins where others' history continues.
+
+After an interruption at any step, it is a beginning of what it was, or begun there with the right producers.
+"""
 
 from __future__ import annotations
 

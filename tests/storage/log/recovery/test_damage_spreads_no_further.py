@@ -1,5 +1,5 @@
-"""One damaged file costs what was in it and nothing else: no other record is lost by it, skipped, deleted too early, or
-given an offset that another has had."""
+"""One damaged file costs its own content and nothing else. No other record is lost, skipped, deleted too early, or
+given a used offset."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_damaged_checkpoint_does_not_cost_a_log_whose_first_segments_were_dele
 
 
 def test_a_log_that_was_flushed_does_not_begin_anew_where_its_stamp_is_damaged() -> None:
-    """Nothing tells whose it is; but whoever opened it anew would give its offsets again."""
+    """Nothing tells whose it is; but starting it over would give its offsets again."""
     disk, twin = closed()
     twin.log.close()
     flip(disk, DIRECTORY / "stamp.json", 30)

@@ -1,5 +1,7 @@
-"""A damaged middle: every offset is given as it was written or refused as damaged, and never passed over; the bytes are
-kept whatever comes; and what nobody damaged goes on being read and written."""
+"""A damaged middle: every offset is read as it was written or refused as damaged, and never skipped.
+
+The bytes are kept in any case, and sound data can still be read and written.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def position_of(twin: Twin, segment: int, number: int) -> int:
 
 
 def read_on(log: LocalLog, start: int, max_bytes: int = 400) -> list[int]:
-    """What a consumer that reads on sees, up to the end or to what stops it."""
+    """The offsets that a consumer sees which reads on, up to the end or to an error."""
     seen: list[int] = []
     while start < log.log_end_offset:
         try:

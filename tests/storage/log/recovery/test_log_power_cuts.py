@@ -1,5 +1,7 @@
-"""The law of the log: whatever is done and whenever the power goes, what was flushed is there, at its offset, and what
-else is there is a prefix of what was appended. Power is cut in the middle of any operation, recovery's own included.
+"""The law of the log, for any actions and a power cut at any time.
+
+Flushed data is there, at its offset, and everything else there is a prefix of the appended data. Power is cut in the
+middle of any operation, including recovery's own.
 """
 
 from __future__ import annotations
@@ -195,9 +197,9 @@ class Life:
 @given(st.lists(st.tuples(steps, st.integers(1, 60)), min_size=1, max_size=4), st.integers(0, 2**32))
 @example(
     lives=[([("append", 0)] * 4 + [("flush", 0)], 14), ([("append", 0), ("delete", 1), ("fail", 6)], 46)], seed=0
-)  # what a failed sync had dropped was back when the power went, two recoveries later
-@example(lives=[([("append", 0), ("flush", 0), ("fail to cut", 2)], 22)], seed=1)  # what was cut was
-@example(lives=[([("flush", 0), ("append", 51), ("fail to cut", 87)], 15)], seed=36067899)  # whose it was, was gone
+)  # Data dropped by a failed sync was back when the power went, two recoveries later.
+@example(lives=[([("append", 0), ("flush", 0), ("fail to cut", 2)], 22)], seed=1)  # Data that had been cut was back.
+@example(lives=[([("flush", 0), ("append", 51), ("fail to cut", 87)], 15)], seed=36067899)  # Whose it was, was gone.
 @settings(max_examples=examples(300), deadline=None, report_multiple_bugs=False)
 def test_what_was_flushed_survives_any_power_cut(lives: list[tuple[list[tuple[str, int]], int]], seed: int) -> None:
     life = Life(seed)

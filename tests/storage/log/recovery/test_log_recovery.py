@@ -1,4 +1,4 @@
-"""What a crash leaves: recovery keeps exactly the whole valid prefix above the recovery point, and all below it."""
+"""Recovery after a crash keeps exactly the whole valid prefix above the recovery point, and everything below it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
     before = bytes(data)
     data[start : start + length] = garbage
     if {at for at, byte in enumerate(before) if data[at] != byte} <= _epoch_bytes(before):
-        return  # which no checksum covers
+        return  # no checksum covers it
     again = open_log(disk)
     kept = read_all(again)
     assert twin.bytes_from(0).startswith(kept)
@@ -157,7 +157,7 @@ def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
 
 
 def test_a_batch_with_an_older_epoch_or_a_wrong_offset_is_no_continuation() -> None:
-    """What a truncation that was not synced may bring back behind new batches."""
+    """A truncation that was not synced may bring such batches back behind new ones."""
     for field, value in ((slice(12, 16), 0), (slice(0, 8), 77)):
         disk, twin = killed(LogConfig(), batches=6)
         path = segment_file(twin.log)

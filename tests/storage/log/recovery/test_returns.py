@@ -1,5 +1,7 @@
-"""A log that goes and comes back under one key, as a copy that is assigned elsewhere and here again: nothing that the
-journal still holds of the first is taken for the second's, whatever stops it."""
+"""A log that goes and comes back under one key, like a copy that is assigned elsewhere and here again.
+
+Nothing that the journal still holds of the first counts for the second, after an interruption at any step.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def returned(world: World, *, is_kept: bool = False) -> Twin:
 @pytest.mark.parametrize("loses_power", [False, True])
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_copy_that_comes_back_is_recovered_and_what_it_was_before_is_not(is_kept: bool, loses_power: bool) -> None:
-    """What the journal has of that goes on where the new one's own file ends, and reaches beyond its end."""
+    """The journal's data of the former copy continues where the new one's own file ends, and reaches beyond its end."""
     world = World()
     world.round()
     twin = returned(world, is_kept=is_kept)
