@@ -4,7 +4,7 @@ Promises:
 - The number of a partition's replicas stays.
 - The target takes the place of the replica that leaves. Where it has a copy already, that copy leads, and all replicas
   stay.
-- The target is the named broker, else the live one that holds the fewest partitions and not this one.
+- The target is the named broker; else, of the live brokers without this partition, the one with the fewest partitions.
 - Each partition goes there as in any reassignment (`controller.reassignments`).
 """
 

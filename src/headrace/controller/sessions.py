@@ -6,7 +6,7 @@ controller that it replaces, which it has heard itself.
 Promises:
 - No broker is fenced for a time in which this node itself was not at work.
 - A broker that was fenced at once twice in a minute waits out its session.
-- A broker is told from its earlier incarnations.
+- A broker's present incarnation is never taken for an earlier one.
 
 Sans-IO: the caller gives the time, in monotonic seconds.
 """

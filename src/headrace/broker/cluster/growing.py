@@ -2,9 +2,9 @@
 
 It does so as brokers come, as leaders come back, and as replicas that were added before get in sync.
 
-Promises: at most REPLICAS_GROWN_AT_ONCE_MAX at a time, so that a new broker need not copy a whole cluster at once.
-Brokers that are down do not count among these. The search runs in slices of a turn of the loop, and only after a change
-that may have made work. `controller.growth` decides.
+Promises: at most REPLICAS_GROWN_AT_ONCE_MAX at a time, so that a new broker need not copy a whole cluster at once. None
+of these waits for a broker that is down. The search runs in slices of a turn of the loop, and only after a change that
+may have made work. `controller.growth` decides.
 """
 
 from __future__ import annotations

@@ -161,8 +161,8 @@ class Merger:
 
     async def _compact_all(self, key: TopicPartition, end: Offset, made: dict[Offset, Made]) -> None:
         """Compact pass after pass up to `end`, each pass with the keys of a stretch, as many as fit in memory. Each
-        begins at the first segment, and ends at the first that cannot be replaced. A tombstone behind it may be all
-        that tells of a deletion. `made` gets the results, by start offset."""
+        begins at the first segment, and ends at the first that cannot be replaced. A tombstone behind it may be the
+        only trace of a deletion. `made` gets the results, by start offset."""
         read_to = int(self._catalog(key).readable_start)
         while True:
             keys = Keys(read_to, below=end)

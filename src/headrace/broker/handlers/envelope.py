@@ -3,7 +3,7 @@
 `request_data` is an `Ask` as JSON (`headrace.controller.asks`), not a request of a client. So one API carries the
 changes that clients ask for, those that brokers ask for by themselves, and reads. The answer names the entry of the
 commit log that it rests on, so that the asking broker can wait for it. A broker that is not the controller answers
-NOT_CONTROLLER, and who is.
+NOT_CONTROLLER, with the controller's address.
 """
 
 from __future__ import annotations

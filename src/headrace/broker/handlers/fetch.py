@@ -1,8 +1,8 @@
 """Fetch: returns whole batches from the reader's offset on, as far as it may see; waits where there is too little.
 
 Reads go to the high watermark, under read_committed to the last stable offset. At least one batch is returned, even
-where the first exceeds the limits (KIP-74). A request parks where it finds fewer bytes than min_bytes, or than
-max_bytes where that is less. It wakes when they are visible, its time is up, or a partition changes hands. The
+where the first exceeds the limits (KIP-74). A request parks where it finds fewer bytes than the lesser of min_bytes
+and max_bytes. It wakes when they are visible, its time is up, or a partition changes hands. The
 connection waits with it: otherwise each of many parked fetches would bring a whole answer into memory at once. Where
 slow readers leave little room for answers (`net.server.request_budget`), the answer is smaller than the request allows.
 Sessions are incremental (KIP-227).

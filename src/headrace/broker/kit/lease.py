@@ -6,7 +6,8 @@ not hold where a leader leaves the ISR at once: see decision 0028.
 The lease begins when a heartbeat was sent that the controller accepted and after which this broker replayed all earlier
 decisions. A leader that is elected later has this broker in its ISR. It acknowledges nothing without this broker until
 one of two things happens:
-- The controller fences this broker, which takes a session. A new controller counts a part of that session as silence.
+- The controller fences this broker, which takes a session. Where this broker was the controller and is replaced, a part
+  of the session already counts as silence.
 - The leader finds that this broker has been behind for `replica.lag.time.max.ms`.
 """
 

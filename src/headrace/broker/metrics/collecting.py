@@ -81,7 +81,7 @@ class Collector:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._before: dict[str, tuple[int, int]] = {}
-        """Records and bytes by topic that came to partitions while this broker led them."""
+        """Records and bytes, by topic, of partitions that this broker led, and leads no more."""
         self._shrinks = self._expands = 0
         watched.partitions.on_forgotten.append(self._on_forgotten)
         watched.metadata.subscribe(self._on_delta)

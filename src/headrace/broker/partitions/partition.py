@@ -309,8 +309,8 @@ class Partition(Replica):
         return self._gate.takes_over
 
     def _heed_seal(self) -> None:
-        """Heed a seal in the log. One that was proposed in this epoch before a crash may be committed yet; one of an
-        earlier epoch was refused."""
+        """Stop, or forget the seal, where the log has one. One that was proposed in this epoch before a crash may be
+        committed yet; one of an earlier epoch was refused."""
         if self.log.sealed_in == self._leader.epoch:
             self._gate.is_stopped = self._gate.is_proposed = True
         elif self.log.sealed_in is not None:

@@ -6,7 +6,7 @@ wants an answer gets one, as soon as there is anything.
 
 Promises:
 - A follower's report counts only in its leader epoch, and for its process.
-- Nothing waits for another's clock.
+- Nothing waits for anybody's clock.
 - The follower bounds the data that it was sent and has not flushed: it asks for no more.
 
 Loop-only.
