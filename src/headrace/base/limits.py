@@ -88,7 +88,7 @@ FETCH_SESSION_PARTITIONS_MAX: Final = 1_000_000
 FETCH_BYTES_MAX: Final = 55 * 1024 * 1024
 """Most bytes in one fetch response, whatever the client asks for (Kafka's fetch.max.bytes)."""
 
-# unpacking what clients send (compression.type; keys for cleanup.policy=compact)
+# unpacking of clients' batches (compression.type; keys for cleanup.policy=compact)
 REPACKED_BATCH_BYTES_MAX: Final = 32 * 1024 * 1024
 """Largest size that a batch may unpack to where the broker unpacks it."""
 UNPACKED_RECORDS_MAX: Final = 500_000
@@ -782,7 +782,7 @@ size."""
 PIPELINE_COMPACT_GROUP_MAX: Final = 1_000
 """Small files that one task merges into one."""
 PIPELINE_COMPACT_FILES_MAX: Final = 10_000
-"""Files that one commit merges. Its lines stay far below what a store puts at once."""
+"""Files that one commit merges. Its lines stay far below the largest object that a store puts at once."""
 PIPELINE_COMPACT_EVERY: Final = 32
 """Commits of a continuous pipeline between two checks for small files."""
 PIPELINE_PUBLISH_TRIES_MAX: Final = 5

@@ -5,7 +5,7 @@ Promises:
 - Its `TYPE` number is never reused, and its `VERSION` rises when a field is added.
 - It never decides and never reads a clock.
 
-Numbers 20 to 23 are kept for events that no code emits yet (docs/ARCHITECTURE.md names them).
+Numbers 20 to 23 are reserved for events that no code emits yet.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def values(records: Sequence[tuple[int, bytes | None]]) -> list[bytes | None]:
 def test_a_copy_that_is_held_again_while_its_removal_waits_is_there_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its request to leave and return reaches the broker while the removal still waits. The old log must not go to the
-    new assignment."""
+    """Work under way when the copy goes and returns reaches it only then. It must not give the old log to the new
+    assignment, because the removal is still to come."""
 
     async def work(world: World) -> None:
         a, b = 1, 2

@@ -431,7 +431,8 @@ def test_the_examiner_writes_nothing_of_a_log_that_a_worker_thread_has(
 
 
 def nobody_lets_in(world: World, broker: int) -> list[TopicPartition]:
-    """That broker's copies of 't' are not let into the ISR from now on; returns the reported keys instead."""
+    """That broker's log of 't' has replaced data beside it, which is never removed from now on. Returns the keys that
+    are reported instead."""
     told: list[TopicPartition] = []
     world.role(broker, "t").log.has_replaced = True  # type: ignore[misc]
     world.partitions(broker).let_in = told.append

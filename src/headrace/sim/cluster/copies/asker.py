@@ -29,7 +29,7 @@ class Asker:
         return self._node
 
     async def ask(self, api: ApiKey, version: int, request: Any) -> Any:
-        """The answer of who is taken for the leader; None: there is none."""
+        """The answer of the presumed leader; None: there is none."""
         assert self.node >= 0
         client = self._client
         assert client is not None

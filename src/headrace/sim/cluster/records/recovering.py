@@ -4,8 +4,8 @@ All replicas are in sync, and all brokers show the same. Then every broker loses
 for good, or stay away, that no quorum is left. An operator goes on with the longest log, as `headrace quorum recover`
 does. Then all brokers come back in any order: new ones, and the disks that were away, which know nothing of it.
 
-Promise: no promised record is lost, for a survivor has a copy of each partition. The disks that were away are never a
-majority: a majority could go on without the others.
+Promise: no promised record is lost, because a survivor has a copy of each partition. The disks that were away are never
+a majority: a majority could go on without the others.
 """
 
 from __future__ import annotations
