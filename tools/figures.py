@@ -152,9 +152,10 @@ def main() -> int:
 
 
 def kept() -> dict[str, Outcome]:
-    """The outcome of each case that was kept last."""
+    """The outcome of each case that was kept last, where it was run side by side. PERFORMANCE tells of the others."""
     paths = sorted(RESULTS.glob("*.jsonl"))
-    return {path.stem: json.loads(path.read_text(encoding="utf-8").splitlines()[-1]) for path in paths}
+    last = {path.stem: json.loads(path.read_text(encoding="utf-8").splitlines()[-1]) for path in paths}
+    return {name: outcome for name, outcome in last.items() if "rivals" in outcome}
 
 
 def written(path: Path, figures: str, *, write: bool) -> bool:
