@@ -20,7 +20,7 @@ FOUND: Final[dict[str, int]] = {
     "event-before-object": 0,
     "new-owner-appends-before-the-move-is-finished": 2,
     "owner-resumes-after-an-unknown-seal": 65,
-    "seal-without-epoch-check": 27,
+    "seal-without-epoch-check": 32,
     "stale-local-log-wins": 32,
     "two-decisions-on-one-image": 20,
 }

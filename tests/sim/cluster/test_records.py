@@ -22,7 +22,7 @@ FOUND: Final[dict[str, int]] = {
     "fetch-offset-counted": 0,
     "no-truncation-on-a-new-epoch": 8,
     "isr-used-before-commit": 2,
-    "join-at-a-stale-high-watermark": 7,
+    "join-at-a-stale-high-watermark": 39,
     "no-epoch-for-a-new-incarnation": 4,
     "stale-leader-serves-reads": 14,
     "wiped-disk-stays-in-the-isr": 2,
