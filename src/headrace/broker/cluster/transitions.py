@@ -54,8 +54,8 @@ class BrokerTransitions:
     def __init__(self, metadata: MetadataDriver) -> None:
         self._metadata = metadata
         self._settled: dict[BrokerId, BrokerImage] = {}
-        """Large brokers as the image had them when work on them began that was finished. Where it has another object
-        for a broker now, something may be left to do."""
+        """Large brokers, as the image had them when the last finished work on each began. Where the image has another
+        object for a broker now, work may be left."""
         self._turn = asyncio.Lock()
         """One broker at a time."""
 
@@ -111,7 +111,7 @@ class BrokerTransitions:
             await self._in_slices(partial(lose_disk, broker_id=known.id, broker_epoch=known.epoch), only_copy, known.id)
 
     async def go_on(self) -> None:
-        """Go on with what is left, also where whoever asked for it has given up."""
+        """Go on with the brokers that are left, even where the original caller has given up."""
         for broker, known in sorted(self._metadata.image.brokers.items()):
             if self.is_large(broker) and self._settled.get(broker) is not known:
                 await self.settle(broker)
