@@ -25,11 +25,13 @@ class Quorum:
     image = EMPTY_IMAGE
     lineage = None
     failure: Exception | None = None
+    asked = 0
 
     def subscribe(self, tell: Any) -> None:
         self.tell = tell
 
     async def submit(self, ask: Any, **_: Any) -> BrokerEpoch:
+        self.asked += 1
         return BrokerEpoch(7)
 
 
@@ -41,6 +43,7 @@ def test_who_waits_for_its_registration_says_so() -> None:
             registering = asyncio.ensure_future(member.register([], None))
             await asyncio.sleep(2.5 * REGISTRATION_TOLD_MS / 1000)
             assert not registering.done()
+            assert quorum.asked == 3, "it may have been removed, from the quorum too, before it heard of anything"
             known = SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7))
             after: Any = SimpleNamespace(brokers={BrokerId(1): known}, missing_listeners=dict)
             quorum.tell(ImageDelta(EMPTY_IMAGE, after))

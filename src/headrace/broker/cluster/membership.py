@@ -107,9 +107,23 @@ class Membership:
             rack=rack,
             lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
         )
+        await self._ask_to_be_registered(ask)
+        while not self._registered.is_set():
+            try:
+                async with asyncio.timeout(REGISTRATION_TOLD_MS / 1000):
+                    await self._registered.wait()
+            except TimeoutError:
+                if (failure := self._metadata.failure) is not None:
+                    raise failure from None
+                known = self._metadata.image.index
+                log.warning("registered, and waits for the quorum's log to tell", known_to=known)
+                await self._ask_to_be_registered(ask)  # it may have been removed, from the quorum too, unheard
+
+    async def _ask_to_be_registered(self, ask: RegisterBroker) -> None:
+        """Ask until the controller has done it, or this broker has heard so. For one incarnation it is done once."""
         told, loop = False, asyncio.get_running_loop()
         patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
-        while isinstance(epoch := await self._control.submit(ask), Refusal):
+        while isinstance(epoch := await self._control.submit(ask), Refusal) and not self._registered.is_set():
             if epoch.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 raise UsageError(epoch.message)
             if epoch.code is ErrorCode.INCONSISTENT_VOTER_SET:
@@ -123,15 +137,6 @@ class Membership:
             if not told:
                 log.warning("waiting to be registered", reason=epoch.message)
             told = True
-        while not self._registered.is_set():
-            try:
-                async with asyncio.timeout(REGISTRATION_TOLD_MS / 1000):
-                    await self._registered.wait()
-            except TimeoutError:
-                if (failure := self._metadata.failure) is not None:
-                    raise failure from None
-                known = self._metadata.image.index
-                log.warning("registered, and waits for the quorum's log to tell", known_to=known)
 
     async def become_ready(self) -> None:
         """Have this broker unfenced, once its logs are open, and keep it so."""
