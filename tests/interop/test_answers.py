@@ -334,8 +334,8 @@ async def described(client: RawClient, group: str) -> dict[str, tuple[str, int, 
 async def test_a_group_has_configs_of_its_own(client: RawClient) -> None:
     group = uuid4().hex
     own = 8
-    assert await altered(client, group, (SESSION, 0, " 50000 "), (INTERVAL, 0, "6000")) == 0
-    assert await described(client, group) == {SESSION: ("50000", own, False), INTERVAL: ("6000", own, False)}
+    assert await altered(client, group, (SESSION, 0, " 50000 "), (INTERVAL, 0, "5500")) == 0
+    assert await described(client, group) == {SESSION: ("50000", own, False), INTERVAL: ("5500", own, False)}
     listed = await client.ask(1, resources.ListConfigResourcesRequest(resource_types=(GROUP,)))
     assert group in [each.resource_name for each in listed.config_resources]
     assert await altered(client, group, (SESSION, 1, None), ("nope", 1, None)) == 0
@@ -361,7 +361,8 @@ async def test_a_group_has_configs_of_its_own(client: RawClient) -> None:
     ],
 )
 async def test_what_a_group_can_be_given(client: RawClient, key: str, value: str | None, error: int) -> None:
-    assert await altered(client, "g", (key, 0, value), dry=True) == error
+    longest = [(SESSION, 0, "60000")] if key == INTERVAL else []  # a session is longer than the interval
+    assert await altered(client, "g", (key, 0, value), *longest, dry=True) == error
 
 
 async def test_a_group_with_configs_has_a_name(client: RawClient) -> None:

@@ -162,6 +162,9 @@ class Roads:
     long: Road
 
 
+EXAMPLES = examples(400)
+
+
 @pytest.fixture(scope="module")
 def roads() -> Iterator[Roads]:
     served: list[bool] = []
@@ -188,11 +191,11 @@ def roads() -> Iterator[Roads]:
                 long = runner.run(start("long"))
             yield Roads(runner, short, long)
             runner.run(stack.aclose())
-            assert served.count(True) >= 20, "the short road is taken"
-            assert served.count(False) >= 20, "and left"
+            assert served.count(True) >= EXAMPLES // 20, "the short road is taken"
+            assert served.count(False) >= EXAMPLES // 20, "and left"
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(9, 13), requests(), damages)
 def test_damaged_frames_get_the_same_on_both_roads(
     roads: Roads, version: int, request: ProduceRequest, damage: list[tuple[str, int, int]]
