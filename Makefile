@@ -127,6 +127,9 @@ swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and 
 	@$(BIN)/python -m headrace.sim --cluster --part moves --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --part copies --seed $(SEED) --runs $(RUNS)
 	@$(BIN)/python -m headrace.sim --cluster --part tables --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --part rot --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --part removals --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m headrace.sim --cluster --part lost-quorums --seed $(SEED) --runs $(RUNS)
 
 plants: $(VENV)/.made/test ## where a planted bug's seed has moved (tests/sim/cluster), look for another and note it; PART=moves, FIRST=1
 	@$(BIN)/python -m tools.plants $(addprefix --part ,$(PART)) $(if $(FIRST),--first)
