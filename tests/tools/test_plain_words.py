@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.plain_words import faults_of
+from tools.plain_words import faults_of, faults_of_page
 from tools.same_code import tree
 
 
@@ -35,6 +35,22 @@ def test_which_sentences_are_refused(docstring: str, expected: list[str]) -> Non
 def test_comments_and_strings_behind_names_are_read_with_their_lines() -> None:
     source = 'LIMIT = 3\n"""What is taken anew."""\n# Who asks\n# is told.\nx = "What is this"\n'
     assert [(fault.line, fault.why) for fault in faults_of(source)] == [(2, "has no head"), (3, "has no head")]
+
+
+def test_pages_are_read_without_code_headings_and_heads_of_tables() -> None:
+    long = "word " * 26
+    page = (
+        "# What is `headrace`\n\nWho asks\nis **told.** Plain [words](x.md).\n"
+        f"- What is taken anew\n- {long}\n\n```\n{long}\n```\n"
+        f"| What | Why |\n|---|---|\n| plain | {long}|\n<!-- {long}-->\n*It* is taken anew.\n"
+    )
+    assert [(fault.line, fault.why) for fault in faults_of_page(page)] == [
+        (3, "has no head"),
+        (5, "has no head"),
+        (6, "26 words"),
+        (13, "26 words"),
+        (15, '"anew"'),
+    ]
 
 
 def test_words_are_not_code() -> None:
