@@ -41,7 +41,7 @@ _ANEW: Final = re.compile(r"\banew\b", re.IGNORECASE)
 _FENCE: Final = re.compile(r"\s*(```|~~~)")
 _RULE: Final = re.compile(r"\s*\|[\s|:-]+\|\s*$")
 """The line under the head of a table."""
-_ITEM: Final = re.compile(r"\s*([-*+]|\d+\.)\s")
+_ITEM: Final = re.compile(r"^\s*([-*+]|\d+\.)\s")
 _APART: Final = re.compile(r"\s*(#|<|:::|!\[|\||\s*$)")
 """A line that ends a paragraph and belongs to none: a heading, HTML, a reference, a picture, a row, a blank one."""
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")

@@ -40,7 +40,7 @@ def test_comments_and_strings_behind_names_are_read_with_their_lines() -> None:
 def test_pages_are_read_without_code_headings_and_heads_of_tables() -> None:
     long = "word " * 26
     page = (
-        "# What is `headrace`\n\nWho asks\nis **told.** Plain [words](x.md).\n"
+        "# What is `headrace`\n\nWho asks\nis **told.** See KIP-73. Plain [words](x.md) - or 5. more.\n"
         f"- What is taken anew\n- {long}\n\n```\n{long}\n```\n"
         f"| What | Why |\n|---|---|\n| plain | {long}|\n<!-- {long}-->\n*It* is taken anew.\n"
     )
