@@ -9,7 +9,7 @@ from typing import Final
 from headrace.broker.metrics.catalog import METRICS
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "METRICS.md"
-HEAD: Final = "| metric | kind | by | what it says |\n|---|---|---|---|\n"
+HEAD: Final = "| metric | kind | by | meaning |\n|---|---|---|---|\n"
 
 
 def page(before: str) -> str:
@@ -20,8 +20,8 @@ def page(before: str) -> str:
         for metric in METRICS.values()
     ]
     rows.append(
-        "| `process_...`, `python_...` | | | What the Prometheus library tells of any process: memory, processor time, "
-        "open files, collections of garbage. |\n"
+        "| `process_...`, `python_...` | | | Metrics of any process, by the Prometheus library: memory, processor "
+        "time, open files, collections of garbage. |\n"
     )
     return begin + head + "".join(rows)
 

@@ -28,8 +28,6 @@ GENERATED: Final = (
     "tests/wire/java",
     "src/headrace/metadata/kafka_configs.py",
     "docs/BENCHMARKS.md",
-    "docs/CONFIG.md",
-    "docs/METRICS.md",
 )
 WORDS_MAX: Final = 25
 

@@ -48,8 +48,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LIST,
             "delete",
             "log.cleanup.policy",
-            "What happens to old segments: delete drops them by age and size, compact keeps each key's last record;"
-            " where neither is named, all is kept.",
+            "Fate of old segments: delete drops them by age and size, compact keeps each key's last record. "
+            "Without both, everything is kept.",
             values=("delete", "compact"),
         ),
         _topic(
@@ -65,8 +65,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.INT,
             "9",
             "compression.lz4.level",
-            "Level of compression.type lz4 where the broker recompresses: as in Kafka, 9 is its fast compressor, all"
-            " others are its high compression, which has levels from 3 to 12: those below and above are as these.",
+            "Level of compression.type lz4 where the broker recompresses. As in Kafka, 9 is the fast compressor, "
+            "and all others are high compression. That has levels 3 to 12; values below and above mean 3 and 12.",
             low=1,
             high=17,
         ),
@@ -75,8 +75,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "producer",
             "compression.type",
-            "The codec that batches are kept in: producer keeps each as it came; with any other, a batch that came in"
-            " another is checked record by record and recompressed.",
+            "The codec that batches are kept in. producer keeps each as it came. With any other value, a batch of "
+            "another codec is checked record by record and recompressed.",
             values=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
         ),
         _topic(
@@ -101,16 +101,17 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.BOOLEAN,
             "false",
             "durable.compacted.enable",
-            "Whether compacted topics with durable.enable are exported, too: their segments as they were written, which"
-            " the log is compacted behind; headrace durable merge compacts what was exported.",
+            "Whether compacted topics with durable.enable are exported, too. Their segments are exported as they "
+            "were written, and the log is compacted behind them. headrace durable merge compacts the exported "
+            "ones.",
         ),
         _topic(
             "durable.enable",
             ConfigType.BOOLEAN,
             "true",
             "durable.enable",
-            "Whether closed segments are exported to the durable store, where the broker has one (durable.url); those"
-            " of compacted topics only where durable.compacted.enable says so, too.",
+            "Whether closed segments are exported to the durable store, if the broker has one (durable.url). Those "
+            "of compacted topics need durable.compacted.enable, too.",
         ),
         _topic(
             "durable.export.max.lag.ms",
@@ -125,8 +126,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LONG,
             str(LONG_MAX),
             "log.flush.interval.messages",
-            "Records after which they are to be on the disk. flush.policy=fsync has them there before acks=all is"
-            " answered, so that any value is met; one below the default has a topic of flush.policy=os flushed so.",
+            "Number of records after which a topic is flushed. flush.policy=fsync meets any value, because it "
+            "flushes before acks=all is answered. With flush.policy=os a value below the default counts.",
             low=1,
         ),
         _topic(
@@ -134,7 +135,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LONG,
             str(LONG_MAX),
             "log.flush.interval.ms",
-            "Time after which records are to be on the disk, which is met as flush.messages is.",
+            "Time after which records are flushed; as for flush.messages, flush.policy=fsync meets any value.",
             low=0,
             coarser=(("log.flush.scheduler.interval.ms", 1),),
         ),
@@ -143,7 +144,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "fsync",
             "flush.policy",
-            "When acks=all is answered: fsync, once the disk has it; os, once the page cache has it (weaker).",
+            "When acks=all is answered. fsync: once the disk has the records. os: once the page cache has them "
+            "(weaker).",
             values=("fsync", "os"),
         ),
         _topic(
@@ -151,8 +153,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LIST,
             "",
             None,
-            "Replicas, as partition:broker, that copy at follower.replication.throttled.rate at most while they are not"
-            " in sync; *: all.",
+            "Replicas, as partition:broker, that copy at follower.replication.throttled.rate at most while they "
+            "are not in sync. *: all.",
             pattern=PATTERN,
             form=FORM,
         ),
@@ -161,8 +163,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.BOOLEAN,
             "true",
             "headrace.validate.records",
-            "Whether each record of batches that are not compressed is checked before it is acknowledged; compressed"
-            " ones always are. false: a faulty client can write what no consumer can read.",
+            "Whether each record of uncompressed batches is checked before it is acknowledged. Compressed ones "
+            "always are. With false, a faulty client can write records that no consumer can read.",
         ),
         _topic(
             "index.interval.bytes",
@@ -177,7 +179,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.INT,
             "0",
             None,
-            "As segment.bytes, before which it goes; Kafka's own tests set it, where it has no least value. 0: none.",
+            "As segment.bytes, and it takes precedence. It has no minimum, and Kafka's own tests set it. 0: none.",
             low=0,
             is_hidden=True,
         ),
@@ -186,8 +188,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LIST,
             "",
             None,
-            "Replicas, as partition:broker, that give at leader.replication.throttled.rate at most to followers which"
-            " are not in sync, while they lead; *: all.",
+            "Leaders, as partition:broker, that send at leader.replication.throttled.rate at most to followers "
+            "that are not in sync. *: all.",
             pattern=PATTERN,
             form=FORM,
         ),
@@ -196,7 +198,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LONG,
             "-2",
             "log.local.retention.bytes",
-            "Bytes that a broker keeps of a partition that is exported; -2: as many as retention.bytes.",
+            "Bytes that a broker keeps of an exported partition; -2: as many as retention.bytes.",
             low=-2,
         ),
         _topic(
@@ -204,7 +206,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LONG,
             "-2",
             "log.local.retention.ms",
-            "Time that a broker keeps a record that was exported; -2: as long as retention.ms.",
+            "Time that a broker keeps an exported record; -2: as long as retention.ms.",
             low=-2,
         ),
         _topic(
@@ -220,7 +222,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.INT,
             "1048588",
             "message.max.bytes",
-            "Largest record batch that is taken, in bytes, as it is kept.",
+            "Largest record batch that a topic accepts, in bytes as stored.",
             low=0,
         ),
         _topic(
@@ -246,7 +248,7 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "CreateTime",
             "log.message.timestamp.type",
-            "Whose time a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
+            "The time that a record carries: its producer's (CreateTime) or the broker's (LogAppendTime).",
             values=("CreateTime", "LogAppendTime"),
         ),
         _topic(
@@ -254,7 +256,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.DOUBLE,
             "0.5",
             "log.cleaner.min.cleanable.ratio",
-            "The part of a compacted topic's closed segments that must be new since the last cleaning before the next.",
+            "The share of a compacted topic's closed segments that must be new since its last cleaning, before the "
+            "next one.",
             low=0,
             high=1,
         ),
@@ -311,7 +314,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.LONG,
             "0",
             "log.roll.jitter.ms",
-            "Most that a segment is closed before segment.ms, by chance, lest all partitions close theirs at once.",
+            "Most time by which a segment is closed before segment.ms, at random, so that partitions do not close "
+            "theirs at once.",
             low=0,
             coarser=(("log.roll.jitter.hours", HOUR_MS),),
         ),
@@ -338,7 +342,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.BOOLEAN,
             "false",
             "unclean.leader.election.enable",
-            "Whether a replica that is not in sync may lead where no other is left, at the price of lost records.",
+            "Whether a replica that is not in sync may lead if no other is left. Acknowledged records may be lost "
+            "then.",
         ),
     )
 }
@@ -349,13 +354,13 @@ _BROKER_ONLY: Final = (
         key="auto.create.topics.enable",
         type=ConfigType.BOOLEAN,
         default="true",
-        doc="Whether a metadata request that allows it makes a topic that is not there.",
+        doc="Whether a metadata request that allows it creates a missing topic.",
     ),
     ConfigDef(
         key="auto.leader.rebalance.enable",
         type=ConfigType.BOOLEAN,
         default="true",
-        doc="Whether the controller has partitions led by their first replica again, where that is in sync.",
+        doc="Whether the controller makes the first replica of a partition lead it again, if that is in sync.",
     ),
     ConfigDef(
         key="broker.heartbeat.interval.ms",
@@ -379,8 +384,8 @@ _BROKER_ONLY: Final = (
         default="",
         values=("", RACK_AWARE),
         dynamic=False,
-        doc="Where consumers that name their rack (client.rack) read: RackAwareReplicaSelector sends them to an "
-        "in-sync replica in it (KIP-392); empty: from the leader.",
+        doc="RackAwareReplicaSelector sends consumers that name their rack (client.rack) to an in-sync replica in "
+        "it (KIP-392). Empty: they read from the leader.",
     ),
     ConfigDef(
         key="broker.session.timeout.ms",
@@ -388,7 +393,7 @@ _BROKER_ONLY: Final = (
         default="6000",
         low=100,
         dynamic=False,
-        doc="Silence after which the controller fences a broker: others lead what it led.",
+        doc="Silence after which the controller fences a broker. Others then lead its partitions.",
     ),
     ConfigDef(
         key="connections.max.idle.ms",
@@ -405,7 +410,8 @@ _BROKER_ONLY: Final = (
         low=1,
         high=9,
         dynamic=False,
-        doc="While there are fewer, a live broker that has caught up becomes a voter, unless it was demoted by hand.",
+        doc="Number of voters. While there are fewer, a live broker that has caught up becomes one, unless it was "
+        "demoted by hand.",
     ),
     ConfigDef(
         key="default.replication.factor",
@@ -413,7 +419,7 @@ _BROKER_ONLY: Final = (
         default="3",
         low=1,
         high=32767,
-        doc="Replicas of a partition whose creator names no number. Where nobody sets it, fewer while fewer brokers "
+        doc="Replicas of a partition whose creator gives no number. Unless it is set, fewer while fewer brokers "
         "are live.",
     ),
     ConfigDef(
@@ -428,7 +434,7 @@ _BROKER_ONLY: Final = (
         default=str(128 * 1024 * 1024),
         low=0,
         dynamic=False,
-        doc="Memory for what was read of durable history, for all readers together.",
+        doc="Memory for blocks of durable history, for all readers together.",
     ),
     ConfigDef(
         key="durable.export.io.max.bytes.per.second",
@@ -444,8 +450,8 @@ _BROKER_ONLY: Final = (
         default="3600000",
         low=0,
         dynamic=False,
-        doc="Age, by the store's clock, before which an object of the durable store that nothing refers to is not"
-        " removed; and time for which a deleted topic's history stays there.",
+        doc="Age, by the store's clock, at which an object that nothing refers to is removed from the durable "
+        "store. A deleted topic's history stays there as long.",
     ),
     ConfigDef(
         key="durable.sweep.interval.ms",
@@ -460,15 +466,15 @@ _BROKER_ONLY: Final = (
         type=ConfigType.STRING,
         default="",
         dynamic=False,
-        doc="Where durable segments are kept, a file:// or object store URL; empty: nowhere, nothing is exported.",
+        doc="The durable store, as a file:// or object store URL. Empty: nothing is exported.",
     ),
     ConfigDef(
         key="follower.replication.throttled.rate",
         type=ConfigType.LONG,
         default=str(LONG_MAX),
         low=1,
-        doc="Bytes that this broker copies in a second, at most, of partitions in which it is not in sync and that "
-        "follower.replication.throttled.replicas names.",
+        doc="Most bytes that this broker copies in a second. It counts partitions of "
+        "follower.replication.throttled.replicas in which the broker is not in sync.",
     ),
     ConfigDef(
         key="group.consumer.assignors",
@@ -478,7 +484,7 @@ _BROKER_ONLY: Final = (
         pattern=".+",
         form="one of uniform, range, or both",
         dynamic=False,
-        doc="Who shares out partitions in consumer groups: the first where their members do not ask for another.",
+        doc="Assignors of consumer groups. The first one is used unless members ask for another.",
     ),
     ConfigDef(
         key="group.consumer.heartbeat.interval.ms",
@@ -486,7 +492,7 @@ _BROKER_ONLY: Final = (
         default="5000",
         low=1,
         dynamic=False,
-        doc="How often members of consumer groups are to be heard from.",
+        doc="Time between two heartbeats of a member of a consumer group.",
     ),
     ConfigDef(
         key="group.consumer.max.heartbeat.interval.ms",
@@ -543,7 +549,7 @@ _BROKER_ONLY: Final = (
         default="45000",
         low=1,
         dynamic=False,
-        doc="A member of a consumer group that is silent for this long is out.",
+        doc="Silence after which a member leaves a consumer group.",
     ),
     ConfigDef(
         key="group.initial.rebalance.delay.ms",
@@ -582,15 +588,16 @@ _BROKER_ONLY: Final = (
         type=ConfigType.LONG,
         default="300",
         low=1,
-        doc="How often the controller looks for partitions that their first replica could lead, and does not.",
+        doc="Time between two looks of the controller for partitions that their first replica could lead, and does "
+        "not.",
     ),
     ConfigDef(
         key="leader.replication.throttled.rate",
         type=ConfigType.LONG,
         default=str(LONG_MAX),
         low=1,
-        doc="Bytes that this broker gives in a second, at most, to followers that are not in sync, of partitions that "
-        "leader.replication.throttled.replicas names.",
+        doc="Most bytes that this broker sends in a second to followers that are not in sync. It counts partitions "
+        "of leader.replication.throttled.replicas.",
     ),
     ConfigDef(
         key="log.cleaner.backoff.ms",
@@ -604,24 +611,24 @@ _BROKER_ONLY: Final = (
         type=ConfigType.DOUBLE,
         default="1.7976931348623157E308",
         low=1,
-        doc="Bytes that the cleaning of compacted topics reads and writes in a second, at most.",
+        doc="Most bytes that the cleaning of compacted topics reads and writes in a second.",
     ),
     ConfigDef(
         key="log.disk.min.free.bytes",
         type=ConfigType.LONG,
         default="-1",
         low=-1,
-        doc="Bytes of the logs' disk that are kept free for the quorum's log, the journal and checkpoints. With fewer, "
-        "what clients write is refused with KAFKA_STORAGE_ERROR, which they try again, and copies wait; both go on by "
-        "themselves once there is more. What brokers write for groups goes on down to half of it. -1: a twentieth of "
-        "the volume, at most 1 GiB. 0: only a full disk refuses.",
+        doc="Bytes of the logs' disk that are kept free for the quorum's log, the journal and checkpoints. With "
+        "fewer, clients' writes are refused with KAFKA_STORAGE_ERROR, which they retry, and copies wait. Both "
+        "go on by themselves once there is more room. Brokers' own writes for groups go on down to half of it. "
+        "-1: a twentieth of the volume, at most 1 GiB. 0: only a full disk refuses.",
     ),
     ConfigDef(
         key="log.flush.scheduler.interval.ms",
         type=ConfigType.LONG,
         default=str(LONG_MAX),
         dynamic=False,
-        doc="As log.flush.interval.ms, where that is not set; there is no scheduler that would look so often.",
+        doc="As log.flush.interval.ms, if that is not set. It sets no interval of a scheduler: there is none.",
     ),
     ConfigDef(
         key="log.journal.max.bytes",
@@ -676,8 +683,8 @@ _BROKER_ONLY: Final = (
         default="604800000",
         low=-1,
         dynamic=False,
-        doc="Time between two readings of all that is kept, to find what a disk has damaged; -1: only what a reader "
-        "stumbles over is looked at.",
+        doc="Time between two readings of all logs, which find data that a disk has damaged. -1: damage is found "
+        "only where somebody reads.",
     ),
     ConfigDef(
         key="log.scrub.io.max.bytes.per.second",
@@ -685,7 +692,7 @@ _BROKER_ONLY: Final = (
         default="4194304",
         low=1,
         dynamic=False,
-        doc="Bytes that this reading takes from the disk in a second, at most.",
+        doc="Most bytes that the readings of log.scrub.interval.ms take from the disk in a second.",
     ),
     ConfigDef(
         key="max.connections",
@@ -709,15 +716,15 @@ _BROKER_ONLY: Final = (
         dynamic=False,
         pattern=r"|\S+:\d{1,5}",
         form="HOST:PORT, or empty",
-        doc="Where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. Nobody is authenticated"
-        " there: choose a loopback address, or one that only the scraper reaches.",
+        doc="Address where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. There is no "
+        "authentication: choose a loopback address, or one that only the scraper reaches.",
     ),
     ConfigDef(
         key="num.partitions",
         type=ConfigType.INT,
         default="1",
         low=1,
-        doc="Partitions of a topic whose creator names no number.",
+        doc="Partitions of a topic whose creator gives no number.",
     ),
     ConfigDef(
         key="offset.metadata.max.bytes",
@@ -734,7 +741,7 @@ _BROKER_ONLY: Final = (
         default="5000",
         low=1,
         dynamic=False,
-        doc="Longest that a commit of offsets waits for the replicas; then the client is told to try again.",
+        doc="Longest time that a commit of offsets waits for the replicas. Then the client has to try again.",
     ),
     ConfigDef(
         key="offsets.retention.check.interval.ms",
@@ -808,8 +815,8 @@ _BROKER_ONLY: Final = (
         default="536870912",
         low=1048576,
         dynamic=False,
-        doc="Bytes of requests, over all connections, that are received and not yet answered; beyond, clients are not "
-        "read until there is room (Kafka's queued.max.request.bytes).",
+        doc="Most bytes of unanswered requests over all connections. Beyond it, clients are not read until there "
+        "is room (Kafka's queued.max.request.bytes).",
     ),
 )
 

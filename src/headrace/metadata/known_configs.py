@@ -24,7 +24,7 @@ class _Free(NamedTuple):
 
 FREE: Final = (
     _Free(
-        "Threads, buffers, timers and caches of Kafka's own: there are none of these here, any value is taken.",
+        "It is for Kafka's threads, buffers, timers and caches, which Headrace does not have: any value is accepted.",
         (
             *("background.threads", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir"),
             *("num.replica.alter.log.dirs.threads", "num.replica.fetchers", "queued.max.requests"),
@@ -45,15 +45,16 @@ FREE: Final = (
         ),
     ),
     _Free(
-        "Compacted topics are cleaned one at a time, in a process of its own: any number from 1 on is taken.",
+        "Compacted topics are cleaned one at a time, in a separate process: any number from 1 on is accepted.",
         ("log.cleaner.threads",),
     ),
     _Free(
-        "Files of deleted segments go at once, and readers keep what they have open: any value is taken.",
+        "Files of deleted segments go at once, and readers keep their open files: any value is accepted.",
         ("file.delete.delay.ms", "log.segment.delete.delay.ms"),
     ),
     _Free(
-        "The metadata log is Headrace's own: Kafka's timers and sizes for it change nothing, any value is taken.",
+        "The metadata log is Headrace's own, and Kafka's timers and sizes for it change nothing: any value is "
+        "accepted.",
         (
             *("metadata.log.max.", "metadata.log.segment.", "metadata.max.", "internal.metadata."),
             *("controller.quorum.append.", "controller.quorum.election.", "controller.quorum.fetch."),
@@ -61,28 +62,31 @@ FREE: Final = (
         ),
     ),
     _Free(
-        "Of Kafka's tiered storage, which is off (durable.enable has ours): as there, any value is taken.",
+        "It is for Kafka's tiered storage, which is off (durable.enable is Headrace's): as there, any value is "
+        "accepted.",
         ("remote.copy.", "remote.fetch.", "remote.list.", "remote.log.", "log.remote."),
     ),
     _Free(
-        "Of share groups, which are not there: any value is taken.",
+        "It is for share groups, which Headrace does not have: any value is accepted.",
         ("errors.deadletterqueue.", "group.share.", "share."),
     ),
-    _Free("Of Streams groups (KIP-1071), which are not there: any value is taken.", ("group.streams.",)),
     _Free(
-        "Of transactions, which are not there: any value is taken.",
+        "It is for Streams groups (KIP-1071), which Headrace does not have: any value is accepted.", ("group.streams.",)
+    ),
+    _Free(
+        "It is for transactions, which Headrace does not have: any value is accepted.",
         ("add.partitions.to.txn.", "transaction.", "transactional."),
     ),
     _Free(
-        "A broker has one log directory, between which nothing is moved: any value is taken.",
+        "A broker has one log directory, so nothing is moved between several: any value is accepted.",
         ("alter.log.dirs.", "replica.alter.log.dirs.io.max.bytes.per.second"),
     ),
     _Free(
-        "Nobody is authenticated, so that nothing of it is delayed or expires: any value is taken.",
+        "There is no authentication to delay or to expire: any value is accepted.",
         ("connection.failed.authentication.delay.ms", "delegation.token.expiry.", "delegation.token.max."),
     ),
     _Free(
-        "Bounds for groups' own intervals between assignments, which are made at once here: any value is taken.",
+        "Assignments are made at once, so bounds for their intervals change nothing: any value is accepted.",
         ("group.consumer.max.assignment.interval.ms", "group.consumer.min.assignment.interval.ms"),
     ),
 )
@@ -131,7 +135,7 @@ OF_KAFKA_3: Final = (
         key="message.downconversion.enable",
         type=ConfigType.BOOLEAN,
         default="true",
-        doc="Of Kafka 3: records are never converted, any value is taken.",
+        doc="It is for Kafka 3. Records are never converted: any value is accepted.",
         topic=True,
         broker_key="log.message.downconversion.enable",
         is_hidden=True,
@@ -140,7 +144,7 @@ OF_KAFKA_3: Final = (
         key="message.format.version",
         type=ConfigType.STRING,
         default="3.0-IV1",
-        doc="Of Kafka 3: records are always kept in the format of now, any version is taken.",
+        doc="It is for Kafka 3. Records are always kept in today's format: any version is accepted.",
         topic=True,
         broker_key="log.message.format.version",
         pattern=_VERSION,
@@ -151,7 +155,7 @@ OF_KAFKA_3: Final = (
         key="message.timestamp.difference.max.ms",
         type=ConfigType.LONG,
         default="9223372036854775807",
-        doc="Of Kafka 3: message.timestamp.before.max.ms and message.timestamp.after.max.ms are heeded.",
+        doc="It is for Kafka 3. message.timestamp.before.max.ms and message.timestamp.after.max.ms are heeded instead.",
         topic=True,
         broker_key="log.message.timestamp.difference.max.ms",
         low=0,
@@ -181,12 +185,12 @@ def _definition(fact: Fact, *, is_topic: bool) -> ConfigDef:
     told = TOLD_OTHERWISE.get(fact.key)
     instead = told or INSTEAD.get(fact.key, "")
     taken = (() if fact.default is None else (fact.default,)) + ALSO.get(fact.key, ())
-    default_only = "Only Kafka's default is taken: for another value there is nothing here that would heed it."
+    default_only = "Only Kafka's default is accepted: nothing in Headrace would heed another value."
     return ConfigDef(
         key=fact.key,
         type=fact.type,
         default=fact.default,
-        doc=free or (f"Not taken: {told}." if told else default_only),
+        doc=free or (f"Not accepted: {told}." if told else default_only),
         topic=is_topic,
         broker_key=fact.broker_key,
         dynamic=fact.updates != "read-only",

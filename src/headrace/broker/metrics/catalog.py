@@ -47,23 +47,22 @@ _METRICS: Final = (
         "kafka_server_brokertopicmetrics_bytesin",
         _COUNTER,
         ("topic",),
-        "Bytes of the batches of these records, as they are kept.",
+        "Bytes of the batches that producers appended to partitions of the topic, as stored.",
     ),
     Metric("kafka_network_socketserver_bytesin", _COUNTER, (), "Bytes of the requests of clients and brokers."),
-    Metric("kafka_network_socketserver_bytesout", _COUNTER, (), "Bytes of the answers to them."),
+    Metric("kafka_network_socketserver_bytesout", _COUNTER, (), "Bytes of the answers to clients and brokers."),
     Metric("kafka_network_requestmetrics_requests", _COUNTER, ("request", "version"), "Requests of clients, by API."),
     Metric(
         "kafka_network_requestmetrics_errors",
         _COUNTER,
         ("request", "error"),
-        "Error codes in the answers to them, one for each topic or partition that has one.",
+        "Error codes in the answers to requests, one for each topic or partition that has one.",
     ),
     Metric(
         "kafka_network_requestmetrics_totaltimems",
         Kind.HISTOGRAM,
         ("request",),
-        "Milliseconds from when a request was taken up to its answer; what it waits for (acks=all, a fetch's bytes) "
-        "included.",
+        "Milliseconds from the start of a request to its answer, with its waits (for acks=all, for a fetch's bytes).",
     ),
     Metric(
         "kafka_network_socketserver_memorypoolused",
@@ -80,29 +79,34 @@ _METRICS: Final = (
     ),
     Metric("kafka_server_socketservermetrics_connection_count", _GAUGE, (), "Open connections."),
     Metric(f"{_MANAGER}_leadercount", _GAUGE, (), "Partitions that this broker leads."),
-    Metric(f"{_MANAGER}_partitioncount", _GAUGE, (), "Partitions that it holds, led or copied."),
+    Metric(f"{_MANAGER}_partitioncount", _GAUGE, (), "Partitions that this broker holds, led or copied."),
     Metric(
         f"{_MANAGER}_underreplicatedpartitions",
         _GAUGE,
         (),
-        "Partitions that it leads and that have replicas out of sync.",
+        "Partitions that this broker leads and that have replicas out of sync.",
     ),
     Metric(
         f"{_MANAGER}_underminisrpartitioncount",
         _GAUGE,
         (),
-        "Partitions that it leads with fewer in-sync replicas than min.insync.replicas: acks=all is refused.",
+        "Partitions that this broker leads with fewer in-sync replicas than min.insync.replicas: acks=all is refused.",
     ),
     Metric(
         f"{_MANAGER}_offlinereplicacount",
         _GAUGE,
         (),
-        "Replicas of this broker that it cannot serve, for their disk failed or their log could not be opened.",
+        "Replicas that this broker cannot serve, because their disk failed or their log could not be opened.",
     ),
     Metric(
         f"{_MANAGER}_isrshrinks", _COUNTER, (), "Times that replicas left the ISR of a partition that this broker led."
     ),
-    Metric(f"{_MANAGER}_isrexpands", _COUNTER, (), "Times that they joined it."),
+    Metric(
+        f"{_MANAGER}_isrexpands",
+        _COUNTER,
+        (),
+        "Times that replicas joined the ISR of a partition that this broker led.",
+    ),
     Metric(
         f"{_CONTROLLER}_activecontrollercount",
         _GAUGE,
@@ -113,24 +117,34 @@ _METRICS: Final = (
     Metric(f"{_CONTROLLER}_globaltopiccount", _GAUGE, (), "Topics of the cluster."),
     Metric(f"{_CONTROLLER}_globalpartitioncount", _GAUGE, (), "Partitions of the cluster."),
     Metric(f"{_CONTROLLER}_activebrokercount", _GAUGE, (), "Brokers that are live."),
-    Metric(f"{_CONTROLLER}_fencedbrokercount", _GAUGE, (), "Registered brokers that are not."),
+    Metric(f"{_CONTROLLER}_fencedbrokercount", _GAUGE, (), "Registered brokers that are fenced."),
     Metric("kafka_server_raftmetrics_current_epoch", _GAUGE, (), "The quorum's term."),
     Metric("kafka_server_raftmetrics_current_leader", _GAUGE, (), "The controller's broker id; -1: none is known."),
     Metric("kafka_server_raftmetrics_high_watermark", _GAUGE, (), "Last metadata entry that is known to be committed."),
     Metric("kafka_log_log_size", _GAUGE, ("topic", "partition"), "Bytes of a replica's log on this broker."),
-    Metric("kafka_log_log_logstartoffset", _GAUGE, ("topic", "partition"), "Its first offset."),
-    Metric("kafka_log_log_logendoffset", _GAUGE, ("topic", "partition"), "The offset after its last record."),
+    Metric(
+        "kafka_log_log_logstartoffset",
+        _GAUGE,
+        ("topic", "partition"),
+        "First offset of a replica's log on this broker.",
+    ),
+    Metric(
+        "kafka_log_log_logendoffset",
+        _GAUGE,
+        ("topic", "partition"),
+        "Log end offset of a replica's log on this broker.",
+    ),
     Metric(
         "kafka_log_logflushstats_logflushrateandtimems",
         Kind.SUMMARY,
         (),
-        "Group commits, and milliseconds from the beginning of each until its disk had it.",
+        "Group commits, and milliseconds from the beginning of each until it was on the disk.",
     ),
     Metric(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         _GAUGE,
         ("delayedoperation",),
-        "Waiting now: batches for their commit (Produce), fetches for bytes (Fetch).",
+        "Requests that wait now: batches for their commit (Produce), fetches for bytes (Fetch).",
     ),
     Metric(
         "headrace_client_quota_usages",
@@ -142,20 +156,17 @@ _METRICS: Final = (
         "headrace_states",
         _GAUGE,
         ("kind",),
-        "1 where this broker serves less than it should in that way, or soon will: see 'headrace doctor'; else 0.",
+        "1 if this broker serves less than it should in that way, or soon will: see 'headrace doctor'; else 0.",
     ),
-    Metric(
-        "headrace_log_disk_usable_bytes", _GAUGE, (), "Bytes that the logs' disk has left; -1: it was not asked yet."
-    ),
+    Metric("headrace_log_disk_usable_bytes", _GAUGE, (), "Bytes that the logs' disk has left; -1: not known yet."),
     Metric(
         "headrace_log_disk_min_free_bytes",
         _GAUGE,
         (),
-        "Bytes of it that are kept free (log.disk.min.free.bytes): with fewer, what clients write is refused.",
+        "Bytes of the logs' disk that are kept free (log.disk.min.free.bytes). With fewer, clients' writes are "
+        "refused.",
     ),
-    Metric(
-        "headrace_scrape_seconds", _GAUGE, (), "Seconds that it took to look at all of this, in turns with requests."
-    ),
+    Metric("headrace_scrape_seconds", _GAUGE, (), "Seconds that a scrape took, in turns with requests."),
 )
 
 METRICS: Final = {metric.name: metric for metric in _METRICS}
