@@ -50,13 +50,13 @@ venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked r
 demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durable segments, Spark
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS))
 
-test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
+test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
 
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
 
-test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak
+test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak
 	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long
 	@$(MAKE) plants swarm soak
 
@@ -171,6 +171,11 @@ $(SUITES)/.made: requirements/suites.txt tools/suites.py $(VENV)/.made/test
 # An S3-compatible server for the tests, by Go or by Maven: where neither brings one, they say so and are skipped.
 $(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
 	@$(BIN)/python -m tools.s3_server
+	@touch $@
+
+# Debian's Redis for the tests, beside the Valkey of pip: where apt-get may not install it, its tests say so and are skipped.
+$(VENV)/redis/.made: tools/redis_servers.py $(VENV)/.made/test
+	@$(BIN)/python -m tools.redis_servers
 	@touch $@
 
 $(SUITES)/venv/.made: requirements/suites.txt requirements/build.txt tools/make_venv.py

@@ -19,7 +19,7 @@ from tests.tiers import IS_LONG, examples
 from tools import s3_server
 
 TESTS: Final = Path(__file__).parent
-ON_BROKERS_LOOP: Final = ("broker", "coordinators", "net")
+ON_BROKERS_LOOP: Final = ("broker", "coordinators", "net", "storage")
 """Folders whose coroutines run on it; the others' on asyncio's own."""
 
 settings.register_profile(

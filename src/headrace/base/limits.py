@@ -802,3 +802,17 @@ AUDIT_MIRROR_LOOK_MS: Final = 500
 """Number of further checks for a catalog that should be in a store and is not, and the pause before each."""
 AUDIT_TASK_BYTES: Final = 256 * 1024 * 1024
 """Approximate bytes of objects that one task of an audit reads."""
+
+# Redis
+REDIS_COMMANDS_IN_FLIGHT_MAX: Final = 10_000
+"""Commands on one connection to Redis that are not answered yet; further ones are refused and not sent."""
+REDIS_BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
+"""Bytes of these commands."""
+REDIS_UNSENT_BYTES_HIGH: Final = 1024 * 1024
+"""Bytes that the event loop holds for a socket at which a connection to Redis writes no more for now."""
+REDIS_REQUEST_MS_MAX: Final = 5_000
+"""Silence of Redis after which a connection is given up, and the outcome of its commands is unknown."""
+REDIS_CONNECT_MS_MAX: Final = 2_000
+REDIS_BACKOFF_MS_MIN: Final = 20
+REDIS_BACKOFF_MS_MAX: Final = 1_000
+"""Pause after a connection to Redis failed; it doubles from the first to the second of these."""

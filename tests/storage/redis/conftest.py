@@ -1,0 +1,60 @@
+"""Real servers for the tests of Redis: Valkey from pip always, the others where this machine has them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from headrace.storage.redis.address import Credentials
+from headrace.storage.redis.connection import Connection, Place, connect
+from tools.redis_servers import RedisServer, programs, valkey
+
+PROGRAMS: Final = {program.name: program for program in programs()}
+Start = Callable[..., RedisServer]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a path short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(prefix="hr") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def start(place: Path) -> Iterator[Start]:
+    """Starts Valkey servers with the given options; they are killed after the test."""
+    servers: list[RedisServer] = []
+
+    def started(*options: str, tcp: bool = False, sentinel: bool = False) -> RedisServer:
+        directory = place / str(len(servers))
+        directory.mkdir()
+        servers.append(RedisServer(valkey(), directory, options, tcp=tcp, sentinel=sentinel))
+        servers[-1].start()
+        return servers[-1]
+
+    yield started
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session", params=PROGRAMS)
+def any_server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """A server of each kind for all tests of a run, which clear it as they need."""
+    program = PROGRAMS[request.param]
+    if program.missing:
+        pytest.skip(f"there is no {program.name}: {program.missing}")
+    with tempfile.TemporaryDirectory(prefix="hr") as name, RedisServer(program, Path(name)) as server:
+        yield server
+
+
+@pytest.fixture
+async def connection(any_server: RedisServer) -> AsyncIterator[Connection]:
+    """A connection to an empty server of each kind."""
+    opened = await connect(Place(path=str(any_server.socket)), Credentials())
+    await opened.call("FLUSHALL")
+    yield opened
+    await opened.close()
