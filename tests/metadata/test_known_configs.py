@@ -120,7 +120,6 @@ def test_what_is_written_of_kafka_s_configs_names_ones_that_are_not_honoured() -
         ("remote.storage.enable", "true", "durable.enable has history kept in a store"),
         ("max.decompressed.message.bytes", "1", "only 2147483639 is"),
         ("message.timestamp.difference.max.ms", "5", "message.timestamp.before.max.ms"),
-        ("storage.compression", "zstd", "only none is"),
     ],
 )
 def test_what_would_change_something_that_is_not_done_is_refused_by_name(key: str, value: str, words: str) -> None:

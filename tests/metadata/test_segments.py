@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.limits import PACKED_SEGMENT_BYTES_MAX
 from headrace.metadata.segments import (
     CatalogEntry,
     PartitionCatalog,
@@ -95,7 +96,8 @@ def test_only_the_next_segment_on_the_current_head_is_accepted(catalog: Partitio
         {"end_offset": 9},
         {"start_offset": -1},
         {"batch_bytes": 0},
-        {"batch_bytes": 300},
+        {"batch_bytes": PACKED_SEGMENT_BYTES_MAX + 1},
+        {"object_bytes": 0},
         {"records": 6},
         {"crc32c": 2**32},
         {"sha256": "x"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -33,8 +35,10 @@ class StoreBuilder:
         self.segments: dict[tuple[str, int], list[SegmentDescriptor]] = {}
         self._ids = 0
 
-    def topic(self, name: str, partitions: list[list[list[bytes]]]) -> None:
-        """`partitions`: of each, its segments, and of each, its batches, contiguous."""
+    def topic(
+        self, name: str, partitions: list[list[list[bytes]]], *, codecs: Sequence[Compression] | None = None
+    ) -> None:
+        """`partitions`: of each, its segments, and of each, its batches, contiguous. `codecs`: of the segments."""
         self._ids += 1
         topic_id = TopicId(UUID(int=self._ids))
         self.mirror.write_topic(
@@ -42,7 +46,7 @@ class StoreBuilder:
         )
         for index, segments in enumerate(partitions):
             catalog = PartitionCatalog.empty(topic_id, PartitionIndex(index))
-            for batches in segments:
+            for batches, codec in zip(segments, codecs or repeat(Compression.NONE), strict=False):
                 source = ExportSource(
                     cluster_id=CLUSTER,
                     topic_id=topic_id,
@@ -51,6 +55,7 @@ class StoreBuilder:
                     leader_epoch=LeaderEpoch(0),
                     start_offset=catalog.next_offset,
                     limit_offset=Offset(2**62),
+                    codec=codec,
                 )
                 catalog = catalog.published(export_segment(self.objects, source, batches))
             self.segments[name, index] = [entry.descriptor for entry in catalog]

@@ -64,9 +64,9 @@ class History:
         }
         return ExportSource(**fields | changes)
 
-    def export(self, batches: Sequence[bytes]) -> None:
+    def export(self, batches: Sequence[bytes], **changes: Any) -> None:
         known = self.catalog
-        self.catalog = known.published(export_segment(self.objects, self.source(), batches))
+        self.catalog = known.published(export_segment(self.objects, self.source(**changes), batches))
         self.raft_index += 1
         self.mirror.write_partition(TOPIC_ID, self.partition, self.catalog, self.raft_index, known=known)
 

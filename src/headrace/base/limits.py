@@ -257,6 +257,13 @@ OBJECT_DIRECTORIES_REMEMBERED_MAX: Final = 10_000
 DURABLE_SEGMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of record batches at which a durable segment is cut. One larger batch still makes a segment of its own."""
 SEGMENT_FOOTER_BYTES_MAX: Final = 64 * 1024 * 1024
+STORED_BLOCK_BYTES: Final = 256 * 1024
+"""Most bytes of record batches in one compressed block of a store. One larger batch still makes a block of its own. Of
+JSON, zstd packs 1 MiB 5% smaller, and 64 KiB 12% larger."""
+STORED_BLOCK_BYTES_MAX: Final = REQUEST_BYTES_MAX
+"""Most that one block may unpack to (decompression bombs)."""
+PACKED_SEGMENT_BYTES_MAX: Final = DURABLE_SEGMENT_BYTES_MAX + REQUEST_BYTES_MAX
+"""Most that the blocks of one durable segment may unpack to. A larger one is stored uncompressed."""
 CATALOG_DOCUMENT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest JSON document of a store's catalog that a reader accepts."""
 CATALOG_RUN_ENTRIES: Final = 256

@@ -333,9 +333,9 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "none",
             "storage.compression",
-            "The codec of durable segments, beyond that of the batches inside.",
-            values=("none", "zstd"),
-            honoured=("none",),
+            "The codec of durable segments that are made from now on, beyond that of the batches inside. What it makes"
+            " hardly smaller is stored as it is.",
+            values=("none", "lz4", "zstd"),
         ),
         _topic(
             "unclean.leader.election.enable",

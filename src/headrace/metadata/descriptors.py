@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.limits import PACKED_SEGMENT_BYTES_MAX
 
 CHAIN_VERSION: Final = 1
 DIGEST_CHARS: Final = 16
@@ -48,7 +49,11 @@ _row_of: Final = attrgetter(*COLUMNS)
 class SegmentDescriptor:
     """The content of one durable segment, and its proof. Immutable, like the object.
 
-    Invariants: ``0 <= start_offset <= end_offset``; ``0 < batch_bytes < object_bytes``.
+    `object_bytes` and `sha256` are of the object as a file. `batch_bytes` and `crc32c` are of the record batches as
+    they are in the log, whether or not the object has them packed.
+
+    Invariants: ``0 <= start_offset <= end_offset``; ``0 < batch_bytes``; only an object that is smaller than its
+    batches is packed.
     """
 
     key: str
@@ -64,7 +69,7 @@ class SegmentDescriptor:
     """The largest timestamp in the segment."""
     records: int
     batch_bytes: int
-    """Length of the record batches, with which the object begins."""
+    """Length of the record batches, unpacked."""
     object_bytes: int
     """Length of the whole object, footer included."""
     crc32c: int
@@ -77,6 +82,11 @@ class SegmentDescriptor:
     @property
     def next_offset(self) -> Offset:
         return Offset(self.end_offset + 1)
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the object holds its batches in compressed blocks, rather than as they are."""
+        return self.object_bytes <= self.batch_bytes
 
     @property
     def lacks_records(self) -> bool:
@@ -135,8 +145,10 @@ def contradiction(
     """`SegmentDescriptor.contradiction` for a row of fields."""
     if not 0 <= start <= end:
         return f"offsets {start} to {end} are no range"
-    if not 0 < batch_bytes < object_bytes:
-        return f"{batch_bytes} bytes of batches do not fit in {object_bytes} bytes of object"
+    if batch_bytes <= 0 or object_bytes <= 0:
+        return f"{batch_bytes} bytes of batches in {object_bytes} bytes of object are impossible"
+    if batch_bytes >= object_bytes and batch_bytes > PACKED_SEGMENT_BYTES_MAX:
+        return f"{batch_bytes} bytes of batches do not fit in {object_bytes} bytes of object, nor may they be packed"
     if not 0 <= records <= end - start + 1:
         return f"{records} records do not fit in offsets {start} to {end}"
     if not NO_EPOCH <= last_epoch <= leader_epoch:

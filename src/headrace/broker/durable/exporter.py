@@ -368,6 +368,7 @@ class Exporter:
             start_offset=start,
             limit_offset=partition.last_stable_offset,
             producers=told,
+            codec=partition.settings.storage_codec,
         )
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second

@@ -210,7 +210,8 @@ class Merger:
             self._check_wanted(key)
             keeping.now_ms = self._clock.now_ms()
             joins = not keys.is_full  # once, when nothing more goes
-            make = partial(compact_segments, self._objects, group, keeping, joins=joins)
+            codec = role.settings.storage_codec
+            make = partial(compact_segments, self._objects, group, keeping, joins=joins, codec=codec)
             try:
                 one = await self._replace(key, group, make)
             except (RefusedError, FileNotFoundError):
@@ -235,7 +236,8 @@ class Merger:
         """Whether a group was replaced. A group that cannot be merged, as one of its objects is damaged, does not stop
         the groups behind it. Raises HeadraceError where nothing goes on, as another broker leads or the store fails."""
         try:
-            await self._replace(key, group, partial(merge_segments, self._objects, group))
+            codec = self._leading(key).settings.storage_codec
+            await self._replace(key, group, partial(merge_segments, self._objects, group, codec=codec))
         except (CorruptData, FileNotFoundError, RefusedError) as error:
             if len(merged.problems) < MERGE_PROBLEMS_TOLD_MAX:
                 merged.problems.append(f"Partition {key.partition}: {error}")

@@ -10,6 +10,7 @@ from headrace.base.reading import LONG_MAX
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas
 from headrace.storage.engine import LogConfig
+from headrace.storage.packed_blocks import CODECS as STORAGE_CODECS
 from headrace.wire.compression import LZ4_FAST_LEVEL, ZSTD_LEVEL, Compression
 from headrace.wire.validation import Rules
 
@@ -65,6 +66,8 @@ class PartitionSettings:
     """Whether old records may go though no later one replaces them."""
     durable_lag_ms_max: int
     """Longest that a record waits in an open segment before that is closed for export; -1: no limit."""
+    storage_codec: Compression = Compression.NONE
+    """The codec of the blocks of durable segments that are made now."""
     throttled_leaders: ThrottledReplicas = NONE_THROTTLED
     throttled_followers: ThrottledReplicas = NONE_THROTTLED
 
@@ -122,6 +125,7 @@ def partition_settings(config: TopicConfig, *, internal: bool = False) -> Partit
         validate_records=config.headrace_validate_records,
         delete=delete,
         durable_lag_ms_max=config.durable_export_max_lag_ms,
+        storage_codec=STORAGE_CODECS[config.storage_compression],
         throttled_leaders=throttled_replicas(config.leader_replication_throttled_replicas),
         throttled_followers=throttled_replicas(config.follower_replication_throttled_replicas),
     )

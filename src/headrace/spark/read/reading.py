@@ -34,8 +34,9 @@ from headrace.spark.read.extent import DataLoss, steady_catalog
 from headrace.spark.read.plan import HotPart, Part, Place, StorePart, Task, durable_parts
 from headrace.spark.read.quarantine import Quarantine
 from headrace.spark.read.repeats import KEPT, KeptKey, Once, decoded, without_repeats
-from headrace.spark.read.salvage import Bad, Good, salvaged, walk
+from headrace.spark.read.salvage import Bad, Good, blocks_found, salvaged, walk
 from headrace.storage.tier.format import INDEX_INTERVAL_BYTES, SegmentFooter
+from headrace.storage.tier.packed import parts_of
 from headrace.storage.tier.reader import DamagedHistory, SegmentGone, SegmentSlice, Store
 from headrace.wire.batches import BatchHeader, end_of
 
@@ -150,7 +151,8 @@ class TaskReader:
         segment, place = part.segment, part.place
         begun = max(part.start, self._at)
         small = segment.batch_bytes <= 2 * INDEX_INTERVAL_BYTES
-        if part.is_whole and begun <= segment.start_offset and (part.time_from_ms is None or small):
+        is_all = part.is_whole and begun <= segment.start_offset and (part.time_from_ms is None or small)
+        if is_all and not segment.is_packed:
             return whole_slice(part), None
         footer = store.footer(place.topic, place.partition, segment)
         return index_slice(part, footer, begun), footer
@@ -159,7 +161,6 @@ class TaskReader:
         self, store: Store, part: StorePart, cut: SegmentSlice | None, footer: SegmentFooter | None, rows: Rows
     ) -> Iterator[Any]:
         """The good batches of a damaged segment, from where the read stopped. The rest goes to the quarantine."""
-        cut = cut or whole_slice(part)  # where its index is unreadable, all of it is searched
         marks: list[tuple[int, int]] = []
         try:
             footer = footer or store.footer(part.place.topic, part.place.partition, part.segment)
@@ -168,7 +169,11 @@ class TaskReader:
             raise
         except DamagedHistory:
             pass
+        if cut is None:  # its index is unreadable: all of it is searched
+            cut = whole_slice(part)
         try:
+            if part.segment.is_packed and not cut.blocks:
+                cut, marks = blocks_found(store, cut, part.segment.object_bytes)
             for found in salvaged(store, cut, marks):
                 yield from self._salvaged(found, part.place, cut.key, part.end, rows)
         except SegmentGone:
@@ -401,6 +406,7 @@ def index_slice(part: StorePart, footer: SegmentFooter, start: int) -> SegmentSl
     if not chosen:
         return None
     first, (end_offset, end_position, _) = chosen[0][0], chosen[-1][1]
+    is_whole = (first.position, end_position) == (0, footer.batch_bytes)
     return SegmentSlice(
         topic=part.place.topic,
         partition=part.place.partition,
@@ -411,6 +417,7 @@ def index_slice(part: StorePart, footer: SegmentFooter, start: int) -> SegmentSl
         end_offset=end_offset,
         first_offset=max(start, first.base_offset),
         next_offset=min(part.end, end_offset),
-        crc32c=None,
+        crc32c=footer.crc32c if is_whole else None,
         is_thinned=part.segment.lacks_records,
+        blocks=parts_of(footer, first.position, end_position),
     )

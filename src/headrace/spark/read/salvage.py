@@ -5,7 +5,7 @@ Promises:
 - A batch is good only if it stands in its place and passes every check that it would pass elsewhere.
 - Each offset of the bytes is in a good batch or in a range reported as bad.
 - A bad range is as small as the bytes allow. It is one batch, if its frame still leads to the next one. Otherwise it
-  reaches to the next batch in an index.
+  reaches to the next batch in an index. A compressed block that cannot be unpacked is bad as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from headrace.base.ports import Buffer
-from headrace.storage.tier.reader import SegmentSlice, Store
+from headrace.storage.tier.reader import DamagedHistory, SegmentGone, SegmentSlice, Store
 from headrace.wire.batches import (
     HEADER_BYTES,
     LENGTH_END,
@@ -107,5 +107,32 @@ def salvaged(store: Store, part: SegmentSlice, marks: Sequence[tuple[int, int]])
     inner = [(base, position) for base, position in marks if part.position < position < part.end_position]
     ends = [(part.base_offset, part.position), *inner, (part.end_offset, part.end_position)]
     for (base, position), (following, end_position) in pairwise(ends):
-        data = store.read_bytes(part, position, end_position - position)
+        try:
+            data = store.read_bytes(part, position, end_position - position)
+        except SegmentGone:
+            raise
+        except DamagedHistory as error:
+            if not part.blocks:
+                raise
+            yield Bad(base, following - 1, str(error.reason))
+            continue
         yield from walk(data, base, following, gaps=False, thinned=part.is_thinned)
+
+
+def blocks_found(store: Store, part: SegmentSlice, object_bytes: int) -> tuple[SegmentSlice, list[tuple[int, int]]]:
+    """The slice of a whole packed segment with its blocks, and their marks, where its footer is unreadable. A block's
+    mark is what its first batch says. Raises as `salvaged`.
+    """
+    part = part._replace(blocks=store.found_blocks(part, object_bytes))
+    marks: list[tuple[int, int]] = []
+    for block in part.blocks:
+        try:
+            data = store.read_bytes(part, block.position, block.end_position - block.position)
+        except SegmentGone:
+            raise
+        except DamagedHistory:
+            continue
+        base = OFFSET_AND_LENGTH.unpack_from(data)[0] if len(data) >= OFFSET_AND_LENGTH.size else part.end_offset
+        if (marks[-1][0] if marks else part.base_offset - 1) < base < part.end_offset:
+            marks.append((base, block.position))
+    return part, marks

@@ -4,6 +4,9 @@ Promises: every byte of a block was proven by a CRC32C of the export before it i
 own CRC32C, and by the catalog's description of the segment. The batches are proven by the footer's checksums, which
 cover the fields that a batch's own CRC omits (base offset, leader epoch).
 
+A block here holds batches as they are in the log. Where the segment is packed, it is made of many compressed ones
+(`storage.packed_blocks`), which begin and end where it does.
+
 An old footer has no such checksums. Then the batches' own CRCs, offsets without a gap and the footer's leader epochs
 prove the same bytes together. The SHA-256 of a whole object is checked by `Store.verify`. Batches of older compactions
 that clients cannot read are mended, once they are proven. All calls block: never make them on the event loop.
@@ -28,6 +31,7 @@ from headrace.base.ports import Objects, ReadableObjects
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.engine import FoundOffset
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
+from headrace.storage.tier.packed import parts_of, read_parts
 from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, mend_emptied, small_records
 
 _HEAD: Final = Struct(">qi11xi")
@@ -133,6 +137,8 @@ def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
     for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
         if getattr(segment, name) != getattr(footer, name):
             raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")
+    if bool(footer.blocks) != segment.is_packed:
+        raise CorruptData(f"its footer tells {len(footer.blocks)} ends of blocks, which its sizes contradict")
 
 
 def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
@@ -145,7 +151,10 @@ def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
     has_more = last < len(footer.index)
     end = footer.index[last].position if has_more else footer.batch_bytes
     next_offset = footer.index[last].base_offset if has_more else footer.end_offset + 1
-    data = objects.get_range(plan.segment.key, position, end - position)
+    if footer.blocks:
+        data = read_parts(objects, plan.segment.key, parts_of(footer, position, end))
+    else:
+        data = objects.get_range(plan.segment.key, position, end - position)
     marks = [(entry.base_offset, entry.position - position) for entry in entries]
     if footer.checksums:
         view = memoryview(data)

@@ -31,8 +31,9 @@ from headrace.base.limits import (
 from headrace.base.ports import Objects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.log.compaction.keeping import Keeping, add_last, sealed
-from headrace.storage.tier.merge import made_of, read_proven
+from headrace.storage.tier.merge import made_of, read_bytes_of, read_proven
 from headrace.wire.batches import BatchHeader, check_batches
+from headrace.wire.compression import Compression
 
 DELTA_MAX: Final = 2**31 - 2
 """Maximum number of offsets in one batch, less one."""
@@ -59,7 +60,7 @@ def compactable(
 
 def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max: int) -> bool:
     size = sum(each.batch_bytes for each in group) + one.batch_bytes
-    read = sum(each.object_bytes for each in group) + one.object_bytes
+    read = sum(read_bytes_of(each) for each in group) + read_bytes_of(one)
     is_like = group[-1].leader_epoch == one.leader_epoch
     return is_like and size <= bytes_max and read <= MERGE_READ_BYTES_MAX and len(group) < SEGMENTS_REPLACED_AT_ONCE_MAX
 
@@ -110,9 +111,10 @@ def compact_segments(
     *,
     made_in: LeaderEpoch,
     joins: bool = True,
+    codec: Compression = Compression.NONE,
 ) -> SegmentDescriptor | None:
     """One segment of the kept records of these, which must be contiguous. Returns None where a single one stays as it
-    is, or, without `joins`, all do. `made_in` and errors: as in `merge_segments`.
+    is, or, without `joins`, all do. `made_in`, `codec` and errors: as in `merge_segments`.
     """
     read = [read_proven(objects, segment) for segment in segments]
     there = zip(segments, read, strict=True)
@@ -126,7 +128,7 @@ def compact_segments(
         return None
     tell_all = all(footer.producers is not None for _, footer in read)
     stays = b"".join(_joined(kept) if tell_all else kept)
-    return made_of(objects, segments, [stays], [footer for _, footer in read], made_in=made_in)
+    return made_of(objects, segments, [stays], [footer for _, footer in read], made_in=made_in, codec=codec)
 
 
 def _batches(batches: bytes, segment: SegmentDescriptor) -> Iterator[tuple[BatchHeader, bytes]]:

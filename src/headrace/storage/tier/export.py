@@ -3,21 +3,26 @@
 Promises: the stored batches were checked (every CRC32C, offsets without a gap, nothing at or above the bound). They are
 durable when the descriptor is returned. Never publishes the segment. Until the metadata accept the descriptor, the
 object is an orphan that costs only space, so a crash between the two loses nothing.
+
+With a codec, batches are stored in compressed blocks, where that makes the object smaller. All of it blocks.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import FIRST_OFFSET, ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.limits import PACKED_SEGMENT_BYTES_MAX, STORED_BLOCK_BYTES, STORED_BLOCK_BYTES_MAX
 from headrace.base.ports import Buffer, Objects
 from headrace.metadata.segments import SegmentDescriptor
+from headrace.storage.packed_blocks import pack_block
 from headrace.storage.tier.format import (
     INDEX_INTERVAL_BYTES,
     AbortedTransaction,
@@ -28,6 +33,7 @@ from headrace.storage.tier.format import (
     segment_key,
 )
 from headrace.wire.batches import check_batches
+from headrace.wire.compression import Compression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,8 @@ class ExportSource:
     """Batches below it may lack records, because of compaction."""
     first_timestamp_ms: int | None = None
     """Timestamp of the first record before compaction; None: taken from the first batch."""
+    codec: Compression = Compression.NONE
+    """The codec of the object's blocks, beyond those of the batches inside: a value of `packed_blocks.CODECS`."""
 
 
 def export_segment(
@@ -68,8 +76,7 @@ def export_segment(
     store refuses.
     """
     chunks = [batches] if isinstance(batches, (bytes, bytearray, memoryview)) else list(batches)
-    footer = _describe(source, chunks)
-    body = b"".join([*chunks, encode_footer(footer)])
+    footer, body = _packed(source, chunks) or _plain(source, chunks)
     digest = hashlib.sha256(body).hexdigest()
     key = segment_key(footer, digest, made_in)
     if not objects.put(key, body) and hashlib.sha256(objects.get(key)).hexdigest() != digest:
@@ -90,8 +97,43 @@ def export_segment(
     )
 
 
-def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
-    """Check every batch and gather the fields of the footer."""
+def _plain(source: ExportSource, chunks: Sequence[Buffer]) -> tuple[SegmentFooter, bytes]:
+    """The footer, and the object with the batches as they are."""
+    footer = _describe(source, chunks)
+    return footer, b"".join([*chunks, encode_footer(footer)])
+
+
+def _packed(source: ExportSource, chunks: Sequence[Buffer]) -> tuple[SegmentFooter, bytes] | None:
+    """The footer, and the object with the batches in blocks. None where the object would not be smaller for it, or
+    readers would refuse so much."""
+    if source.codec is Compression.NONE or sum(map(len, chunks)) > PACKED_SEGMENT_BYTES_MAX:
+        return None
+    footer = _describe(source, chunks, is_packed=True)
+    cuts = [*(entry.position for entry in footer.index), footer.batch_bytes]
+    if max(end - start for start, end in pairwise(cuts)) > STORED_BLOCK_BYTES_MAX:
+        return None
+    blocks = [pack_block(source.codec, content) for content in _cut(chunks, cuts[1:])]
+    footer = replace(footer, blocks=tuple(accumulate(map(len, blocks), initial=0)))
+    body = b"".join([*blocks, encode_footer(footer)])
+    return (footer, body) if len(body) <= footer.batch_bytes else None
+
+
+def _cut(chunks: Iterable[Buffer], ends: Iterable[int]) -> Iterator[Buffer]:
+    """The bytes of the chunks, cut at these positions, of which the last is their end."""
+    views, held = (memoryview(chunk) for chunk in chunks), memoryview(b"")
+    position = 0
+    for end in ends:
+        found: list[memoryview] = []
+        while position < end:
+            held = held or next(views)
+            found.append(held[: end - position])
+            held = held[end - position :]
+            position += len(found[-1])
+        yield found[0] if len(found) == 1 else b"".join(found)
+
+
+def _describe(source: ExportSource, chunks: Sequence[Buffer], *, is_packed: bool = False) -> SegmentFooter:
+    """Check every batch and gather the fields of the footer, but for the blocks of a packed one."""
     expected, records, checksum, position = int(source.start_offset), 0, 0, 0
     first_timestamp, last_timestamp = -1, -1
     epochs: list[EpochStart] = []
@@ -106,7 +148,8 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
             last_timestamp = max(last_timestamp, header.max_timestamp)
             if not epochs or epochs[-1].leader_epoch != header.leader_epoch:
                 epochs.append(EpochStart(header.leader_epoch, expected))
-            if not index or position + at - index[-1].position >= INDEX_INTERVAL_BYTES:
+            begun = index[-1].position if index else -1
+            if not index or _begins(position + at - begun, header.size, is_packed=is_packed):
                 index.append(IndexEntry(expected, position + at, last_timestamp))
                 checksums.append(0)
             checksums[-1] = crc32c(memoryview(chunk)[at : at + header.size], checksums[-1])
@@ -134,6 +177,11 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer]) -> SegmentFooter:
         aborted_transactions=source.aborted_transactions,
         checksums=tuple(checksums),
     )
+
+
+def _begins(before: int, size: int, *, is_packed: bool) -> bool:
+    """Whether a batch of this size gets an entry in the index, after so many bytes since the last one that has."""
+    return before + size > STORED_BLOCK_BYTES if is_packed else before >= INDEX_INTERVAL_BYTES
 
 
 def _misplaced(source: ExportSource, base: int, last: int, expected: int) -> CorruptData:

@@ -1,35 +1,42 @@
 """A durable segment object, byte by byte.
 
-Promises: the record batches are the object's first bytes, verbatim as in the log. The end of the object holds
-everything else about them, proven by a checksum. Never compresses or rewrites a batch.
+Promises: the record batches are verbatim as in the log. The object begins with them (version 1), or with blocks that
+unpack to them (version 2). The end of the object holds everything else about them, proven by a checksum. Never rewrites
+a batch.
 
 Layout (integers big-endian, unsigned):
 
 | position | bytes | content |
 |---|---|---|
-| 0 | batch_bytes | record batches, version 2 (KIP-98), back to back; nothing between them |
-| batch_bytes | | footer: one JSON object, UTF-8, sorted keys, no spaces |
+| 0 | | version 1: record batches, version 2 (KIP-98), back to back; nothing between them |
+| 0 | | version 2: blocks of whole record batches (`storage.packed_blocks`), back to back |
+| | | footer: one JSON object, UTF-8, sorted keys, no spaces |
 | size - 24 | 4 | length of the footer |
 | size - 20 | 4 | CRC32C of the footer |
-| size - 16 | 4 | format version: 1 |
+| size - 16 | 4 | format version: 1, or 2 |
 | size - 12 | 4 | zero |
 | size - 8 | 8 | the letters HEADRACE |
+
+Version 2 is used only where the object is then no larger than its batches. So sizes alone show the version. Positions
+in the footer are those of unpacked batches, except in ``blocks``.
 
 The footer's fields:
 - ``format`` ("headrace durable segment") and ``version``;
 - ``cluster_id``, ``topic_id``, ``topic`` (its name at the export) and ``partition``;
 - ``start_offset`` and ``end_offset`` (inclusive), and ``leader_epoch`` of the exporter;
 - ``first_timestamp_ms`` (of the first record) and ``last_timestamp_ms`` (the largest);
-- ``records``, ``batch_bytes``, and ``crc32c`` of the batches;
+- ``records``, and ``batch_bytes`` and ``crc32c`` of the batches, unpacked;
 - ``leader_epochs``: ``[epoch, first offset here]``;
 - ``index``: ``[base offset, position, largest timestamp up to and in this batch]``, for the first batch and then one
-  per 64 KiB or more;
+  per 64 KiB or more; in version 2, for the first batch of each block;
 - ``producers``: the producer snapshot after the last batch, as in the log's own snapshot file, in Base64 and without
   times (null in the oldest segments);
 - ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each that ends in this
   segment;
 - ``checksums``: for each entry of ``index``, the CRC32C of all bytes from that batch up to the next entry's. They prove
-  a part of the object without the rest (absent in the oldest segments).
+  a part of the object without the rest (absent in the oldest segments);
+- ``blocks`` (only in version 2): for each entry of ``index``, the position in the object of the block that begins with
+  that batch, and last the end of the last block.
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -52,6 +60,7 @@ from headrace.metadata.segment_keys import SegmentKey
 
 FORMAT: Final = "headrace durable segment"
 FORMAT_VERSION: Final = 1
+PACKED_VERSION: Final = 2
 MAGIC: Final = b"HEADRACE"
 TRAILER: Final = Struct(">IIII8s")
 INDEX_INTERVAL_BYTES: Final = 64 * 1024
@@ -67,7 +76,7 @@ class EpochStart(NamedTuple):
 class IndexEntry(NamedTuple):
     base_offset: int
     position: int
-    """Position of the batch in the object, in bytes."""
+    """Position of the batch among the unpacked batches, in bytes."""
     max_timestamp_ms: int
     """The largest timestamp of all records up to and in this batch."""
 
@@ -101,6 +110,8 @@ class SegmentFooter:
     aborted_transactions: tuple[AbortedTransaction, ...]
     checksums: tuple[int, ...] = ()
     """CRC32C of the batches from each entry of `index` to the next; empty: unknown."""
+    blocks: tuple[int, ...] = ()
+    """Position in the object of the block of each entry of `index`, and the end of the last; empty: not packed."""
 
     def floor(self, offset: int) -> IndexEntry:
         """The last indexed batch that does not begin above `offset`; the first where all do."""
@@ -111,9 +122,12 @@ class SegmentFooter:
 def encode_footer(footer: SegmentFooter) -> bytes:
     """The footer and the trailer, which follow the batches in the object."""
     fields = {name: getattr(footer, name) for name in SegmentFooter.__slots__}
-    fields |= {"topic_id": str(footer.topic_id), "format": FORMAT, "version": FORMAT_VERSION}
+    version = PACKED_VERSION if footer.blocks else FORMAT_VERSION
+    if not footer.blocks:
+        del fields["blocks"]
+    fields |= {"topic_id": str(footer.topic_id), "format": FORMAT, "version": version}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    return text + TRAILER.pack(len(text), crc32c(text), FORMAT_VERSION, 0, MAGIC)
+    return text + TRAILER.pack(len(text), crc32c(text), version, 0, MAGIC)
 
 
 def footer_length(tail: bytes) -> int:
@@ -123,8 +137,8 @@ def footer_length(tail: bytes) -> int:
     length, _, version, _, magic = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
     if magic != MAGIC:
         raise CorruptData("it does not end as a durable segment does")
-    if version != FORMAT_VERSION:
-        raise CorruptData(f"its format version is {version}, and only {FORMAT_VERSION} is known here")
+    if version not in (FORMAT_VERSION, PACKED_VERSION):
+        raise CorruptData(f"its format version is {version}, and only up to {PACKED_VERSION} is known here")
     if length > SEGMENT_FOOTER_BYTES_MAX:
         raise CorruptData(f"its footer says {length} bytes")
     return int(length) + TRAILER.size
@@ -143,8 +157,9 @@ def decode_footer(tail: bytes) -> SegmentFooter:
 
 
 def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
-    known = {name: fields[name] for name in SegmentFooter.__slots__ if name != "checksums"}
+    known = {name: fields[name] for name in SegmentFooter.__slots__ if name not in ("checksums", "blocks")}
     known["checksums"] = tuple(fields.get("checksums", ()))
+    known["blocks"] = tuple(fields.get("blocks", ()))
     known["topic_id"] = TopicId(UUID(fields["topic_id"]))
     known["leader_epochs"] = tuple(EpochStart(*item) for item in fields["leader_epochs"])
     known["index"] = tuple(IndexEntry(*item) for item in fields["index"])
@@ -153,7 +168,22 @@ def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
         raise ValueError("its offset index is empty")
     if known["checksums"] and len(known["checksums"]) != len(known["index"]):
         raise ValueError("its checksums are not those of its index")
+    if known["blocks"] or fields["version"] == PACKED_VERSION:
+        _check_blocks(known)
     return SegmentFooter(**known)
+
+
+def _check_blocks(known: Mapping[str, Any]) -> None:
+    """Raises ValueError, TypeError."""
+    blocks, index = known["blocks"], known["index"]
+    if len(blocks) != len(index) + 1 or len(known["checksums"]) != len(index):
+        raise ValueError("its blocks are not those of its index")
+    positions = [*(entry.position for entry in index), known["batch_bytes"]]
+    for places in (blocks, positions):
+        if any(type(place) is not int for place in places) or any(one >= other for one, other in pairwise(places)):
+            raise ValueError("its blocks do not follow each other")
+    if blocks[0] or positions[0]:
+        raise ValueError("its first block is not where the object begins")
 
 
 def segment_key(footer: SegmentFooter, sha256: str, made_in: LeaderEpoch | None = None) -> str:

@@ -1,9 +1,9 @@
 """Makes one durable segment of several contiguous ones: fewer objects, the same batches.
 
 Promises: the result holds their batches verbatim and in order, except emptied ones that clients could not read. Each
-source is first proven by the SHA-256 of its object, and the same sources always give the same object. Never publishes
-the result. Until the metadata accept it in place of the others (`controller.durable.replace_segments`), it is an orphan
-that costs only space. All of it blocks.
+source is first proven by the SHA-256 of its object. The same sources and codec always give the same object. Never
+publishes the result. Until the metadata accept it in place of the others (`controller.durable.replace_segments`), it is
+an orphan that costs only space. All of it blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.blocks import check_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.format import SegmentFooter, decode_footer
+from headrace.storage.tier.packed import batches_of
 from headrace.wire.batches import mend_emptied
+from headrace.wire.compression import Compression
 
 
 def mergeable(
@@ -45,15 +47,24 @@ def mergeable(
 
 def _fits(group: Sequence[SegmentDescriptor], one: SegmentDescriptor, bytes_max: int) -> bool:
     size = sum(each.batch_bytes for each in group) + one.batch_bytes
-    read = sum(each.object_bytes for each in group) + one.object_bytes
+    read = sum(read_bytes_of(each) for each in group) + read_bytes_of(one)
     is_like = group[-1].leader_epoch == one.leader_epoch and group[-1].next_offset == one.start_offset
     return is_like and size <= bytes_max and read <= MERGE_READ_BYTES_MAX and len(group) < SEGMENTS_REPLACED_AT_ONCE_MAX
 
 
+def read_bytes_of(segment: SegmentDescriptor) -> int:
+    """Most bytes of it that are in memory while it is read: its object's, or its unpacked batches'."""
+    return max(segment.object_bytes, segment.batch_bytes)
+
+
 def merge_segments(
-    objects: Objects, segments: Sequence[SegmentDescriptor], *, made_in: LeaderEpoch
+    objects: Objects,
+    segments: Sequence[SegmentDescriptor],
+    *,
+    made_in: LeaderEpoch,
+    codec: Compression = Compression.NONE,
 ) -> SegmentDescriptor:
-    """Store one segment made of these, which must be contiguous.
+    """Store one segment made of these, which must be contiguous, in blocks of this codec.
 
     `made_in` is the partition's leader epoch, which limits how long the result may still replace the others. Merging
     the same segments again stores nothing, and returns the same descriptor. The stored object is read back and proven,
@@ -66,7 +77,7 @@ def merge_segments(
         mend_emptied(batches) if segment.lacks_records else batches
         for segment, (batches, _) in zip(segments, read, strict=True)
     ]
-    return made_of(objects, segments, parts, [footer for _, footer in read], made_in=made_in)
+    return made_of(objects, segments, parts, [footer for _, footer in read], made_in=made_in, codec=codec)
 
 
 def made_of(
@@ -76,6 +87,7 @@ def made_of(
     footers: Sequence[SegmentFooter],
     *,
     made_in: LeaderEpoch,
+    codec: Compression = Compression.NONE,
 ) -> SegmentDescriptor:
     """Store and prove one segment of these batches, which hold the offsets of `segments`. Raises as
     `merge_segments`.
@@ -93,6 +105,7 @@ def made_of(
         aborted_transactions=tuple(each for footer in footers for each in footer.aborted_transactions),
         gaps_below=segments[-1].next_offset,
         first_timestamp_ms=segments[0].first_timestamp_ms,
+        codec=codec,
     )
     made = export_segment(objects, source, parts, made_in=made_in)
     read_proven(objects, made)
@@ -108,4 +121,4 @@ def read_proven(objects: Objects, segment: SegmentDescriptor) -> tuple[bytes, Se
         raise CorruptData(f"Object '{segment.key}' fails its SHA-256: nothing is made of it.")
     footer = decode_footer(body)
     check_footer(segment, footer)
-    return body[: segment.batch_bytes], footer
+    return bytes(batches_of(body, footer)), footer

@@ -36,6 +36,7 @@ from headrace.storage.tier.mirror import (
     state_key,
     topic_document_key,
 )
+from headrace.storage.tier.packed import PackedPart, batches_of, parts_of, read_parts, walked
 from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, check_batches, whole_batches
 
 READ_BYTES: Final = 4 * 1024 * 1024
@@ -83,6 +84,8 @@ class SegmentSlice(NamedTuple):
     """CRC32C of these bytes, where they are a whole segment's; otherwise None."""
     is_thinned: bool = False
     """Compaction has removed records of the segment: its batches may have fewer records than offsets."""
+    blocks: tuple[PackedPart, ...] = ()
+    """The blocks with these bytes, where the segment is packed. Positions are those of unpacked batches."""
 
     def damaged(self, offset: int, reason: object) -> DamagedHistory:
         kind = SegmentGone if isinstance(reason, FileNotFoundError) else DamagedHistory
@@ -257,10 +260,12 @@ class Store:
             if segment.start_offset >= end:
                 break
             whole = start <= segment.start_offset and segment.next_offset <= end
-            if whole and segment.batch_bytes <= slice_bytes + slice_bytes // 2:
+            is_small = whole and segment.batch_bytes <= slice_bytes + slice_bytes // 2
+            footer = None if is_small and not segment.is_packed else self.footer(topic, partition, segment)
+            if footer is None or is_small:
                 cuts = [(int(segment.start_offset), 0), (int(segment.next_offset), segment.batch_bytes)]
             else:
-                cuts = cuts_of(self.footer(topic, partition, segment), start, end, slice_bytes)
+                cuts = cuts_of(footer, start, end, slice_bytes)
             for (base, position), (after, end_position) in pairwise(cuts):
                 complete = position == 0 and end_position == segment.batch_bytes
                 found.append(
@@ -276,6 +281,7 @@ class Store:
                         next_offset=min(end, after),
                         crc32c=segment.crc32c if complete else None,
                         is_thinned=segment.lacks_records,
+                        blocks=() if footer is None else parts_of(footer, position, end_position),
                     )
                 )
         return found
@@ -290,7 +296,7 @@ class Store:
             try:
                 buffer = self._whole_batches(part, position, read_bytes)
                 batches = check_batches(buffer, gaps_below=part.end_offset if part.is_thinned else 0)
-            except (CorruptBatch, EOFError, FileNotFoundError) as error:
+            except (CorruptData, EOFError, FileNotFoundError) as error:
                 raise self._locate(part, position, expected, error) from error
             for _, header in batches:
                 if header.base_offset != expected:
@@ -305,14 +311,29 @@ class Store:
             raise part.damaged(part.base_offset, "The segment fails its CRC32C.")
 
     def read_bytes(self, part: SegmentSlice, position: int, length: int) -> bytes:
-        """Bytes of its object as they are, unchecked. Raises SegmentGone, DamagedHistory."""
+        """Bytes of its batches as they are, unchecked: whole blocks of them where it is packed. Raises SegmentGone,
+        DamagedHistory.
+        """
         try:
+            if part.blocks:
+                return read_parts(self._objects, part.key, _between(part, position, position + length))
             return self._objects.get_range(part.key, position, length)
+        except (CorruptData, EOFError, FileNotFoundError) as error:
+            raise part.damaged(part.base_offset, error) from error
+
+    def found_blocks(self, part: SegmentSlice, object_bytes: int) -> tuple[PackedPart, ...]:
+        """The blocks of a whole packed segment whose footer is unreadable, as far as their headers lead. Raises
+        SegmentGone, DamagedHistory.
+        """
+        try:
+            return tuple(walked(self._objects.get_range(part.key, 0, object_bytes), part.end_position))
         except (EOFError, FileNotFoundError) as error:
             raise part.damaged(part.base_offset, error) from error
 
     def _whole_batches(self, part: SegmentSlice, position: int, read_bytes: int) -> Buffer:
         wanted = min(read_bytes, part.end_position - position)
+        if part.blocks:
+            return read_parts(self._objects, part.key, _between(part, position, position + wanted))
         buffer = self._objects.get_range(part.key, position, wanted)
         whole = whole_batches(buffer)
         if not whole and wanted < part.end_position - position:
@@ -326,13 +347,20 @@ class Store:
     def _locate(self, part: SegmentSlice, position: int, expected: int, error: Exception) -> DamagedHistory:
         """Find the first bad batch, so that the error names its offset."""
         try:
-            buffer, at = self._objects.get_range(part.key, position, part.end_position - position), 0
-            while at < len(buffer):
-                header = check_batch(buffer, at, compacted=part.is_thinned)
-                expected, at = header.next_offset, at + header.size
-        except (CorruptBatch, EOFError, FileNotFoundError) as first:
+            for buffer in self._rest(part, position):
+                at = 0
+                while at < len(buffer):
+                    header = check_batch(buffer, at, compacted=part.is_thinned)
+                    expected, at = header.next_offset, at + header.size
+        except (CorruptData, EOFError, FileNotFoundError) as first:
             return part.damaged(expected, first)
         return part.damaged(expected, error)
+
+    def _rest(self, part: SegmentSlice, position: int) -> Iterator[Buffer]:
+        if not part.blocks:
+            yield self._objects.get_range(part.key, position, part.end_position - position)
+        for block in _between(part, position, part.end_position):
+            yield read_parts(self._objects, part.key, [block])
 
     def batches(
         self, topic: MirroredTopic, partition: PartitionIndex, start: int, end: int
@@ -379,12 +407,21 @@ def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
     """Prove a whole object (SHA-256, CRC32C, footer, batches, offsets) and return its batches. Raises CorruptData."""
     if len(body) != segment.object_bytes or hashlib.sha256(body).hexdigest() != segment.sha256:
         raise CorruptData("it fails its SHA-256")
-    check_footer(segment, decode_footer(body))
-    batches = memoryview(body)[: segment.batch_bytes]
+    footer = decode_footer(body)
+    check_footer(segment, footer)
+    batches = batches_of(body, footer)
     if crc32c(batches) != segment.crc32c:
         raise CorruptData("its batches fail their CRC32C")
     found = check_batches(batches, gaps_below=segment.next_offset if segment.lacks_records else 0)
     _check_contents(segment, found)
+    return found
+
+
+def _between(part: SegmentSlice, start: int, end: int) -> list[PackedPart]:
+    """The blocks with the bytes from `start`, where one begins, up to `end`, or further to the end of a block."""
+    found = [block for block in part.blocks if block.position >= start and block.position < end]
+    if not found or found[0].position != start:
+        raise CorruptData(f"No block begins with byte {start} of its batches.")
     return found
 
 
