@@ -255,7 +255,7 @@ def read_all(history: History, plan: Plan) -> bytes:
 
 
 def read_or_refused(read: Callable[[], Any]) -> Any:
-    """What it reads; None where it finds damage."""
+    """The result of the read; None where it finds damage."""
     try:
         return read()
     except CorruptData:

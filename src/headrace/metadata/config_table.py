@@ -333,8 +333,8 @@ TOPIC_DEFS: Final[Mapping[str, ConfigDef]] = {
             ConfigType.STRING,
             "none",
             "storage.compression",
-            "The codec of durable segments that are made from now on, beyond that of the batches inside. What it makes"
-            " hardly smaller is stored as it is.",
+            "The codec of durable segments that are made from now on, beyond that of the batches inside. Blocks that"
+            " would be hardly smaller stay as they are.",
             values=("none", "lz4", "zstd"),
         ),
         _topic(

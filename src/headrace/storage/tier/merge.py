@@ -1,7 +1,7 @@
 """Makes one durable segment of several contiguous ones: fewer objects, the same batches.
 
 Promises: the result holds their batches verbatim and in order, except emptied ones that clients could not read. Each
-source is first proven by the SHA-256 of its object. The same sources and codec always give the same object. Never
+source is first proven by the SHA-256 of its object. Equal sources in one codec always give the same object. Never
 publishes the result. Until the metadata accept it in place of the others (`controller.durable.replace_segments`), it is
 an orphan that costs only space. All of it blocks.
 """
