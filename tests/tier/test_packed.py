@@ -22,8 +22,8 @@ from headrace.storage.objects import open_objects
 from headrace.storage.packed_blocks import HEADER, pack_block
 from headrace.storage.tier import blocks, export
 from headrace.storage.tier.blocks import Plan, read_block, read_footer, read_plan
-from headrace.storage.tier.export import AbortedTransaction, export_segment
-from headrace.storage.tier.format import TRAILER, SegmentFooter, decode_footer, encode_footer
+from headrace.storage.tier.export import export_segment
+from headrace.storage.tier.format import TRAILER, AbortedTransaction, SegmentFooter, decode_footer, encode_footer
 from headrace.storage.tier.merge import merge_segments, read_proven
 from headrace.storage.tier.packed import batches_of, parts_of, walked
 from headrace.storage.tier.reader import DamagedHistory, Store

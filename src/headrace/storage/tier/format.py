@@ -35,8 +35,8 @@ The footer's fields:
   segment;
 - ``checksums``: for each entry of ``index``, the CRC32C of all bytes from that batch up to the next entry's. They prove
   a part of the object without the rest (absent in the oldest segments);
-- ``blocks`` (only in version 2): for each entry of ``index``, the block's position in the object, and last the end of the
-  last block.
+- ``blocks`` (only in version 2): for each entry of ``index``, the block's position in the object, and last the end of
+  the last block.
 """
 
 from __future__ import annotations
