@@ -38,7 +38,7 @@ from headrace.controller.recovery import Recovery, RecoveryOutcome, RecoveryWish
 from headrace.controller.renewals import CopyRenewal
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
-from headrace.metadata.values import Endpoint
+from headrace.metadata.values import Endpoint, Engine
 from headrace.wire.errors import ErrorCode
 from tests.metadata.histories import descriptor, sealed
 
@@ -199,6 +199,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
             incarnation=IncarnationId(uuid.UUID(int=9)),
             endpoints=(ENDPOINT,),
             rack="r",
+            engine=Engine.REDIS,
         ),
         EPOCH,
     ),

@@ -58,7 +58,7 @@ from headrace.metadata.pieces import piece_of
 from headrace.metadata.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import CatalogEntry, SegmentDescriptor, published_hash
-from headrace.metadata.values import Endpoint, PartitionImage
+from headrace.metadata.values import Endpoint, Engine, PartitionImage
 
 Command = Callable[[MetadataImage], Decision[Any]]
 Entry = tuple[MetadataEvent, ...]
@@ -81,6 +81,7 @@ def _register(broker: BrokerId, directory: int, rack: str | None, unfenced: bool
         directory_id=DirectoryId(uuid.UUID(int=directory)),
         endpoints=(Endpoint(listener="PLAINTEXT", host=f"host{broker}", port=9092),),
         rack=rack,
+        engine=image.engine,
         unfenced=unfenced,
     )
 
@@ -408,13 +409,20 @@ commands = st.one_of(
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Entry]:
-    """The entries that a controller commits, one decision after another, from a cluster's birth on."""
+def histories(
+    draw: st.DrawFn, engine: Engine = Engine.LOCAL, more: st.SearchStrategy[Command] | None = None
+) -> list[Entry]:
+    """The entries that a controller commits, one decision after another, from a cluster's birth on. `more`: commands
+    that come as often as all others."""
     image = EMPTY_IMAGE
-    entries = []
+    entries: list[Entry] = []
+    if engine is not Engine.LOCAL:
+        entries.append((ev.ClusterBorn(cluster_id=CLUSTER, engine=engine),))
+        image = image.replay(entries[0], index=1)
+    wanted = commands if more is None else commands | more
     born = draw(st.lists(registrations, min_size=1, max_size=4))
     made = draw(st.lists(creations, min_size=1, max_size=4))
-    for command in [*born, *made, *draw(st.lists(commands, min_size=draw(st.sampled_from([0, 10])), max_size=20))]:
+    for command in [*born, *made, *draw(st.lists(wanted, min_size=draw(st.sampled_from([0, 10])), max_size=20))]:
         decision = command(image)
         if decision.events:
             entries.append(decision.events)
@@ -531,7 +539,7 @@ pieces = st.builds(
     texts,
 )
 wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
-    st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId)),
+    st.builds(ev.ClusterBorn, cluster_id=texts.map(ClusterId), engine=st.sampled_from(Engine)),
     st.builds(
         ev.BrokerRegistered,
         broker_id=brokers,

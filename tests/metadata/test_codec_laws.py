@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
+from headrace.base.ids import ClusterId
 from headrace.metadata.codec import (
     EVENT_TYPES,
     decode_event,
@@ -22,6 +23,7 @@ from headrace.metadata.codec import (
 )
 from headrace.metadata.events import ClusterBorn, MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE
+from headrace.metadata.values import Engine
 from tests.metadata.histories import Entry, histories, wild_events
 
 json_values = st.recursive(
@@ -60,11 +62,25 @@ def test_every_event_has_a_number_of_its_own() -> None:
     assert len({cls.TYPE for cls in EVENT_TYPES.values()}) == len(EVENT_TYPES) == 30
 
 
-@pytest.mark.parametrize("change", [{"type": 99}, {"version": 1}, {"type": None}])
+@pytest.mark.parametrize("change", [{"type": 99}, {"version": 2}, {"type": None}])
 def test_an_event_of_a_newer_version_is_refused_and_says_what_to_do(change: dict[str, Any]) -> None:
     value = encode_event(ClusterBorn(cluster_id="c")) | change  # type: ignore[arg-type]  # a NewType
     with pytest.raises(CorruptData, match="start the Headrace version that wrote it, or a newer one"):
         decode_event(value)
+
+
+def test_the_birth_of_an_older_version_is_that_of_a_cluster_with_local_logs() -> None:
+    born = decode_line(b'{"type":0,"version":0,"event":"ClusterBorn","cluster_id":"c"}')
+    image = EMPTY_IMAGE.replay([born], index=1)
+    assert (image.engine, image.shares_logs) == (Engine.LOCAL, False)
+    assert image_as_json(image)["engine"] == "local"
+
+
+def test_an_engine_that_is_unknown_here_is_refused() -> None:
+    value = encode_event(ClusterBorn(cluster_id=ClusterId("c"), engine=Engine.REDIS))
+    assert value["engine"] == "redis"
+    with pytest.raises(CorruptData, match="engine"):
+        decode_event(value | {"engine": "tape"})
 
 
 @given(histories())

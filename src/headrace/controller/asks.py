@@ -53,7 +53,7 @@ from headrace.metadata.configs import topic_config
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.segments import SegmentDescriptor
-from headrace.metadata.values import Endpoint, TopicImage
+from headrace.metadata.values import Endpoint, Engine, TopicImage
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
@@ -270,7 +270,7 @@ def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
     """Return a test of whether a topic's history is durable, so that its partitions can be handed over."""
 
     def hands_over(topic: TopicImage) -> bool:
-        if not setting.has_store or topic.internal:
+        if not setting.has_store or topic.internal or image.shares_logs:
             return False
         config = topic_config(image, topic, setting.broker_configs, node=setting.node)
         return config.durable_enable and "compact" not in config.cleanup_policy
@@ -509,6 +509,8 @@ class RegisterBroker(Ask[BrokerEpoch]):
     rack: str | None = None
     lineage: str | None = None
     """The lineage of its log; None: it has none yet, and follows any."""
+    engine: Engine = Engine.LOCAL
+    """The keeper of its partition logs. Brokers of older versions do not say; theirs are local."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

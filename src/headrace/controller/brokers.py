@@ -5,6 +5,7 @@ Promises:
   slices (`settle_broker`), each of which is right by itself.
 - The ISR is never empty.
 - A broker leads only partitions of whose ISR it is a member.
+- Where the cluster shares logs, any live broker may lead (`controller.shared_logs`).
 - A repeated request changes nothing.
 
 Sources: KIP-631 (broker epochs, incarnations), KIP-730 (producer ids), DESIGN "Placement and failover".
@@ -21,10 +22,10 @@ from headrace.base.ids import (
     DirectoryId,
     IncarnationId,
     ProducerId,
-    TopicId,
     TopicPartition,
 )
 from headrace.base.limits import BROKER_TEXT_CHARS_MAX, PRODUCER_ID_BLOCK_SIZE
+from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal, decided, stale
 from headrace.controller.elections import (
     Among,
@@ -49,7 +50,7 @@ from headrace.metadata.events import (
     VoteWithheld,
 )
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage
+from headrace.metadata.values import BrokerImage, Endpoint, Engine, PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
 
@@ -62,6 +63,7 @@ def register_broker(
     endpoints: tuple[Endpoint, ...],
     rack: str | None = None,
     incarnation: IncarnationId | None = None,
+    engine: Engine = Engine.LOCAL,
     in_session: bool = False,
     unfenced: bool = False,
 ) -> Decision[BrokerEpoch | Refusal]:
@@ -69,8 +71,9 @@ def register_broker(
     epoch, even where it is elected again. The first registration creates the cluster. The result is the broker epoch,
     an int.
 
-    `cluster_id` is the one in the broker's directory. `in_session`: its last incarnation is known to live. `unfenced`:
-    it decides itself, and need not ask to be unfenced once it has replayed this.
+    `cluster_id` is the one in the broker's directory. `engine`: the keeper of its partition logs. `in_session`: its
+    last incarnation is known to live. `unfenced`: it decides itself, and need not ask to be unfenced once it has
+    replayed this.
     """
     refusal = refused_registration(
         image,
@@ -80,6 +83,7 @@ def register_broker(
         endpoints=endpoints,
         rack=rack,
         incarnation=incarnation,
+        engine=engine,
         in_session=in_session,
     )
     if refusal is not None:
@@ -88,7 +92,9 @@ def register_broker(
     if known is not None and incarnation is not None and known.incarnation == incarnation:
         return Decision((), known.epoch)
     epoch = BrokerEpoch(image.index + 1)
-    events: list[MetadataEvent] = [] if image.cluster_id else [ClusterBorn(cluster_id=cluster_id)]
+    events: list[MetadataEvent] = []
+    if not image.cluster_id:
+        events.append(ClusterBorn(cluster_id=cluster_id, engine=engine))
     events.append(
         BrokerRegistered(
             broker_id=broker_id,
@@ -114,6 +120,7 @@ def refused_registration(
     endpoints: tuple[Endpoint, ...],
     rack: str | None,
     incarnation: IncarnationId | None,
+    engine: Engine = Engine.LOCAL,
     in_session: bool,
 ) -> Refusal | None:
     """Return why `register_broker` would refuse it; else None."""
@@ -125,6 +132,12 @@ def refused_registration(
             f"{image.cluster_id}: start it with another directory, or name addresses of its own cluster."
         )
         return Refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
+    if image.cluster_id and image.engine is not engine:
+        message = (
+            f"Broker {broker_id} runs with the engine {engine}, but this cluster has {image.engine}: start it with "
+            f"--engine {image.engine}, or name addresses of another cluster."
+        )
+        return Refusal(ErrorCode.INVALID_REGISTRATION, message)
     known = image.brokers.get(broker_id)
     if known is None or (incarnation is not None and known.incarnation == incarnation):
         return None
@@ -206,6 +219,8 @@ def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refu
     if not known.fenced:
         message = f"Broker {broker_id} is running: stop it before it is removed."
         return decided(Refusal(ErrorCode.INVALID_REQUEST, message))
+    if image.shares_logs and (irremovable := shared_logs.irremovable(image, broker_id)) is not None:
+        return decided(irremovable)
     if alone := only_copies(image, broker_id):
         topic, partition = next(iter(alone))
         message = (
@@ -213,9 +228,8 @@ def remove_broker(image: MetadataImage, *, broker_id: BrokerId) -> Decision[Refu
             "among them: delete their topics first, or start it again."
         )
         return decided(Refusal(ErrorCode.INVALID_REQUEST, message))
-    everywhere = ((topic.id, partition) for topic, partition in image.all_partitions())
     forgotten = [VoteWithheld(broker_id=broker_id, withheld=False)] if broker_id in image.withheld else []
-    return decided([*_without(image, broker_id, everywhere), *forgotten, _removed(known)])
+    return decided([*_without(image, broker_id, image.all_partitions()), *forgotten, _removed(known)])
 
 
 def holds(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:
@@ -231,10 +245,9 @@ def release_copies(
     known = image.brokers.get(broker_id)
     if known is None or known.epoch != broker_epoch or not known.fenced:
         return decided(stale(broker_id, broker_epoch))
-    found = ((key.topic_id, image.partition(key)) for key in among)
-    here = ((topic_id, partition) for topic_id, partition in found if partition is not None)
     is_only_copy = only_copy(image, broker_id)
-    return decided([*_without(image, broker_id, ((at, part) for at, part in here if not is_only_copy(part)))])
+    released = (pair for pair in image.all_partitions(among) if not is_only_copy(pair[1]))
+    return decided([*_without(image, broker_id, released)])
 
 
 def _removed(broker: BrokerImage) -> BrokerRemoved:
@@ -242,13 +255,16 @@ def _removed(broker: BrokerImage) -> BrokerRemoved:
 
 
 def _without(
-    image: MetadataImage, broker_id: BrokerId, partitions: Iterable[tuple[TopicId, PartitionImage]]
+    image: MetadataImage, broker_id: BrokerId, partitions: Iterable[tuple[TopicImage, PartitionImage]]
 ) -> Iterator[MetadataEvent]:
     """Yield the changes without the broker. A fenced broker is in no ISR except as the last member."""
+    if image.shares_logs:
+        yield from shared_logs.forgotten(image, broker_id, partitions)
+        return
     live = live_directories(image).keys()
-    for topic_id, partition in partitions:
+    for topic, partition in partitions:
         if broker_id in partition.replicas:
-            yield from changes(topic_id, partition, without_broker(partition, broker_id, live))[0]
+            yield from changes(topic.id, partition, without_broker(partition, broker_id, live))[0]
 
 
 def allocate_producer_ids(

@@ -1,17 +1,16 @@
 """Elects leaders and changes ISRs when a broker comes, goes or changes its disk.
 
 Promises: the ISR is never empty. A broker leads only partitions of whose ISR it is a member. It does not lead one whose
-last in-sync copy is on another disk than the one that it came back with. Sources: KIP-631; DESIGN "Placement and
-failover".
+last in-sync copy is on another disk than the one that it came back with. In a cluster that shares logs, all of this is
+decided by `controller.shared_logs`. Sources: KIP-631; DESIGN "Placement and failover".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import groupby
-from operator import attrgetter
 
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, LeaderEpoch, PartitionEpoch, TopicPartition
+from headrace.controller import shared_logs
 from headrace.metadata.events import IsrChanged, LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
@@ -24,6 +23,9 @@ PartitionTest = Callable[[PartitionImage], bool]
 
 def taken_out(image: MetadataImage, broker_id: BrokerId, among: Among = None) -> Iterator[MetadataEvent]:
     """Take a broker that is gone out of every ISR of which it is not the last member; others lead."""
+    if image.shares_logs:
+        yield from shared_logs.taken_over(image, broker_id, among)
+        return
     live = live_directories(image, without=broker_id)
     for topic, partition in _in_sync(image, broker_id, among):
         yield from _changed(topic, partition, live, isr=_without(partition, broker_id), anew=broker_id)
@@ -34,6 +36,9 @@ def copies_failed(
 ) -> Iterator[MetadataEvent]:
     """Take a broker whose disk has failed under these partitions out of their ISRs, unless it is the last member;
     others lead."""
+    if image.shares_logs:
+        yield from shared_logs.given_up(image, broker_id, partitions)
+        return
     live = live_directories(image, without=broker_id)
     for key in dict.fromkeys(partitions):
         topic, partition = image.topics.get(key.topic_id), image.partition(key)
@@ -47,6 +52,9 @@ def started_anew(
     """Note that the broker is back as a new process with this directory. It may lead at once where it is `live`. The
     partitions that it led get a new leader epoch, even where it is elected again. It stays in the ISR only where no
     other replica is."""
+    if image.shares_logs:
+        yield from shared_logs.started_anew(image, broker_id, live=live)
+        return
     known = image.brokers.get(broker_id)
     candidates = live_directories(image, without=broker_id)
     if live:
@@ -61,6 +69,9 @@ def started_anew(
 
 def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
     """Give a leader to partitions without one that have the returned broker in their ISR."""
+    if image.shares_logs:
+        yield from shared_logs.returned(image, broker.id, among)
+        return
     live = live_directories(image)
     live[broker.id] = broker.directory_id
     for topic, partition in _in_sync(image, broker.id, among):
@@ -71,6 +82,8 @@ def returned(image: MetadataImage, broker: BrokerImage, among: Among = None) -> 
 def disk_lost(image: MetadataImage, broker: BrokerImage, among: Among = None) -> Iterator[MetadataEvent]:
     """Note that the broker comes back with another disk than it has registered. Where it is the last in sync, only its
     old disk may lead. It leads nothing by now."""
+    if image.shares_logs:
+        return
     for topic, partition in _in_sync(image, broker.id, among):
         if partition.is_sealed:  # nothing was written there yet
             continue
@@ -82,18 +95,10 @@ def _in_sync(
     image: MetadataImage, broker_id: BrokerId, among: Among = None
 ) -> Iterator[tuple[TopicImage, PartitionImage]]:
     """Iterate over the partitions with the broker in their ISR, by their topics' names, or in the given order."""
-    if among is not None:
-        for topic_id, keys in groupby(among, key=attrgetter("topic_id")):
-            if (topic := image.topics.get(topic_id)) is None:
-                continue
-            for partition in (topic.partitions[key.partition] for key in keys if key.partition < len(topic.partitions)):
-                if broker_id in partition.isr:
-                    yield topic, partition
-    elif broker_id in image.copies:
-        for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
-            for partition in topic.partitions:
-                if broker_id in partition.isr:
-                    yield topic, partition
+    if among is not None or broker_id in image.copies:
+        for topic, partition in image.all_partitions(among):
+            if broker_id in partition.isr:
+                yield topic, partition
 
 
 def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None = None) -> PartitionTest:
@@ -103,13 +108,23 @@ def unsettled(image: MetadataImage, broker_id: BrokerId, *, fenced: bool | None 
     is_fenced = known is not None and (known.fenced if fenced is None else fenced)
 
     def is_unsettled(partition: PartitionImage) -> bool:
-        if known is None or broker_id not in partition.isr:
+        if known is None:
+            return False
+        if image.shares_logs:
+            return shared_logs.is_unsettled(partition, broker_id, fenced=is_fenced)
+        if broker_id not in partition.isr:
             return False
         if is_fenced:
             return partition.leader == broker_id or len(partition.isr) > 1
         return partition.leader == NO_LEADER and partition.kept_in in (None, known.directory_id)
 
     return is_unsettled
+
+
+def changed_at_most(image: MetadataImage, broker_id: BrokerId) -> int:
+    """Return the most partitions that the broker's coming or going may change. The number stays while they are changed
+    in slices."""
+    return sum(image.copies.values()) if image.shares_logs else image.copies.get(broker_id, 0)
 
 
 def live_directories(image: MetadataImage, *, without: BrokerId | None = None) -> dict[BrokerId, DirectoryId]:
@@ -173,6 +188,6 @@ def only_copies(image: MetadataImage, broker_id: BrokerId) -> Collection[tuple[T
     return [pair for pair in image.all_partitions() if is_only_copy(pair[1])]
 
 
-def only_copy(_: MetadataImage, broker_id: BrokerId) -> PartitionTest:
-    """Return a test of whether only the broker is in sync."""
-    return lambda partition: partition.isr == (broker_id,)
+def only_copy(image: MetadataImage, broker_id: BrokerId) -> PartitionTest:
+    """Return a test of whether only the broker is in sync, and so has what no other has."""
+    return lambda partition: partition.isr == (broker_id,) and not image.shares_logs

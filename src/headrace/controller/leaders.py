@@ -28,10 +28,11 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import ELECTIONS_PER_ENTRY_MAX
+from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import live_directories
 from headrace.metadata.configs import broker_value
-from headrace.metadata.events import LeaderChanged
+from headrace.metadata.events import LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
@@ -69,22 +70,24 @@ def elect_leaders(
     """Return one outcome for each partition, in order. None: all partitions, except those with their proper leader.
     Beyond ELECTIONS_PER_ENTRY_MAX elections, the rest is refused with REQUEST_TIMED_OUT, to be asked for again."""
     live = live_directories(image)
-    events: dict[TopicPartition, LeaderChanged] = {}
+    leaderships = shared_logs.Leaderships(image) if image.shares_logs else None
+    events: dict[TopicPartition, list[MetadataEvent]] = {}
     outcomes = []
     for name, index, found in _every(image) if partitions is None else _named(image, partitions):
-        verdict = _elected(election, name, index, found, live)
+        verdict = _elected(election, name, index, found, live, leaderships)
         refusal = None
         if isinstance(verdict, Refusal):
             if partitions is None and verdict.code is ErrorCode.ELECTION_NOT_NEEDED:
                 continue
             refusal = verdict
         elif len(events) < ELECTIONS_PER_ENTRY_MAX:
-            events[TopicPartition(verdict.topic_id, verdict.partition)] = verdict
+            key, done = verdict
+            events[key] = done
         else:
             message = f"One request elects at most {ELECTIONS_PER_ENTRY_MAX} leaders: ask again for the rest."
             refusal = Refusal(ErrorCode.REQUEST_TIMED_OUT, message)
         outcomes.append(ElectionOutcome(topic=name, partition=index, refusal=refusal))
-    return Decision(tuple(events.values()), tuple(outcomes))
+    return Decision(tuple(event for done in events.values() for event in done), tuple(outcomes))
 
 
 _Place = tuple[str, PartitionIndex, tuple[TopicImage, PartitionImage] | None]
@@ -106,22 +109,28 @@ def _elected(
     index: PartitionIndex,
     found: tuple[TopicImage, PartitionImage] | None,
     live: Mapping[BrokerId, DirectoryId],
-) -> LeaderChanged | Refusal:
+    leaderships: shared_logs.Leaderships | None,
+) -> tuple[TopicPartition, list[MetadataEvent]] | Refusal:
+    """Return the events of one election. `leaderships`: those of a cluster that shares logs."""
     if found is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {name}-{index} does not exist.")
     topic, partition = found
+    key = TopicPartition(topic.id, partition.index)
     if election is Election.UNCLEAN:
         if partition.leader != NO_LEADER:
             return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {partition.leader}.")
+        if leaderships is not None:
+            done = shared_logs.elected(topic, partition, leaderships)
+            return done if isinstance(done, Refusal) else (key, done)
         if (unclean := _unclean(topic, partition, live)) is not None:
-            return unclean
+            return key, [unclean]
         message = f"No replica of {name}-{index} is alive: start one of the brokers {_listed(partition.replicas)}."
         return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {preferred} already.")
     if (moved := _preferred(topic, partition, live)) is not None:
-        return moved
+        return key, [moved]
     message = f"Broker {preferred}, which is to lead {name}-{index}, is not alive, or not in sync."
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message)
 
@@ -186,7 +195,10 @@ def balance_leaders(
     image: MetadataImage, *, elections_max: int, recent: Container[BrokerId] = frozenset()
 ) -> Decision[int]:
     """Move up to `elections_max` partitions back to their first replicas, except those on the brokers in `recent`. The
-    result is their number."""
+    result is their number. In a cluster that shares logs, even out what brokers lead."""
+    if image.shares_logs:
+        done = list(shared_logs.balanced(image, elections_max=elections_max, recent=recent))
+        return Decision(tuple(event for each in done for event in each), len(done))
     live = live_directories(image)
     partitions = ((topic, one) for topic, one in image.all_partitions() if one.replicas[0] not in recent)
     moves = (_preferred(topic, partition, live) for topic, partition in partitions)
@@ -198,7 +210,10 @@ def elect_uncleanly(
     image: MetadataImage, *, broker_configs: Mapping[str, str], node: BrokerId, elections_max: int
 ) -> Decision[int]:
     """Elect leaders outside the ISR for partitions without one, where their topics allow it. `broker_configs` are those
-    that broker `node` was started with. The result is their number."""
+    that broker `node` was started with. The result is their number: 0 where logs are shared, for nobody is out of
+    sync."""
+    if image.shares_logs:
+        return Decision((), 0)
     live = live_directories(image)
     topics = unclean_topics(image, broker_configs=broker_configs, node=node)
     offline = ((topic, one) for topic in topics for one in topic.partitions if one.leader == NO_LEADER)

@@ -25,6 +25,8 @@ class Placement:
         self._known = image.brokers
         self._brokers = {broker.id: broker for broker in image.live_brokers()}
         self.registered = frozenset(image.brokers)
+        self.shares_logs = image.shares_logs
+        """Whether a partition has one replica, whatever factor is asked for (`controller.shared_logs`)."""
         self._leaders = Counter(dict(image.leaderships))
         self._replicas = Counter(dict(image.copies))
         self._preferences = Counter(dict(image.preferences))

@@ -8,7 +8,8 @@ Promises:
 - The ISR is never empty, and stays in replica order.
 - A cancelled reassignment leaves the replicas from before.
 
-A partition with one replica and durable history is handed over instead (`controller.moves`). Source: KIP-455.
+A partition with one replica and durable history is handed over instead (`controller.moves`). Where the cluster shares
+logs, the one broker that is named leads at once (`controller.shared_logs`). Source: KIP-455.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from itertools import islice
 
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import live_directories
 from headrace.controller.moves import HandsOver, cancelled, never, retargeted, started
@@ -65,7 +67,9 @@ def reassign_partitions(
         key = TopicPartition(topic.id, partition.index)
         partition = after.get(key, partition)
         done: _Done | Refusal | None
-        if partition.is_sealed:
+        if image.shares_logs:
+            done = shared_logs.reassigned(image, topic, partition, wish.replicas)
+        elif partition.is_sealed:
             done = _aimed_elsewhere(topic, partition, wish, live)
         else:
             done = _under_way(topic, partition, wish)

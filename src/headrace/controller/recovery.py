@@ -26,6 +26,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import ELECTIONS_PER_ENTRY_MAX
+from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.moves import cancelled, is_live
 from headrace.controller.placement import Placement
@@ -79,6 +80,8 @@ def recover_partitions(
     topic = image.topic(wish.topic)
     if topic is None:
         return Decision((), Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{wish.topic}' does not exist."))
+    if image.shares_logs:
+        return Decision((), shared_logs.unrecoverable(image, topic.name))
     if (problem := _impossible(image, topic, wish)) is not None:
         return Decision((), problem)
     placement = Placement(image)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.placement import Placement
 from headrace.controller.topics import TopicOutcome, assignment_problem, no_live_broker, too_many_partitions
@@ -87,6 +88,8 @@ def create_partitions(
         topic = find_topic(image, TopicRef(name=request.name))
         if named[request.name] > 1:
             topic = Refusal(ErrorCode.INVALID_REQUEST, f"Topic '{request.name}' is in the request more than once.")
+        elif image.shares_logs and request.assignments is not None and isinstance(topic, TopicImage):
+            topic = shared_logs.unassignable(image, topic.name)
         verdict = topic if isinstance(topic, Refusal) else _add_partitions(topic, request, placement, room)
         if isinstance(verdict, Refusal) or isinstance(topic, Refusal):
             refusal = verdict if isinstance(verdict, Refusal) else None

@@ -17,6 +17,7 @@ import immutables
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.placement import Placement
 from headrace.controller.topic_names import NamesTaken, topic_name_problem
@@ -82,6 +83,8 @@ class _Defaults:
 
     def desired_replicas(self, request: NewTopic, made_with: int) -> int:
         """Return the replicas that a topic shall have whose partitions were placed with `made_with` of them."""
+        if self.image.shares_logs:
+            return made_with
         if request.desired_replicas is not None:
             return request.desired_replicas
         is_chosen = request.replication_factor == DEFAULT and request.assignments is None
@@ -149,6 +152,8 @@ def _create_topic(
     configs = kept_topic_configs(request.configs)
     if problem := topic_config_conflict(image, configs):
         return Refusal(ErrorCode.INVALID_CONFIG, problem)
+    if request.assignments is not None and image.shares_logs:
+        return shared_logs.unassignable(image, request.name)
     if request.assignments is not None:
         partitions = _assigned_topic(request, request.assignments, placement, room)
     else:
@@ -178,6 +183,8 @@ def _placed_topic(
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, f"Replication factor must be larger than 0, not {factor}.")
     if not live:
         return no_live_broker()
+    if placement.shares_logs:
+        factor = 1
     if factor > live:
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,

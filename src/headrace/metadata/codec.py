@@ -17,7 +17,7 @@ import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, Final
 
@@ -80,6 +80,7 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
     topics = sorted(image.topics.values(), key=lambda topic: topic.name)
     return {
         "cluster_id": image.cluster_id,
+        "engine": image.engine.value,
         "index": image.index,
         "next_producer_id": image.next_producer_id,
         "votes_withheld": sorted(image.withheld),
@@ -123,7 +124,7 @@ class Shape:
 
 @cache
 def shape_of(kind: Any) -> Shape:
-    """The JSON form of a type: of plain values, UUIDs, number enums, dataclasses, and optionals, tuples and mappings of
+    """The JSON form of a type: of plain values, UUIDs, enums, dataclasses, and optionals, tuples and mappings of
     these."""
     while hasattr(kind, "__supertype__"):  # a NewType is its base on disk
         kind = kind.__supertype__
@@ -131,7 +132,7 @@ def shape_of(kind: Any) -> Shape:
         return _plain(kind)
     if kind is uuid.UUID:
         return Shape(str, _decode_uuid)
-    if isinstance(kind, type) and issubclass(kind, IntEnum):
+    if isinstance(kind, type) and issubclass(kind, IntEnum | StrEnum):
         return _enum(kind)
     if is_dataclass(kind):
         return _object(kind)
@@ -162,14 +163,14 @@ def _decode_uuid(value: Any, where: str) -> uuid.UUID:
         raise _wrong(value, where, "UUID") from error
 
 
-def _enum(kind: type[IntEnum]) -> Shape:
+def _enum(kind: type[IntEnum] | type[StrEnum]) -> Shape:
     def decode(value: Any, where: str) -> Any:
         try:
             return kind(value)
         except ValueError as error:
             raise _wrong(value, where, kind.__name__) from error
 
-    return Shape(int, decode)
+    return Shape(int if issubclass(kind, IntEnum) else str, decode)
 
 
 def _optional(inner: Shape) -> Shape:

@@ -31,16 +31,18 @@ from headrace.metadata.descriptors import SegmentDescriptor
 from headrace.metadata.moves import UNLIMITED_RATE, StorageStateSealed
 from headrace.metadata.pieces import Piece
 from headrace.metadata.quotas import QuotaEntity
-from headrace.metadata.values import Endpoint, PartitionImage
+from headrace.metadata.values import Endpoint, Engine, PartitionImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterBorn:
-    """The first event of every cluster: its identity, assigned once."""
+    """The first event of every cluster: its identity, assigned once. Version 1: `engine`; before it, every cluster had
+    local logs."""
 
     TYPE: ClassVar[int] = 0
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     cluster_id: ClusterId
+    engine: Engine = Engine.LOCAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

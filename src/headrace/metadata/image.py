@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final
 
 import immutables
@@ -50,7 +51,7 @@ from headrace.metadata.pieces import piece_of
 from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
 from headrace.metadata.segments import PartitionCatalog
-from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage, QuorumRecovery, TopicImage
+from headrace.metadata.values import BrokerImage, Endpoint, Engine, PartitionImage, QuorumRecovery, TopicImage
 
 __all__ = ["EMPTY_IMAGE", "BrokerImage", "MetadataImage", "PartitionImage", "TopicImage"]
 
@@ -81,6 +82,8 @@ class MetadataImage:
     catalog: immutables.Map[TopicPartition, PartitionCatalog]
     """Durable segments; absent until a partition's first one."""
     next_producer_id: ProducerId
+    engine: Engine = Engine.LOCAL
+    """The keeper of the partition logs, chosen at the cluster's birth."""
     withheld: frozenset[BrokerId] = frozenset()
     """Brokers whose vote in the quorum an operator has removed: they are not promoted automatically."""
     group_configs: immutables.Map[str, immutables.Map[str, str]] = _NO_GROUP_CONFIGS
@@ -101,6 +104,12 @@ class MetadataImage:
     @property
     def lineage(self) -> Lineage:
         return NO_LINEAGE if self.recovery is None else self.recovery.lineage
+
+    @property
+    def shares_logs(self) -> bool:
+        """Whether every broker reaches the log of every partition. Then a partition's only replica is its leader, and
+        `controller.shared_logs` decides on it."""
+        return self.engine.shares_logs
 
     def topic(self, name: str) -> TopicImage | None:
         topic_id = self.topic_ids.get(name)
@@ -134,11 +143,22 @@ class MetadataImage:
         """Names of all topics, sorted."""
         return sorted(self.topic_ids)
 
-    def all_partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
-        """Every partition with its topic, by the topic's name and the partition's index."""
-        for topic in sorted(self.topics.values(), key=lambda topic: topic.name):
-            for partition in topic.partitions:
-                yield topic, partition
+    def all_partitions(
+        self, among: Iterable[TopicPartition] | None = None
+    ) -> Iterator[tuple[TopicImage, PartitionImage]]:
+        """Every partition with its topic, by the topic's name and the partition's index. `among`: only these, as far
+        as they exist, in the given order."""
+        if among is None:
+            for topic in sorted(self.topics.values(), key=lambda topic: topic.name):
+                for partition in topic.partitions:
+                    yield topic, partition
+            return
+        for topic_id, keys in groupby(among, key=attrgetter("topic_id")):
+            found = self.topics.get(topic_id)
+            if found is not None:
+                for key in keys:
+                    if 0 <= key.partition < len(found.partitions):
+                        yield found, found.partitions[key.partition]
 
     def partition_info(self, topic: str, partition: int) -> PartitionImage | None:
         """Leader, epochs, replicas and ISR of one partition, by its topic's name."""
@@ -177,6 +197,7 @@ class MetadataImage:
             builder.apply(event)
         return MetadataImage(
             cluster_id=builder.cluster_id,
+            engine=builder.engine,
             index=self.index if index is None else index,
             brokers=builder.brokers.finish(),
             topics=builder.finish_topics(),
@@ -197,7 +218,7 @@ class MetadataImage:
     def snapshot(self) -> Iterator[MetadataEvent]:
         """Events that replay on `EMPTY_IMAGE` (at this index) to an equal image. Lazy: safe to run in a thread."""
         if self.cluster_id:
-            yield ClusterBorn(cluster_id=self.cluster_id)
+            yield ClusterBorn(cluster_id=self.cluster_id, engine=self.engine)
         for broker in sorted(self.brokers.values(), key=lambda broker: broker.id):
             yield BrokerRegistered(
                 broker_id=broker.id,

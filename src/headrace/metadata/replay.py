@@ -75,6 +75,7 @@ class ImageBuilder:
     def __init__(self, image: MetadataImage, *, is_snapshot: bool = False) -> None:
         self.is_snapshot = is_snapshot
         self.cluster_id = image.cluster_id
+        self.engine = image.engine
         self.next_producer_id = image.next_producer_id
         self.withheld = image.withheld
         self.recovery = image.recovery
@@ -113,7 +114,8 @@ class ImageBuilder:
     def apply(self, event: MetadataEvent) -> None:
         match event:
             case ClusterBorn():
-                self.cluster_id = self.cluster_id or event.cluster_id
+                if event.cluster_id and not self.cluster_id:
+                    self.cluster_id, self.engine = event.cluster_id, event.engine
             case BrokerRegistered():
                 self._register(event)
             case BrokerFenced():

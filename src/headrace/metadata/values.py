@@ -4,6 +4,7 @@ reading themselves."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import immutables
@@ -23,6 +24,20 @@ from headrace.base.ids import (
 from headrace.metadata.moves import Move
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class Engine(StrEnum):
+    """The keeper of a cluster's partition logs, chosen at its birth."""
+
+    LOCAL = "local"
+    """Each replica has a log of its own, on its broker's disk."""
+    REDIS = "redis"
+    """One Redis has the only log of each partition, and every broker reaches it."""
+
+    @property
+    def shares_logs(self) -> bool:
+        """Whether every broker reaches the log of every partition, so that any live broker may lead it."""
+        return self is not Engine.LOCAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

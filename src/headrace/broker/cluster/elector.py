@@ -46,6 +46,7 @@ WAIT_S_MIN = 0.001
 """Shorter waits are none at all on some clocks."""
 LOST = "unclean election: records that only other replicas have are lost"
 OFFLINE = "partitions have no leader: start a broker that is in sync with them ('headrace topic describe' names it)"
+OFFLINE_SHARED = "partitions have no leader: start a broker, whichever it is"
 ONLINE = "every partition has a leader again"
 
 
@@ -172,7 +173,7 @@ class Elector:
             _tell(LOST, lost)
         if self._work is not None:
             if offline:
-                _tell(OFFLINE, offline)
+                _tell(OFFLINE_SHARED if after.shares_logs else OFFLINE, offline)
             if were_offline and not self.offline_partitions:
                 log.info(ONLINE)
             if changed or offline or any(_reconfigured(pair) for pair in delta.changed_topics()):

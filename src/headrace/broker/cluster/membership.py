@@ -39,7 +39,7 @@ from headrace.controller.asks import Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.values import BrokerImage, Endpoint
+from headrace.metadata.values import BrokerImage, Endpoint, Engine
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
@@ -94,7 +94,7 @@ class Membership:
         self._lacking: dict[BrokerId, tuple[str, ...]] = {}
         metadata.subscribe(self._on_delta)
 
-    async def register(self, endpoints: Sequence[Endpoint], rack: str | None) -> None:
+    async def register(self, endpoints: Sequence[Endpoint], rack: str | None, *, engine: Engine = Engine.LOCAL) -> None:
         """Become this broker's incarnation, and wait until that is replayed here, however long it takes to find a
         controller. Raises UsageError where it cannot be, Superseded where its metadata counts no more."""
         identity = self._identity
@@ -105,6 +105,7 @@ class Membership:
             incarnation=self._incarnation,
             endpoints=tuple(endpoints),
             rack=rack,
+            engine=engine,
             lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
         )
         await self._ask_to_be_registered(ask)
@@ -124,7 +125,7 @@ class Membership:
         told, loop = False, asyncio.get_running_loop()
         patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
         while isinstance(epoch := await self._control.submit(ask), Refusal) and not self._registered.is_set():
-            if epoch.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            if epoch.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION):
                 raise UsageError(epoch.message)
             if epoch.code is ErrorCode.INCONSISTENT_VOTER_SET:
                 raise Superseded(epoch.message)

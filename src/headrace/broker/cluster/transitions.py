@@ -39,7 +39,7 @@ from headrace.controller.brokers import (
     unfence_broker,
 )
 from headrace.controller.decision import Decision, Refusal, decided
-from headrace.controller.elections import PartitionTest, only_copy, unsettled
+from headrace.controller.elections import PartitionTest, changed_at_most, only_copy, unsettled
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
@@ -60,12 +60,12 @@ class BrokerTransitions:
         """One broker at a time."""
 
     def is_large(self, broker: BrokerId) -> bool:
-        """Whether it holds more partitions than go into one entry."""
-        return self._metadata.image.copies.get(broker, 0) > SETTLED_PER_ENTRY_MAX
+        """Whether its coming or going may change more partitions than go into one entry."""
+        return changed_at_most(self._metadata.image, broker) > SETTLED_PER_ENTRY_MAX
 
     def may_come_at_once(self, broker: BrokerId) -> bool:
         """Whether a broker that is alone is registered and unfenced in one entry."""
-        return self._metadata.image.copies.get(broker, 0) <= SETTLED_ALONE_MAX
+        return changed_at_most(self._metadata.image, broker) <= SETTLED_ALONE_MAX
 
     async def fence(self, known: BrokerImage, *, still: Callable[[], bool] = lambda: True) -> Refusal | None:
         """Return once the broker is fenced and leads nothing that others could lead. Refused where it is not to be
