@@ -20,6 +20,8 @@ from headrace.broker.system import SystemClock, system_random
 from headrace.metadata.delta import ImageDelta
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
+from headrace.storage.tier.format import decode_footer
+from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -60,8 +62,8 @@ async def exporting(root: Path, objects: DirectoryObjects) -> AsyncIterator[tupl
         yield Frontier(broker), client
 
 
-async def create(client: RawClient) -> None:
-    configs = {"segment.bytes": "4096", "durable.export.max.lag.ms": "0"}
+async def create(client: RawClient, codec: str = "none") -> None:
+    configs = {"segment.bytes": "4096", "durable.export.max.lag.ms": "0", "storage.compression": codec}
     topic = CreatableTopic(
         name="orders",
         num_partitions=PARTITIONS,
@@ -89,7 +91,7 @@ def log_bytes(root: Path, partition: int) -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
-def check_equal(root: Path, end_offset: int) -> None:
+def check_equal(root: Path, end_offset: int, codec: str = "none") -> None:
     """The store, read with no broker and nothing but its URL, holds the log's bytes and proves itself."""
     store = Store.open(f"file://{root / 'store'}")
     topic = store.topic("orders")
@@ -100,9 +102,9 @@ def check_equal(root: Path, end_offset: int) -> None:
         assert ranges[0][0] == 0
         assert ranges[-1][1] == end_offset
         assert all(after[0] == before[1] + 1 for before, after in pairwise(ranges))
-        exported = b"".join(
-            (root / "store" / entry.descriptor.key).read_bytes()[: entry.descriptor.batch_bytes] for entry in entries
-        )
+        assert {entry.descriptor.is_packed for entry in entries[:-1]} == {codec != "none"}
+        bodies = ((root / "store" / entry.descriptor.key).read_bytes() for entry in entries)
+        exported = b"".join(batches_of(body, decode_footer(body)) for body in bodies)
         assert log_bytes(root, partition).startswith(exported)
         assert len(entries) > 1
 
@@ -111,16 +113,17 @@ def objects_in(root: Path) -> DirectoryObjects:
     return DirectoryObjects(LocalDisk(), root / "store")
 
 
-async def test_what_is_closed_is_exported_and_equals_the_log_across_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+async def test_what_is_closed_is_exported_and_equals_the_log_across_a_restart(tmp_path: Path, codec: str) -> None:
     async with exporting(tmp_path, objects_in(tmp_path)) as (frontier, client):
-        await create(client)
+        await create(client, codec)
         await produce(client, 0, 30)
         await frontier.reached(59)
-    check_equal(tmp_path, 59)
+    check_equal(tmp_path, 59, codec)
     async with exporting(tmp_path, objects_in(tmp_path)) as (frontier, client):
         await produce(client, 30, 30)
         await frontier.reached(119)
-    check_equal(tmp_path, 119)
+    check_equal(tmp_path, 119, codec)
 
 
 class Interrupted(DirectoryObjects):
@@ -140,19 +143,20 @@ class Interrupted(DirectoryObjects):
         return super().put(key, data, if_absent=if_absent)
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("part", ["/segments/cur", "/state", "segment"])
 async def test_a_crash_between_object_event_and_mirror_is_made_good_by_the_next_start(
-    tmp_path: Path, part: str
+    tmp_path: Path, part: str, codec: str
 ) -> None:
     interrupted = Interrupted(tmp_path, part)
     async with exporting(tmp_path, interrupted) as (_, client):
-        await create(client)
+        await create(client, codec)
         await produce(client, 0, 30)
         await interrupted.failed.wait()
     async with exporting(tmp_path, objects_in(tmp_path)) as (frontier, client):
         await produce(client, 30, 1)
         await frontier.reached(61)
-    check_equal(tmp_path, 61)
+    check_equal(tmp_path, 61, codec)
 
 
 async def test_a_deleted_topic_is_marked_so_in_the_mirror(tmp_path: Path) -> None:

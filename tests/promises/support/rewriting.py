@@ -35,6 +35,8 @@ from headrace.spark.write.sink import parse_write_options
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.checkpoints import Compacted, decode_compacted, decode_fields, encode_fields
 from headrace.storage.log.compaction import keeping
+from headrace.storage.tier.format import decode_footer
+from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import Store
 from headrace.testing import BrokerThread
 from headrace.wire.batches import encode_batch
@@ -181,7 +183,8 @@ class Rewriting:
         catalogs = [store.catalog(found, each) for each in range(self.partitions)]  # type: ignore[arg-type]
         entries = [entry.descriptor for catalog in catalogs for entry in catalog]
         place = self.root / "store"
-        return [(place / each.key).read_bytes()[: each.batch_bytes] for each in entries]
+        bodies = ((place / each.key).read_bytes() for each in entries)
+        return [bytes(batches_of(body, decode_footer(body))) for body in bodies]
 
 
 def note_of(log: Path) -> Compacted:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
@@ -37,59 +37,25 @@ from headrace.storage.tier.mirror import (
     topic_document_key,
 )
 from headrace.storage.tier.packed import PackedPart, batches_of, parts_of, read_parts, walked
+from headrace.storage.tier.slices import DamagedHistory, SegmentGone, SegmentSlice
 from headrace.wire.batches import BatchHeader, CorruptBatch, check_batch, check_batches, whole_batches
+
+__all__ = [
+    "CheckedBatches",
+    "DamagedHistory",
+    "SegmentGone",
+    "SegmentSlice",
+    "Store",
+    "VerifiedPartition",
+    "check_object",
+    "rebuilt",
+]
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes requested from the store at a time while batches are read."""
 
 CheckedBatches: TypeAlias = list[tuple[int, BatchHeader]]
 """Positions in a buffer and headers of whole, checked batches."""
-
-
-class DamagedHistory(CorruptData):
-    """Durable history that differs from its catalog. The text names topic, partition, offset and object."""
-
-    def __init__(self, topic: str, partition: int, offset: int, key: str, reason: object) -> None:
-        super().__init__(topic, partition, offset, key, str(reason))  # all in args, so that it survives pickling
-        self.topic, self.partition, self.offset, self.key, self.reason = self.args
-
-    def __str__(self) -> str:
-        return (
-            f"Durable history of topic '{self.topic}', partition {self.partition} is damaged at offset {self.offset} "
-            f"in object '{self.key}': {self.reason}"
-        )
-
-
-class SegmentGone(DamagedHistory):
-    """An object is not in the store, though the catalog named it when it was read."""
-
-
-class SegmentSlice(NamedTuple):
-    """Whole batches of one segment, to be read on their own. Cheap to pickle. Bytes and offsets, ends exclusive."""
-
-    topic: str
-    partition: int
-    key: str
-    position: int
-    end_position: int
-    base_offset: int
-    """Base offset of the batch at `position`."""
-    end_offset: int
-    """Offset after the last batch of the slice."""
-    first_offset: int
-    """The first wanted offset. Records below it in the first batch are not wanted."""
-    next_offset: int
-    """Records from this offset on in the last batch are not wanted."""
-    crc32c: int | None
-    """CRC32C of these bytes, where they are a whole segment's; otherwise None."""
-    is_thinned: bool = False
-    """Compaction has removed records of the segment: its batches may have fewer records than offsets."""
-    blocks: tuple[PackedPart, ...] = ()
-    """The blocks with these bytes, where the segment is packed. Positions are those of unpacked batches."""
-
-    def damaged(self, offset: int, reason: object) -> DamagedHistory:
-        kind = SegmentGone if isinstance(reason, FileNotFoundError) else DamagedHistory
-        return kind(self.topic, self.partition, offset, self.key, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +282,7 @@ class Store:
         """
         try:
             if part.blocks:
-                return read_parts(self._objects, part.key, _between(part, position, position + length))
+                return read_parts(self._objects, part.key, part.blocks_between(position, position + length))
             return self._objects.get_range(part.key, position, length)
         except (CorruptData, EOFError, FileNotFoundError) as error:
             raise part.damaged(part.base_offset, error) from error
@@ -333,7 +299,7 @@ class Store:
     def _whole_batches(self, part: SegmentSlice, position: int, read_bytes: int) -> Buffer:
         wanted = min(read_bytes, part.end_position - position)
         if part.blocks:
-            return read_parts(self._objects, part.key, _between(part, position, position + wanted))
+            return read_parts(self._objects, part.key, part.blocks_between(position, position + wanted))
         buffer = self._objects.get_range(part.key, position, wanted)
         whole = whole_batches(buffer)
         if not whole and wanted < part.end_position - position:
@@ -359,7 +325,7 @@ class Store:
     def _rest(self, part: SegmentSlice, position: int) -> Iterator[Buffer]:
         if not part.blocks:
             yield self._objects.get_range(part.key, position, part.end_position - position)
-        for block in _between(part, position, part.end_position):
+        for block in part.blocks_between(position, part.end_position):
             yield read_parts(self._objects, part.key, [block])
 
     def batches(
@@ -414,14 +380,6 @@ def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
         raise CorruptData("its batches fail their CRC32C")
     found = check_batches(batches, gaps_below=segment.next_offset if segment.lacks_records else 0)
     _check_contents(segment, found)
-    return found
-
-
-def _between(part: SegmentSlice, start: int, end: int) -> list[PackedPart]:
-    """The blocks with the bytes from `start`, where one begins, up to `end`, or further to the end of a block."""
-    found = [block for block in part.blocks if block.position >= start and block.position < end]
-    if not found or found[0].position != start:
-        raise CorruptData(f"No block begins with byte {start} of its batches.")
     return found
 
 

@@ -29,7 +29,7 @@ from headrace.sim.cluster.copies.asker import Asker
 from headrace.sim.cluster.copies.hazards import Hazards
 from headrace.sim.cluster.copies.ledger import Ledger, Written
 from headrace.sim.cluster.host import Host
-from headrace.sim.cluster.moves.store import Shelf, SimStore
+from headrace.sim.cluster.moves.store import Shelf, SimStore, batches_in
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.media import SUFFIX, directory_of
 from headrace.sim.cluster.world import ClusterWorld, address_of
@@ -174,7 +174,7 @@ class Table:
         """The batches of history as the newest catalog names them."""
         named = (entry.descriptor for entry in self.catalog)
         held = ((each, self._store.objects.get(each.key)) for each in named)
-        return [header for each, stored in held if stored for header in _whole(stored.data[: each.batch_bytes])]
+        return [header for each, stored in held if stored for header in _whole(batches_in(stored.data, each))]
 
     def _on_directory_lost(self) -> None:
         self.ledger.lose(self.catalog.next_offset, parted=False)

@@ -25,7 +25,7 @@ from headrace.metadata.segments import CatalogEntry, PartitionCatalog, SegmentDe
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.moves.chain import Chains
-from headrace.sim.cluster.moves.store import SimStore
+from headrace.sim.cluster.moves.store import SimStore, batches_in
 from headrace.sim.cluster.records.judge import Glimpse, RecordsJudge
 from headrace.sim.cluster.records.media import SUFFIX, Batch, directory_of, parse
 from headrace.sim.history import PartitionKey
@@ -217,7 +217,7 @@ class MovesJudge(RecordsJudge):
             return f"object '{segment.key}' is named, and not there"
         if len(stored.data) != segment.object_bytes or hashlib.sha256(stored.data).hexdigest() != segment.sha256:
             return f"object '{segment.key}' holds something else"
-        batches = parse(stored.data[: segment.batch_bytes])
+        batches = parse(batches_in(stored.data, segment))
         if not batches or (batches[0].base, batches[-1].end) != (segment.start_offset, segment.end_offset + 1):
             return f"object '{segment.key}' does not hold {segment.start_offset} to {segment.end_offset}"
         if batches[-1].leader_epoch != segment.last_epoch:

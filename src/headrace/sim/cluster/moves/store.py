@@ -14,11 +14,15 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
+from headrace.base.errors import CorruptData
 from headrace.base.limits import STORE_REQUEST_MS_MAX, STORE_RETRIES_MAX
 from headrace.base.ports import ObjectMeta, Random
+from headrace.metadata.segments import SegmentDescriptor
 from headrace.sim.clock import BORN_MS
 from headrace.sim.loop import VirtualLoop
 from headrace.storage.remote import RemoteObjects
+from headrace.storage.tier.format import decode_footer
+from headrace.storage.tier.packed import batches_of
 
 T = TypeVar("T")
 URL: Final = "sim://store"
@@ -285,3 +289,13 @@ def _ignored(key: str) -> None:
 
 def _date(since: float) -> datetime:
     return BORN + timedelta(milliseconds=BORN_MS + int(since * 1000))
+
+
+def batches_in(data: bytes, segment: SegmentDescriptor) -> bytes:
+    """The batches of an object that is sound, in its descriptor's form; nothing where it is none."""
+    if not segment.is_packed:
+        return data[: segment.batch_bytes]
+    try:
+        return bytes(batches_of(data, decode_footer(data)))
+    except CorruptData:
+        return b""
