@@ -77,7 +77,10 @@ def test_history_is_listed_described_and_proven(stored: Stored) -> None:
         assert hashlib.sha256(body).hexdigest() == entry["descriptor"]["sha256"]
     assert described["head"] == head
     assert sum(entry["descriptor"]["records"] for entry in described["segments"]) == RECORDS
-    assert head in run.ok("durable", "describe", "orders")
+    text = run.ok("durable", "describe", "orders")
+    assert head in text
+    assert f"bytes {stored.listed['bytes']}  stored {sum(sizes)}  " in text
+    assert described["stored_bytes"] == sum(sizes)
     (verdict,) = run.json("durable", "verify")
     assert (verdict["segments"], verdict["end_offset"], verdict["problems"]) == (len(sizes), RECORDS - 1, [])
     assert "all is as its catalog says" in run.ok("durable", "verify", "orders", "--partition", 0)

@@ -95,7 +95,9 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Show the catalog of one partition: its segments, and the hash chain that binds them."""
+    """Show the catalog of one partition: its segments, and the hash chain that binds them. BYTES are those of the
+    batches in the log, STORED those of the objects.
+    """
     from headrace.cli.work import durable_views as views
 
     found = _histories(store, bootstrap, [topic], partition)
@@ -104,12 +106,14 @@ def describe(
             f"Partition {partition} of topic '{topic}' has no durable history; see 'headrace durable list'."
         )
     catalog = views.mirrored_catalog(store, found[0]) if store is not None else _run(views.catalog(bootstrap, found[0]))
+    stored = sum(each.descriptor.object_bytes for each in catalog)
     if json:
-        print_json(found[0].summary() | {"head": catalog.head, "segments": [each.to_json() for each in catalog]})
+        told = {"stored_bytes": stored, "head": catalog.head}
+        print_json(found[0].summary() | told | {"segments": [each.to_json() for each in catalog]})
         return
     print_line(
         f"{found[0].topic}-{partition}  offsets {catalog.readable_start} to {catalog.end_offset}  "
-        f"segments {len(catalog.entries)}  bytes {catalog.batch_bytes}  head {catalog.head}"
+        f"segments {len(catalog.entries)}  bytes {catalog.batch_bytes}  stored {stored}  head {catalog.head}"
     )
     print_line("")
     rows = [
@@ -118,6 +122,7 @@ def describe(
             one.end_offset,
             one.leader_epoch,
             one.records,
+            one.batch_bytes,
             one.object_bytes,
             one.sha256[:16],
             each.hash[:16],
@@ -125,7 +130,7 @@ def describe(
         for each in catalog
         for one in (each.descriptor,)
     ]
-    print_table(("START", "END", "EPOCH", "RECORDS", "BYTES", "SHA-256", "CHAIN"), rows)
+    print_table(("START", "END", "EPOCH", "RECORDS", "BYTES", "STORED", "SHA-256", "CHAIN"), rows)
 
 
 @durable.command()
