@@ -32,6 +32,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record import MemoryRecords
 
 from headrace.cli.work import durable_views
+from headrace.storage.tier.format import decode_footer
+from headrace.storage.tier.packed import batches_of
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -88,7 +90,12 @@ CONFIGS: Final = (
     "group.initial.rebalance.delay.ms=0",
     "log.retention.check.interval.ms=200",
 )
-LIMITS: Final = {"segment.bytes": "65536", "retention.ms": "-1", "local.retention.bytes": "131072"}
+LIMITS: Final = {
+    "segment.bytes": "65536",
+    "retention.ms": "-1",
+    "local.retention.bytes": "131072",
+    "storage.compression": "zstd",
+}
 """Much of it is soon read from durable history."""
 
 
@@ -313,9 +320,11 @@ def check_catalog(place: Place, segments: Sequence[Mapping[str, Any]], head: str
         assert "deletions" not in segment
         assert segment["previous_hash"] == last
         assert segment["hash"] == hashlib.sha256(text.encode()).hexdigest()
-        content = (objects / told["key"]).read_bytes()
+        body = (objects / told["key"]).read_bytes()
+        content = bytes(batches_of(body, decode_footer(body)))
+        assert len(content) == told["batch_bytes"]
         assert told["start_offset"] == offset, f"{place}: a segment begins at {told['start_offset']}, not at {offset}"
-        for record in records_of(content[: told["batch_bytes"]]):
+        for record in records_of(content):
             assert record.offset == offset
             assert (record.key, record.value) == expected(place, offset)
             offset += 1
