@@ -4,6 +4,7 @@ Brokers in a test's own process run on the event loop that brokers run on."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,9 +15,11 @@ from hypothesis import HealthCheck, settings
 
 from headrace.net.loops import loop_factory
 from tests.guard import Guard
+from tests.pool import Pool
 from tests.spark import interrupted
 from tests.tiers import IS_LONG, examples
 from tools import s3_server
+from tools.run_tests import POOL
 
 TESTS: Final = Path(__file__).parent
 ON_BROKERS_LOOP: Final = ("broker", "coordinators", "net", "storage")
@@ -39,6 +42,9 @@ for _interrupt in (signal.SIGINT, signal.SIGQUIT):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Guard(), "headrace guard")
+    if pool := os.environ.pop(POOL, None):  # runs of pytest that a test starts have none
+        place, *kinds = pool.split(":")
+        config.pluginmanager.register(Pool(Path(place), kinds), "headrace pool")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,12 +1,13 @@
 """Runs the tests, in several processes at once.
 
-The short tier runs every test in its short form, in four processes. Two of them need nothing but a processor, one waits
-for Spark; these make way for the main one. `--tier long` runs each check as often as the promises name. `--tier fast`
-runs only the cores, in two processes (docs/TESTING.md).
+The short tier runs every test in its short form. Its processes share a pool: each takes the next file of tests when it
+is free (tests/pool.py). Tests with brokers and clients go first. Those that need nothing but a processor fill what the
+others leave, and Spark's have one process with one Java. `--tier long` runs each check as often as the promises name.
+`--tier fast` runs only the cores, in two processes (docs/TESTING.md).
 
-Brokers and clients wait much of their time, so that on two cores the other processes cost hardly any. Their lines are
-marked, and their failures are listed again at the end. A test that hangs prints the stacks of all its threads, and its
-process is ended (tests/guard.py). Exit code 0 where all passed.
+All lines are marked with their process, and failures are listed again at the end. A test that hangs prints the stacks
+of all its threads, and its process is ended (tests/guard.py); the others run what it leaves. Exit code 0 where every
+file was run and all passed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,18 +27,39 @@ from typing import Any, Final, TextIO, cast
 
 TESTS: Final = Path("tests")
 MAKES_WAY: Final = 15
-BESIDE: Final[Mapping[str, Sequence[tuple[int, Sequence[str]]]]] = {
-    "simulated": ((MAKES_WAY, ("sim",)), (0, ("cli",))),
-    "beside": (
-        (MAKES_WAY, ("controller", "coordinators", "metadata", "net", "raft", "replica", "storage", "tier", "wire")),
+"""Niceness of a process that runs only what waits for nothing."""
+TIMED: Final = "timed"
+PROCESSOR: Final = "processor"
+SPARK: Final = "spark"
+KINDS: Final[Mapping[str, Sequence[str]]] = {
+    PROCESSOR: (
+        "base",
+        "controller",
+        "coordinators",
+        "metadata",
+        "net",
+        "raft",
+        "replica",
+        "sim",
+        "storage",
+        "tier",
+        "wire",
     ),
-    "spark": ((MAKES_WAY, ("pipelines", "spark")),),
+    SPARK: ("pipelines", "spark"),
 }
-"""For each process: niceness and directories, in the order in which they run.
-
-"simulated" runs on virtual time, and then runs commands, whose brokers have to keep up with real time. "beside" needs
-few processes, sockets and files. "spark" waits for Java.
-"""
+"""Directories of each kind; all others are TIMED: their brokers and clients have to keep up with real time."""
+POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
+    "first": (0, (TIMED, PROCESSOR)),
+    "second": (0, (TIMED, PROCESSOR)),
+    "spark": (0, (SPARK, PROCESSOR)),
+    "makes way": (MAKES_WAY, (PROCESSOR,)),
+}
+"""For each process: its niceness and the kinds of files that it takes, the preferred one first."""
+LONGEST: Final = ()
+"""These files are taken before the others of their kind, in this order: one that is begun last keeps all waiting."""
+POOL: Final = "HEADRACE_TEST_POOL"
+"""Environment variable of a pooled process: the pool's directory and its kinds, separated by colons."""
+TAKEN: Final = "taken"
 FAST: Final[Mapping[str, Sequence[str]]] = {
     "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
     "storage": ("storage",),
@@ -44,8 +67,8 @@ FAST: Final[Mapping[str, Sequence[str]]] = {
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""
 NOT_FAST: Final = ("wire/test_java.py",)
 """These start Java."""
-BESIDE_TIMEOUT_S: Final = 200
-"""Of each test of theirs, times PATIENCE where they make way (tests/guard.py)."""
+TIMEOUT_S: Final = 200
+"""Of each test, times PATIENCE where its process makes way (tests/guard.py)."""
 LIMIT_S: Final = 2_400
 """All tests of a process, and its end; LONG_LIMIT_S in the long tier."""
 LONG_LIMIT_S: Final = 6 * 3_600
@@ -59,48 +82,51 @@ SLOWEST: Final = 15
 PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"--durations={SLOWEST}")
 
 
-class Beside(threading.Thread):
-    """Some of the others, one after the other, which are told as they go."""
+class Marked(threading.Thread):
+    """A process whose lines are told as they come, each with a mark."""
 
     def __init__(
         self,
         name: str,
-        commands: Sequence[Sequence[str]],
+        command: Sequence[str],
         *,
+        environment: Mapping[str, str] | None = None,
         patience_s: float = ABORTS_S,
         limit_s: float = LIMIT_S,
     ) -> None:
-        """`patience_s`: for what one of them said last, after its end. `limit_s`: for each of them."""
+        """`environment`: added to this process's. `patience_s`: for what it said last, after its end. `limit_s`: for
+        the process."""
         super().__init__(daemon=True)
         self.mark = f"{name:>10} | "
-        self.codes: list[int] = []
+        self.code: int | None = None
         self.summary: list[str] = []
         self.hung: list[str] = []
-        self._commands = commands
+        self._command = command
+        self._environment = os.environ | (environment or {})
         self._patience_s = patience_s
         self._limit_s = limit_s
         self._process: subprocess.Popen[str] | None = None
         self._over = False
 
     def run(self) -> None:
-        for command in self._commands:
-            if self._over:
-                return
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",  # a test may print any bytes
-            )
-            output = cast("TextIO", self._process.stdout)
-            teller = threading.Thread(target=self._tell, args=[output], daemon=True)
-            teller.start()
-            self.codes.append(_waited(self._process, self._limit_s))
-            teller.join(self._patience_s)
-            if teller.is_alive():  # a process of a test's that is left may hold the pipe
-                print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
+        if self._over:
+            return
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment,
+            text=True,
+            errors="replace",  # a test may print any bytes
+        )
+        output = cast("TextIO", self._process.stdout)
+        teller = threading.Thread(target=self._tell, args=[output], daemon=True)
+        teller.start()
+        self.code = _waited(self._process, self._limit_s)
+        teller.join(self._patience_s)
+        if teller.is_alive():  # a process of a test's that is left may hold the pipe
+            print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
 
     def _tell(self, output: TextIO) -> None:
         """Each line as soon as it is whole; what comes from SUMMARY on is kept, too, and what hung."""
@@ -125,7 +151,7 @@ def main() -> int:
     tier = parser.parse_args().tier
     os.environ["HEADRACE_TIER"] = tier
     began = time.monotonic()
-    code = _run_fast() if tier == "fast" else _run_all(LONG_LIMIT_S if tier == "long" else LIMIT_S)
+    code = _run_fast() if tier == "fast" else _run_pool(LONG_LIMIT_S if tier == "long" else LIMIT_S)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = f"{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor"
     print(f"tier {tier}: {seconds}, exit code {code}", flush=True)
@@ -134,39 +160,87 @@ def main() -> int:
 
 def _run_fast() -> int:
     left_out = [f"--ignore={TESTS / each}" for each in NOT_FAST]
-    runs = [Beside(name, [[*_command(name, 0, directories), *left_out]]) for name, directories in FAST.items()]
-    return _joined(runs, [])
+    return _joined(
+        [
+            Marked(name, [*PYTEST, *(str(TESTS / each) for each in directories), *left_out, *_own(name)])
+            for name, directories in FAST.items()
+        ]
+    )
 
 
-def _run_all(limit_s: float) -> int:
-    others = [f"--ignore={TESTS / each}" for runs in BESIDE.values() for _, names in runs for each in names]
-    beside = [Beside(name, [_command(name, *each) for each in runs], limit_s=limit_s) for name, runs in BESIDE.items()]
-    return _joined(beside, [*PYTEST, *others], limit_s)
+def _run_pool(limit_s: float) -> int:
+    with tempfile.TemporaryDirectory() as directory:
+        pool = Path(directory)
+        fill(pool)
+        code = _joined(
+            [
+                Marked(
+                    name,
+                    ["nice", "-n", str(nice), *PYTEST, str(TESTS), *_own(name)],
+                    environment={POOL: ":".join([directory, *kinds])},
+                    limit_s=limit_s,
+                )
+                for name, (nice, kinds) in POOLED.items()
+            ]
+        )
+        if left := remaining(pool):
+            print("no process was left to run these:", *left, sep="\n", flush=True)
+        return code or int(bool(left))
 
 
-def _joined(beside: Sequence[Beside], command: Sequence[str], limit_s: float = LIMIT_S) -> int:
-    """Runs `command`, where there is one, beside those; the first exit code that is not 0."""
-    for each in beside:
+def fill(pool: Path) -> None:
+    """Put every file of tests into the pool."""
+    first = {str(TESTS / each): at for at, each in enumerate(LONGEST)}
+    paths = sorted(map(str, TESTS.rglob("test_*.py")), key=lambda path: (first.get(path, len(first)), path))
+    for kind in (TIMED, PROCESSOR, SPARK, TAKEN):
+        (pool / kind).mkdir()
+    for at, path in enumerate(paths):
+        (pool / kind_of(Path(path)) / f"{at:04}").write_text(path)
+
+
+def kind_of(path: Path) -> str:
+    """Of a file of tests, by its directory."""
+    directory = path.relative_to(TESTS).parts[0]
+    return next((kind for kind, directories in KINDS.items() if directory in directories), TIMED)
+
+
+def take(pool: Path, kinds: Sequence[str]) -> str | None:
+    """The next file that no other process has taken, of the first of these kinds that has one left."""
+    for kind in kinds:
+        for entry in sorted((pool / kind).iterdir()):
+            mine = pool / TAKEN / entry.name
+            try:
+                entry.rename(mine)
+            except FileNotFoundError:
+                continue  # another process was quicker
+            return mine.read_text()
+    return None
+
+
+def remaining(pool: Path) -> list[str]:
+    """Files that nobody has taken."""
+    return sorted(entry.read_text() for kind in (TIMED, PROCESSOR, SPARK) for entry in (pool / kind).iterdir())
+
+
+def _own(name: str) -> list[str]:
+    """Options of a process: its cache, and no part of all tests behind each line, for it runs but its share."""
+    return ["-o", f"cache_dir=.pytest_cache/{name.replace(' ', '-')}", "-o", "console_output_style=classic"]
+
+
+def _joined(processes: Sequence[Marked]) -> int:
+    """Runs them all at once; the first exit code that is not 0."""
+    for each in processes:
         each.start()
     try:
-        codes = [_waited(subprocess.Popen(command), limit_s)] if command else []
-        if command and any(each.is_alive() for each in beside):
-            print("these are through; the others go on", flush=True)
-        for each in beside:
+        for each in processes:
             each.join()
-            codes += each.codes
     finally:
-        for each in beside:
+        for each in processes:
             each.end()
-    for each in beside:
-        if any(each.codes):
-            print(f"of those beside, {each.mark.strip(' |')}:", *each.summary, *each.hung, sep="\n", flush=True)
-    return next((code for code in codes if code), 0)
-
-
-def _command(name: str, nice: int, directories: Sequence[str]) -> list[str]:
-    limit, cache = f"--timeout={BESIDE_TIMEOUT_S}", f"cache_dir=.pytest_cache/{name}"
-    return ["nice", "-n", str(nice), *PYTEST, *(str(TESTS / each) for each in directories), limit, "-o", cache]
+    for each in processes:
+        if each.code:
+            print(f"of those of {each.mark.strip(' |')}:", *each.summary, *each.hung, sep="\n", flush=True)
+    return next((each.code for each in processes if each.code), 0)
 
 
 def _waited(process: subprocess.Popen[Any], limit_s: float) -> int:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tools import run_tests
-from tools.run_tests import Beside
+from tools.run_tests import Marked
 
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
 LINES = 700
 SAYS_MUCH = f"for at in range({LINES}): print('x' * 80)"
 FAILS = f"print('.'); print('= {run_tests.SUMMARY} ='); print('FAILED it'); raise SystemExit(3)"
@@ -23,8 +25,8 @@ print(subprocess.Popen(["sleep", "1000"], stderr=subprocess.DEVNULL).pid, flush=
 """
 
 
-def said(*programs: str, patience_s: float = 60) -> Beside:
-    work = Beside("these", [[sys.executable, "-c", each] for each in programs], patience_s=patience_s)
+def said(program: str, patience_s: float = 60) -> Marked:
+    work = Marked("these", [sys.executable, "-c", program], patience_s=patience_s)
     work.start()
     work.join()
     return work
@@ -32,29 +34,27 @@ def said(*programs: str, patience_s: float = 60) -> Beside:
 
 def test_what_was_said_last_is_told_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     work = said(SAYS_MUCH)
-    assert work.codes == [0]
+    assert work.code == 0
     assert capsys.readouterr().out.count(work.mark) == LINES
 
 
-def test_one_goes_after_the_other_and_what_failed_is_kept_to_be_told_once_more(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    work = said(FAILS, SAYS_MUCH, FAILS)
-    assert work.codes == [3, 0, 3]
-    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"] * 2
-    assert capsys.readouterr().out.count("FAILED") == 2
+def test_what_failed_is_kept_to_be_told_once_more(capsys: pytest.CaptureFixture[str]) -> None:
+    work = said(FAILS)
+    assert work.code == 3
+    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"]
+    assert capsys.readouterr().out.count("FAILED") == 1
 
 
 def test_what_hung_is_kept_too() -> None:
     work = said(HANGS)
-    assert work.codes == [124]
+    assert work.code == 124
     assert work.hung == [f"{run_tests.HUNG}this ++++"]
 
 
 @pytest.mark.timeout(60)
 def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    work = said(LEAVES_A_CHILD, SAYS_MUCH, patience_s=0.01)
-    assert work.codes == [0, 0]
+    work = said(LEAVES_A_CHILD, patience_s=0.01)
+    assert work.code == 0
     while len(work.summary) < 2:
         work.join(0.01)
     os.kill(int(work.summary[1]), signal.SIGKILL)
@@ -62,14 +62,41 @@ def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone(capsys: pytest
 
 
 def test_none_begins_once_it_is_to_end() -> None:
-    work = Beside("these", [[sys.executable, "-c", FAILS]])
+    work = Marked("these", [sys.executable, "-c", FAILS])
     work.end()
     work.start()
     work.join()
-    assert work.codes == []
+    assert work.code is None
 
 
-def test_every_directory_that_is_named_is_there_and_is_run_once() -> None:
-    named = [each for runs in run_tests.BESIDE.values() for _, directories in runs for each in directories]
+def test_every_directory_and_file_that_is_named_is_there_once() -> None:
+    named = [each for directories in run_tests.KINDS.values() for each in directories]
+    named += [each for directories in run_tests.FAST.values() for each in directories if each not in named]
+    named += run_tests.LONGEST
     assert len(named) == len(set(named))
-    assert all((Path(__file__).parents[1] / each).is_dir() for each in named)
+    assert all((TESTS / each).exists() for each in named)
+
+
+def test_every_file_is_taken_once_and_the_preferred_kinds_first(tmp_path: Path) -> None:
+    run_tests.fill(tmp_path)
+    kinds = (run_tests.TIMED, run_tests.PROCESSOR, run_tests.SPARK)
+    taken = list(iter(lambda: run_tests.take(tmp_path, kinds), None))
+    assert sorted(taken) == sorted(str(each.relative_to(ROOT)) for each in TESTS.rglob("test_*.py"))
+    order = [run_tests.kind_of(Path(each)) for each in taken]
+    assert order == sorted(order, key=kinds.index)
+    assert run_tests.remaining(tmp_path) == []
+
+
+def test_what_no_process_takes_remains(tmp_path: Path) -> None:
+    run_tests.fill(tmp_path)
+    while run_tests.take(tmp_path, (run_tests.TIMED, run_tests.PROCESSOR)) is not None:
+        pass
+    left = run_tests.remaining(tmp_path)
+    assert left
+    assert {run_tests.kind_of(Path(each)) for each in left} == {run_tests.SPARK}
+
+
+def test_a_process_takes_from_every_kind_that_there_is() -> None:
+    """Or a file would remain."""
+    taken = {kind for _, kinds in run_tests.POOLED.values() for kind in kinds}
+    assert taken == {run_tests.TIMED, run_tests.PROCESSOR, run_tests.SPARK}
