@@ -18,7 +18,7 @@ from tests.guard import Guard
 from tests.pool import Pool
 from tests.spark import interrupted
 from tests.tiers import IS_LONG, examples
-from tools import s3_server
+from tools import s3_server, warm
 from tools.run_tests import POOL
 
 TESTS: Final = Path(__file__).parent
@@ -38,6 +38,10 @@ settings.load_profile("headrace")
 for _interrupt in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_interrupt) is signal.SIG_IGN:
         signal.signal(_interrupt, signal.default_int_handler if _interrupt is signal.SIGINT else signal.SIG_DFL)
+
+
+if not IS_LONG:
+    os.environ[warm.IS_ON] = "1"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ many as the promises name. A check that only the long tier runs is marked `long`
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -22,6 +23,20 @@ long_only: Final = pytest.mark.long
 def of_tier(*, short: int, long: int) -> int:
     """How many seeds or rounds this tier takes."""
     return long if IS_LONG else short
+
+
+def seeds_of_tier(*short: int, long: range) -> Sequence[int]:
+    """Seeds of a simulation that this tier plays: all of `long`, or the `short` ones.
+
+    These are cheap, and between them they show all that their test counts.
+    """
+    assert set(short) <= set(long), "the long tier plays them, too"
+    return long if IS_LONG else short
+
+
+def portions(seeds: Sequence[int], at_a_time: int) -> list[Sequence[int]]:
+    """The seeds of each test, where one test plays so many."""
+    return [seeds[first : first + at_a_time] for first in range(0, len(seeds), at_a_time)]
 
 
 def examples(long: int) -> int:

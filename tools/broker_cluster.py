@@ -5,19 +5,50 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.home.nodes import Node, free_ports, prepare
 from headrace.storage.disk import LocalDisk
+from tools import warm
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
+
+
+class Forked:
+    """A forked process (tools/warm.py) with the methods of `asyncio.subprocess.Process` that a cluster needs."""
+
+    def __init__(self, arguments: Sequence[str], log: IO[bytes]) -> None:
+        self._process = warm.WarmProcess(arguments, stderr=log)
+        self.pid = self._process.pid
+        self.stdout = asyncio.StreamReader()
+        self._listening: asyncio.ReadTransport | None = None
+
+    async def listened_to(self) -> Self:
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(self.stdout)
+        self._listening, _ = await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
+        return self
+
+    async def wait(self) -> int:
+        code = await asyncio.shield(asyncio.wrap_future(self._process.ended))
+        if self._listening is not None:
+            self._listening.close()
+        return code
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
 
 
 class BrokerCluster:
@@ -31,7 +62,7 @@ class BrokerCluster:
         self._options = options
         self._racks = racks or {}
         self.nodes: dict[int, Node] = {int(node.id): node for node in self._born(count)}
-        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._running: dict[int, asyncio.subprocess.Process | Forked] = {}
 
     def _born(self, count: int) -> list[Node]:
         lock, nodes = prepare(LocalDisk(), self._directory, Address("127.0.0.1", 0), count, random.SystemRandom())
@@ -68,15 +99,19 @@ class BrokerCluster:
         """The command that starts it."""
         node = self.nodes[broker]
         others = ",".join(str(other.listen) for other in self.nodes.values() if other is not node)
-        command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(broker), "--data", str(node.data)]
+        command = [*warm.COMMAND, "broker", "--id", str(broker), "--data", str(node.data)]
         rack = ["--rack", self._racks[broker]] if broker in self._racks else []
         join = ["--join", others] if others else []
         return [*command, "--listen", str(node.listen), *join, *rack, *self._options]
 
-    async def _spawn(self, broker: int) -> asyncio.subprocess.Process:
+    async def _spawn(self, broker: int) -> asyncio.subprocess.Process | Forked:
+        command = self.command(broker)
+        plain = len(warm.COMMAND)
         with self.log(broker).open("ab") as log:
+            if warm.is_on() and tuple(command[:plain]) == warm.COMMAND:
+                return await Forked(command[plain:], log).listened_to()
             return await asyncio.create_subprocess_exec(
-                *self.command(broker), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
             )
 
     async def _ready(self, broker: int) -> None:

@@ -1,4 +1,4 @@
-"""A Headrace broker as a process of its own, started through the command line as its users start it."""
+"""A Headrace broker as a process of its own, started through the command line as its users start it (or see `warm`)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Final, Self
 from headrace.base.ids import BrokerId
 from headrace.broker.home.identity import load_or_create
 from headrace.storage.disk import LocalDisk
+from tools import warm
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -40,7 +41,7 @@ class BrokerProcess:
             load_or_create(LocalDisk(), self.data, BrokerId(broker_id), random.SystemRandom())
             self._role = ["broker", "--id", str(broker_id)]
         self._stop_timeout_s = stop_timeout_s
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | warm.WarmProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -50,9 +51,13 @@ class BrokerProcess:
     def start(self) -> None:
         """Start it on the port that it had before, if any, and wait for its `ready` line."""
         program = Path(sys.executable).with_name("headrace")
-        command = [str(program), *self._role, "--data", str(self.data), "--listen", self.bootstrap, *self._options]
+        arguments = [*self._role, "--data", str(self.data), "--listen", self.bootstrap, *self._options]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            if warm.is_on():
+                self._process = warm.WarmProcess(arguments, stderr=log)
+            else:
+                command = [str(program), *arguments]
+                self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.bootstrap = self._address(self._process)
 
     def kill(self) -> None:
@@ -78,7 +83,7 @@ class BrokerProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def _address(self, process: subprocess.Popen[str]) -> str:
+    def _address(self, process: subprocess.Popen[str] | warm.WarmProcess) -> str:
         assert process.stdout is not None
         overdue = threading.Timer(START_TIMEOUT_S, process.kill)
         overdue.start()

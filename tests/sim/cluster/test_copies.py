@@ -12,8 +12,9 @@ from headrace.sim.cluster.copies.run import run_copies
 from headrace.sim.cluster.copy_plants import COPY_PLANTS
 from headrace.sim.cluster.merge_plants import MERGE_PLANTS
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
+from tests.tiers import seeds_of_tier
 
-SEEDS: Final = 8
+SEEDS: Final = seeds_of_tier(3, 7, long=range(16))
 FOUND: Final[dict[str, int]] = {
     "copy-is-not-compared": 40,
     "durable-history-does-not-win": 6,
@@ -30,7 +31,7 @@ FOUND: Final[dict[str, int]] = {
 
 def test_nothing_promised_is_lost_wherever_a_replica_begins() -> None:
     figures = Counter[str]()
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         outcome = sound("copies", seed)
         figures.update(outcome.figures)
     assert figures["acknowledged by all"] > 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from headrace.sim.cluster.group_plants import GROUP_PLANTS
 from headrace.sim.cluster.groups.run import run_groups
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
-from tests.tiers import of_tier
+from tests.tiers import portions, seeds_of_tier
 
-SEEDS: Final = of_tier(short=3, long=6)
+SEEDS: Final = seeds_of_tier(0, 4, long=range(6))
 SEEDS_AT_A_TIME: Final = 3
 FOUND: Final[dict[str, int]] = {
     "commit-acknowledged-when-appended": 2,
@@ -29,10 +30,10 @@ FOUND: Final[dict[str, int]] = {
 `make plants PART=groups` notes them."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
-def test_no_offset_is_lost_and_nothing_has_two_owners(first: int) -> None:
+@pytest.mark.parametrize("seeds", portions(SEEDS, SEEDS_AT_A_TIME))
+def test_no_offset_is_lost_and_nothing_has_two_owners(seeds: Sequence[int]) -> None:
     acknowledged = 0
-    for seed in range(first, first + SEEDS_AT_A_TIME):
+    for seed in seeds:
         outcome = sound("groups", seed)
         acknowledged += int(outcome.figures["commits acknowledged"])
     assert acknowledged > 50

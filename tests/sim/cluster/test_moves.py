@@ -4,6 +4,7 @@ letter."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
-from tests.tiers import of_tier
+from tests.tiers import portions, seeds_of_tier
 
-SEEDS: Final = of_tier(short=4, long=8)
+SEEDS: Final = seeds_of_tier(1, 7, long=range(8))
 SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "cancel-without-an-epoch": 33,
@@ -28,10 +29,10 @@ FOUND: Final[dict[str, int]] = {
 `make plants PART=moves` notes them."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_AT_A_TIME))
-def test_nothing_promised_is_lost_whoever_takes_over(first: int) -> None:
+@pytest.mark.parametrize("seeds", portions(SEEDS, SEEDS_AT_A_TIME))
+def test_nothing_promised_is_lost_whoever_takes_over(seeds: Sequence[int]) -> None:
     figures = Counter[str]()
-    for seed in range(first, first + SEEDS_AT_A_TIME):
+    for seed in seeds:
         outcome = sound("moves", seed)
         figures.update(outcome.figures)
     assert figures["acknowledged by all"] > 50

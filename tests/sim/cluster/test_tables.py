@@ -10,9 +10,9 @@ import pytest
 from headrace.sim.cluster.copies.tables_run import run_tables
 from headrace.sim.cluster.merge_plants import TABLE_PLANTS
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
-from tests.tiers import of_tier
+from tests.tiers import seeds_of_tier
 
-SEEDS: Final = of_tier(short=2, long=5)
+SEEDS: Final = seeds_of_tier(1, 2, long=range(5))
 FOUND: Final[dict[str, int]] = {
     "log-behind-history-is-compacted": 63,
     "log-is-compacted-before-its-history": 3,
@@ -24,11 +24,11 @@ FOUND: Final[dict[str, int]] = {
 
 def test_every_reader_finds_the_last_value_of_every_key() -> None:
     figures = Counter[str]()
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         outcome = sound("tables", seed)
         figures.update(outcome.figures)
     assert figures["cleanings"] > 20
-    assert figures["reads of a table"] >= 2 * SEEDS
+    assert figures["reads of a table"] >= 2 * len(SEEDS)
     assert figures["records that these lacked"] > 50
 
 

@@ -1,0 +1,198 @@
+"""Processes of the command `headrace` that begin with everything imported: forked from one that did nothing else.
+
+The imports take most of a broker's start, and tests start hundreds. A forked broker is a process of its own from then
+on: its memory, files, threads and signals are its own, and it ends as any other. The long tier and the benchmarks fork
+nothing (`IS_ON`), so that there each broker is an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from typing import IO, Any, Final
+
+IS_ON: Final = "HEADRACE_WARM_STARTS"
+"""Environment variable: "1" where brokers of tests are forked."""
+COMMAND: Final = (sys.executable, "-m", "headrace.cli.main")
+"""What such a process stands for, before its arguments."""
+REQUEST_BYTES_MAX: Final = 1 << 20
+ENDS_S: Final = 10.0
+
+
+class WarmProcess:
+    """As `subprocess.Popen` of COMMAND and arguments, as far as tests need it. Its parent is the forking process."""
+
+    def __init__(self, arguments: Sequence[str], *, stderr: IO[bytes]) -> None:
+        """Standard input is at its end."""
+        reads, writes = os.pipe()
+        self.stdout = os.fdopen(reads)
+        self.ended: Future[int] = Future()
+        """The exit code, negative for a signal."""
+        try:
+            self.pid = _forks().start(arguments, writes, stderr.fileno(), self.ended)
+        finally:
+            os.close(writes)
+
+    def poll(self) -> int | None:
+        return self.ended.result() if self.ended.done() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        try:
+            return self.ended.result(timeout)
+        except NotInTime:
+            raise subprocess.TimeoutExpired(f"pid {self.pid}", timeout or 0.0) from None
+
+    def send_signal(self, number: int) -> None:
+        if not self.ended.done():
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def is_on() -> bool:
+    return os.environ.get(IS_ON) == "1"
+
+
+class _Forks:
+    """The forking process, as seen by the one that asks."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tools.warm", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._turn = threading.Lock()
+        self._asked: list[tuple[Future[int], Future[int]]] = []
+        self._running: dict[int, Future[int]] = {}
+        self._listener = threading.Thread(target=self._listen, name="ends of forked brokers", daemon=True)
+        self._listener.start()
+        atexit.register(self._close)
+
+    def start(self, arguments: Sequence[str], stdout: int, stderr: int, ended: Future[int]) -> int:
+        """The pid."""
+        wanted = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
+        pid: Future[int] = Future()
+        with self._turn:
+            self._asked.append((pid, ended))
+            socket.send_fds(self._ours, [json.dumps(wanted).encode()], [stdout, stderr])
+        return pid.result()
+
+    def _listen(self) -> None:
+        while told := self._ours.recv(REQUEST_BYTES_MAX):
+            pid, code = json.loads(told)
+            if code is None:
+                begun, self._running[pid] = self._asked.pop(0)
+                begun.set_result(pid)
+            else:
+                self._running.pop(pid).set_result(code)
+        for pending in (*(begun for begun, _ in self._asked), *self._running.values()):
+            pending.set_exception(RuntimeError("the process that forks brokers has ended"))
+
+    def _close(self) -> None:
+        self._ours.shutdown(socket.SHUT_RDWR)
+        self._listener.join(ENDS_S)
+        self._ours.close()
+        self._process.wait(ENDS_S)
+
+
+_made: list[_Forks] = []
+_making: Final = threading.Lock()
+
+
+def _forks() -> _Forks:
+    with _making:
+        if not _made:
+            _made.append(_Forks())
+        return _made[0]
+
+
+def _serve(channel: socket.socket) -> None:
+    """Fork for each request, and tell of each end, until the other side is gone. In a child this ends with its work."""
+    import headrace.cli.main as command
+    import headrace.cli.work.serve
+    import headrace.net.loops  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    woken, wakes = socket.socketpair()
+    for each in (woken, wakes):
+        each.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    woken.recv(4096)
+                    _tell_ends(channel)
+                    continue
+                request, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 2)
+                if not request:
+                    return
+                if (pid := os.fork()) == 0:
+                    break
+                for each in files:
+                    os.close(each)
+                _tell(channel, pid, None)
+            else:
+                continue
+            break
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for end in (channel, woken, wakes):
+        end.close()
+    sys.exit(command.main(_become(json.loads(request), files)))
+
+
+def _become(wanted: dict[str, Any], files: Sequence[int]) -> list[str]:
+    """Take over streams, environment and directory of the one that asked; the arguments."""
+    for stream, file in zip((1, 2), files, strict=True):
+        os.dup2(file, stream)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    os.chdir(wanted["directory"])
+    sys.argv = ["headrace", *wanted["arguments"]]
+    return list(wanted["arguments"])
+
+
+def _tell_ends(channel: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _tell(channel, pid, os.waitstatus_to_exitcode(status))
+
+
+def _tell(channel: socket.socket, pid: int, code: int | None) -> None:
+    """`code`: of one that has ended; None of one that has begun."""
+    channel.send(json.dumps([pid, code]).encode())
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as end:
+        _serve(end)
