@@ -41,7 +41,7 @@ class Pool:
 def _run(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
     """Raises what pytest's own loop raises where a test, or too many failures, ask for the end."""
     for at, item in enumerate(items):
-        following = items[at + 1] if at + 1 < len(items) else session  # what only the session needs stays
+        following = items[at + 1] if at + 1 < len(items) else session  # fixtures of the session stay
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)

@@ -55,7 +55,28 @@ POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }
 """For each process: its niceness and the kinds of files that it takes, the preferred one first."""
-LONGEST: Final = ()
+LONGEST: Final = (
+    "promises/test_any_broker_may_die.py",
+    "interop/test_java.py",
+    "broker/durable/test_behind_history.py",
+    "promises/test_a_group_reads_everything_once_while_brokers_restart.py",
+    "promises/test_a_replaced_quorum_loses_nothing.py",
+    "broker/cluster/test_lost_quorum.py",
+    "interop/test_suites.py",
+    "promises/test_strangers_leave_nothing_behind.py",
+    "promises/history/test_a_partition_that_lost_its_brokers_goes_on_behind_its_history.py",
+    "broker/durable/test_compacted_history.py",
+    "broker/durable/test_reading_history.py",
+    "broker/moves/test_moves.py",
+    "promises/test_a_full_disk_on_one_broker_loses_nothing.py",
+    "cli/test_process.py",
+    "broker/test_cluster.py",
+    "pipelines/test_crash.py",
+    "sim/cluster/test_groups.py",
+    "sim/cluster/test_copies.py",
+    "sim/cluster/test_clusters.py",
+    "storage/log/compaction/test_log_compaction.py",
+)
 """These files are taken before the others of their kind, in this order: one that is begun last keeps all waiting."""
 POOL: Final = "HEADRACE_TEST_POOL"
 """Environment variable of a pooled process: the pool's directory and its kinds, separated by colons."""

@@ -1,7 +1,7 @@
 """Processes of the command `headrace` that begin with everything imported: forked from one that did nothing else.
 
 The imports take most of a broker's start, and tests start hundreds. A forked broker is a process of its own from then
-on: its memory, files, threads and signals are its own, and it ends as any other. The long tier and the benchmarks fork
+on. It has its own memory, files, threads and signals, and it ends as any other. The long tier and the benchmarks fork
 nothing (`IS_ON`), so that there each broker is an interpreter of its own.
 """
 
@@ -25,7 +25,7 @@ from typing import IO, Any, Final
 IS_ON: Final = "HEADRACE_WARM_STARTS"
 """Environment variable: "1" where brokers of tests are forked."""
 COMMAND: Final = (sys.executable, "-m", "headrace.cli.main")
-"""What such a process stands for, before its arguments."""
+"""A forked process does what this command does with the same arguments."""
 REQUEST_BYTES_MAX: Final = 1 << 20
 ENDS_S: Final = 10.0
 

@@ -20,7 +20,7 @@ from tests.pipelines.crash import STORE, PipelineProcess, Place, names, stores
 from tests.pipelines.replayed import fill, law, parts, valued_row
 from tests.spark.world import Row, World, consumed, read, world
 
-ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "1"))
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
 KINDS = ("told", "records", "putting", "entry")
 PORTION = 100

@@ -1,0 +1,78 @@
+"""A forked command does what one does that is an interpreter of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__
+from tools import warm
+from tools.warm import WarmProcess
+
+
+def ran(log: Path, *arguments: str) -> tuple[int, str, str]:
+    """Its exit code, standard output and standard error."""
+    with log.open("wb") as file:
+        process = WarmProcess(arguments, stderr=file)
+    with process.stdout:
+        told = process.stdout.read()
+    return process.wait(60), told, log.read_text()
+
+
+def test_its_streams_and_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
+    assert ran(tmp_path / "log", "--version") == (0, f"headrace {__version__}\n", "")
+    wrong = ["topic", "create", "--no-such-option"]
+    own = subprocess.run([*warm.COMMAND, *wrong], capture_output=True, text=True, check=False)
+    assert ran(tmp_path / "log", *wrong) == (own.returncode, own.stdout, own.stderr)
+
+
+def test_directory_and_environment_are_those_of_the_one_that_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(tmp_path / "log", "--version")  # before these are changed
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADRACE_DEBUG", "1")
+    with (tmp_path / "log").open("wb") as file:
+        process = WarmProcess(["up", "--data", "here", "--listen", "127.0.0.1:0"], stderr=file)
+    with process.stdout:
+        assert process.stdout.readline().startswith("ready ")
+        assert (tmp_path / "here").is_dir()
+        assert os.readlink(f"/proc/{process.pid}/cwd") == str(tmp_path)
+        process.terminate()
+        assert process.wait(60) == 0
+    (tmp_path / "file").touch()
+    code, _, log = ran(tmp_path / "log", "up", "--data", "file", "--listen", "127.0.0.1:0")
+    assert code != 0
+    assert "Traceback" in log, "which HEADRACE_DEBUG asks for"
+
+
+def test_each_end_is_told_to_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        processes = [
+            WarmProcess(["up", "--data", str(tmp_path / f"{at}"), "--listen", "127.0.0.1:0"], stderr=file)
+            for at in range(2)
+        ]
+    for each in processes:
+        assert each.stdout.readline().startswith("ready ")
+        assert each.poll() is None
+    killed, stopped = processes
+    killed.kill()
+    assert killed.wait(60) == -signal.SIGKILL
+    assert stopped.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        stopped.wait(0)
+    stopped.terminate()
+    assert stopped.wait(60) == 0
+    for each in processes:
+        each.stdout.close()
+        each.kill()  # of one that has ended, nobody is killed
+
+
+def test_brokers_of_the_short_tier_are_forked() -> None:
+    assert warm.is_on() == (os.environ.get("HEADRACE_TIER") != "long")
+    assert warm.COMMAND[0] == sys.executable
