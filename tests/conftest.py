@@ -47,8 +47,8 @@ if not IS_LONG:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Guard(), "headrace guard")
     if pool := os.environ.pop(POOL, None):  # runs of pytest that a test starts have none
-        place, *kinds = pool.split(":")
-        config.pluginmanager.register(Pool(Path(place), kinds), "headrace pool")
+        place, kind = pool.split(":")
+        config.pluginmanager.register(Pool(Path(place), kind), "headrace pool")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,11 +1,12 @@
 """Files of tests that several processes of pytest share: each takes the next one when it is free.
 
-`tools/run_tests.py` fills the pool and starts the processes. A process collects a file when it has taken it, so that it
-imports nothing that others run. Fixtures of a session live as long as the process; all others end with their file.
+`tools/run_tests.py` fills the pool and starts the processes. Each process collects all files that were left when it
+began, and runs those that it takes. Fixtures of a session live as long as the process. All others end with their file.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,26 +16,21 @@ from tools.run_tests import take
 
 
 class Pool:
-    """The plugin of one process: it runs files of the pool instead of what its command line names."""
+    """The plugin of one process."""
 
-    def __init__(self, place: Path, kinds: Sequence[str]) -> None:
-        """`kinds`: of files that this process takes, the preferred kind first."""
+    def __init__(self, place: Path, kind: str) -> None:
+        """`kind`: of the files that it takes."""
         self._place = place
-        self._kinds = kinds
+        self._kind = kind
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        ran = 0
-        while (path := take(self._place, self._kinds)) is not None:
-            items = session.perform_collect([path])
-            ran += len(items)
-            _run(session, items)
-        session.testscollected = ran
-        return True
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> bool:
-        """Collects nothing yet."""
+        """Runs the files that it takes, also where another one could not be collected: that is told, and fails."""
+        items = defaultdict[Path, list[pytest.Item]](list)
+        for item in session.items:
+            items[item.path].append(item)
+        while (path := take(self._place, self._kind)) is not None:
+            _run(session, items[session.startpath / path])
         return True
 
 

@@ -21,7 +21,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -31,6 +32,7 @@ MAKES_WAY: Final = 15
 TIMED: Final = "timed"
 PROCESSOR: Final = "processor"
 SPARK: Final = "spark"
+ALL_KINDS: Final = (TIMED, PROCESSOR, SPARK)
 KINDS: Final[Mapping[str, Sequence[str]]] = {
     PROCESSOR: (
         "base",
@@ -79,7 +81,7 @@ LONGEST: Final = (
 )
 """These files are taken before the others of their kind, in this order: one that is begun last keeps all waiting."""
 POOL: Final = "HEADRACE_TEST_POOL"
-"""Environment variable of a pooled process: the pool's directory and its kinds, separated by colons."""
+"""Environment variable of a pooled process: the pool's directory and the kind of files that it takes, with a colon."""
 TAKEN: Final = "taken"
 FAST: Final[Mapping[str, Sequence[str]]] = {
     "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
@@ -104,50 +106,48 @@ PYTEST: Final = (sys.executable, "-u", "-X", "faulthandler", "-m", "pytest", f"-
 
 
 class Marked(threading.Thread):
-    """A process whose lines are told as they come, each with a mark."""
+    """Processes, one after the other, whose lines are told as they come, each with a mark."""
 
     def __init__(
         self,
         name: str,
-        command: Sequence[str],
+        commands: Iterable[Sequence[str]],
         *,
-        environment: Mapping[str, str] | None = None,
         patience_s: float = ABORTS_S,
         limit_s: float = LIMIT_S,
     ) -> None:
-        """`environment`: added to this process's. `patience_s`: for what it said last, after its end. `limit_s`: for
-        the process."""
+        """`commands`: each is asked for when the one before has ended. `patience_s`: for what one of them said last,
+        after its end. `limit_s`: for each of them."""
         super().__init__(daemon=True)
         self.mark = f"{name:>10} | "
-        self.code: int | None = None
+        self.codes: list[int] = []
         self.summary: list[str] = []
         self.hung: list[str] = []
-        self._command = command
-        self._environment = os.environ | (environment or {})
+        self._commands = commands
         self._patience_s = patience_s
         self._limit_s = limit_s
         self._process: subprocess.Popen[str] | None = None
         self._over = False
 
     def run(self) -> None:
-        if self._over:
-            return
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=self._environment,
-            text=True,
-            errors="replace",  # a test may print any bytes
-        )
-        output = cast("TextIO", self._process.stdout)
-        teller = threading.Thread(target=self._tell, args=[output], daemon=True)
-        teller.start()
-        self.code = _waited(self._process, self._limit_s)
-        teller.join(self._patience_s)
-        if teller.is_alive():  # a process of a test's that is left may hold the pipe
-            print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
+        for command in self._commands:
+            if self._over:
+                return
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",  # a test may print any bytes
+            )
+            output = cast("TextIO", self._process.stdout)
+            teller = threading.Thread(target=self._tell, args=[output], daemon=True)
+            teller.start()
+            self.codes.append(_waited(self._process, self._limit_s))
+            teller.join(self._patience_s)
+            if teller.is_alive():  # a process of a test's that is left may hold the pipe
+                print(f"{self.mark}something else holds its output, of which the end may be missing", flush=True)
 
     def _tell(self, output: TextIO) -> None:
         """Each line as soon as it is whole; what comes from SUMMARY on is kept, too, and what hung."""
@@ -183,7 +183,7 @@ def _run_fast() -> int:
     left_out = [f"--ignore={TESTS / each}" for each in NOT_FAST]
     return _joined(
         [
-            Marked(name, [*PYTEST, *(str(TESTS / each) for each in directories), *left_out, *_own(name)])
+            Marked(name, [[*PYTEST, *(str(TESTS / each) for each in directories), *left_out, *_own(name)]])
             for name, directories in FAST.items()
         ]
     )
@@ -193,27 +193,25 @@ def _run_pool(limit_s: float) -> int:
     with tempfile.TemporaryDirectory() as directory:
         pool = Path(directory)
         fill(pool)
-        code = _joined(
-            [
-                Marked(
-                    name,
-                    ["nice", "-n", str(nice), *PYTEST, str(TESTS), *_own(name)],
-                    environment={POOL: ":".join([directory, *kinds])},
-                    limit_s=limit_s,
-                )
-                for name, (nice, kinds) in POOLED.items()
-            ]
-        )
-        if left := remaining(pool):
+        code = _joined([Marked(name, _of_pool(pool, name), limit_s=limit_s) for name in POOLED])
+        if left := [path for kind in ALL_KINDS for path in remaining(pool, kind)]:
             print("no process was left to run these:", *left, sep="\n", flush=True)
         return code or int(bool(left))
+
+
+def _of_pool(pool: Path, name: str) -> Iterator[Sequence[str]]:
+    """Commands of a process of the pool, for one kind after the other, as long as something of it is left then."""
+    nice, kinds = POOLED[name]
+    for kind in kinds:
+        if left := remaining(pool, kind):
+            yield ["env", f"{POOL}={pool}:{kind}", "nice", "-n", str(nice), *PYTEST, *left, *_own(name)]
 
 
 def fill(pool: Path) -> None:
     """Put every file of tests into the pool."""
     first = {str(TESTS / each): at for at, each in enumerate(LONGEST)}
     paths = sorted(map(str, TESTS.rglob("test_*.py")), key=lambda path: (first.get(path, len(first)), path))
-    for kind in (TIMED, PROCESSOR, SPARK, TAKEN):
+    for kind in (*ALL_KINDS, TAKEN):
         (pool / kind).mkdir()
     for at, path in enumerate(paths):
         (pool / kind_of(Path(path)) / f"{at:04}").write_text(path)
@@ -225,22 +223,25 @@ def kind_of(path: Path) -> str:
     return next((kind for kind, directories in KINDS.items() if directory in directories), TIMED)
 
 
-def take(pool: Path, kinds: Sequence[str]) -> str | None:
-    """The next file that no other process has taken, of the first of these kinds that has one left."""
-    for kind in kinds:
-        for entry in sorted((pool / kind).iterdir()):
-            mine = pool / TAKEN / entry.name
-            try:
-                entry.rename(mine)
-            except FileNotFoundError:
-                continue  # another process was quicker
-            return mine.read_text()
+def take(pool: Path, kind: str) -> str | None:
+    """The next file of this kind that no other process has taken; None where there is none left."""
+    for entry in sorted((pool / kind).iterdir()):
+        mine = pool / TAKEN / entry.name
+        try:
+            entry.rename(mine)
+        except FileNotFoundError:
+            continue  # another process was quicker
+        return mine.read_text()
     return None
 
 
-def remaining(pool: Path) -> list[str]:
-    """Files that nobody has taken."""
-    return sorted(entry.read_text() for kind in (TIMED, PROCESSOR, SPARK) for entry in (pool / kind).iterdir())
+def remaining(pool: Path, kind: str) -> list[str]:
+    """Files of this kind that nobody has taken, in their order."""
+    left = []
+    for entry in sorted((pool / kind).iterdir()):
+        with suppress(FileNotFoundError):  # it is being taken
+            left.append(entry.read_text())
+    return left
 
 
 def _own(name: str) -> list[str]:
@@ -259,9 +260,9 @@ def _joined(processes: Sequence[Marked]) -> int:
         for each in processes:
             each.end()
     for each in processes:
-        if each.code:
+        if any(each.codes):
             print(f"of those of {each.mark.strip(' |')}:", *each.summary, *each.hung, sep="\n", flush=True)
-    return next((each.code for each in processes if each.code), 0)
+    return next((code for each in processes for code in each.codes if code), 0)
 
 
 def _waited(process: subprocess.Popen[Any], limit_s: float) -> int:

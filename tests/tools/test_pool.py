@@ -20,7 +20,7 @@ import pytest
 from tests.pool import Pool
 
 def pytest_configure(config):
-    config.pluginmanager.register(Pool(Path(__file__).with_name("pool"), ["{TIMED}"]))
+    config.pluginmanager.register(Pool(Path(__file__).with_name("pool"), "{TIMED}"))
 
 @pytest.fixture(scope="session")
 def shared():
@@ -52,7 +52,7 @@ def ran(place: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
     for at, (name, body) in enumerate(files.items()):
         (place / name).write_text(body)
         (place / "pool" / TIMED / f"{at}").write_text(name)
-    (place / "test_of_another.py").write_text("def test_fails(): assert False")
+    (place / "test_of_another.py").write_text("def test_fails(): assert False")  # it is taken already
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "."],
         cwd=place,

@@ -25,8 +25,8 @@ print(subprocess.Popen(["sleep", "1000"], stderr=subprocess.DEVNULL).pid, flush=
 """
 
 
-def said(program: str, patience_s: float = 60) -> Marked:
-    work = Marked("these", [sys.executable, "-c", program], patience_s=patience_s)
+def said(*programs: str, patience_s: float = 60) -> Marked:
+    work = Marked("these", [[sys.executable, "-c", each] for each in programs], patience_s=patience_s)
     work.start()
     work.join()
     return work
@@ -34,27 +34,29 @@ def said(program: str, patience_s: float = 60) -> Marked:
 
 def test_what_was_said_last_is_told_after_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     work = said(SAYS_MUCH)
-    assert work.code == 0
+    assert work.codes == [0]
     assert capsys.readouterr().out.count(work.mark) == LINES
 
 
-def test_what_failed_is_kept_to_be_told_once_more(capsys: pytest.CaptureFixture[str]) -> None:
-    work = said(FAILS)
-    assert work.code == 3
-    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"]
-    assert capsys.readouterr().out.count("FAILED") == 1
+def test_one_goes_after_the_other_and_what_failed_is_kept_to_be_told_once_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    work = said(FAILS, SAYS_MUCH, FAILS)
+    assert work.codes == [3, 0, 3]
+    assert work.summary == [f"= {run_tests.SUMMARY} =", "FAILED it"] * 2
+    assert capsys.readouterr().out.count("FAILED") == 2
 
 
 def test_what_hung_is_kept_too() -> None:
     work = said(HANGS)
-    assert work.code == 124
+    assert work.codes == [124]
     assert work.hung == [f"{run_tests.HUNG}this ++++"]
 
 
 @pytest.mark.timeout(60)
 def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    work = said(LEAVES_A_CHILD, patience_s=0.01)
-    assert work.code == 0
+    work = said(LEAVES_A_CHILD, SAYS_MUCH, patience_s=0.01)
+    assert work.codes == [0, 0]
     while len(work.summary) < 2:
         work.join(0.01)
     os.kill(int(work.summary[1]), signal.SIGKILL)
@@ -62,11 +64,11 @@ def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone(capsys: pytest
 
 
 def test_none_begins_once_it_is_to_end() -> None:
-    work = Marked("these", [sys.executable, "-c", FAILS])
+    work = Marked("these", [[sys.executable, "-c", FAILS]])
     work.end()
     work.start()
     work.join()
-    assert work.code is None
+    assert work.codes == []
 
 
 def test_every_directory_and_file_that_is_named_is_there_once() -> None:
@@ -77,26 +79,17 @@ def test_every_directory_and_file_that_is_named_is_there_once() -> None:
     assert all((TESTS / each).exists() for each in named)
 
 
-def test_every_file_is_taken_once_and_the_preferred_kinds_first(tmp_path: Path) -> None:
+def test_every_file_is_in_the_pool_once_and_is_taken_once(tmp_path: Path) -> None:
     run_tests.fill(tmp_path)
-    kinds = (run_tests.TIMED, run_tests.PROCESSOR, run_tests.SPARK)
-    taken = list(iter(lambda: run_tests.take(tmp_path, kinds), None))
-    assert sorted(taken) == sorted(str(each.relative_to(ROOT)) for each in TESTS.rglob("test_*.py"))
-    order = [run_tests.kind_of(Path(each)) for each in taken]
-    assert order == sorted(order, key=kinds.index)
-    assert run_tests.remaining(tmp_path) == []
-
-
-def test_what_no_process_takes_remains(tmp_path: Path) -> None:
-    run_tests.fill(tmp_path)
-    while run_tests.take(tmp_path, (run_tests.TIMED, run_tests.PROCESSOR)) is not None:
-        pass
-    left = run_tests.remaining(tmp_path)
-    assert left
-    assert {run_tests.kind_of(Path(each)) for each in left} == {run_tests.SPARK}
+    expected = sorted(str(each.relative_to(ROOT)) for each in TESTS.rglob("test_*.py"))
+    left = {kind: run_tests.remaining(tmp_path, kind) for kind in run_tests.ALL_KINDS}
+    assert sorted(path for paths in left.values() for path in paths) == expected
+    for kind, paths in left.items():
+        assert {run_tests.kind_of(Path(path)) for path in paths} == {kind}
+        assert list(iter(lambda kind=kind: run_tests.take(tmp_path, kind), None)) == paths
+        assert run_tests.remaining(tmp_path, kind) == []
 
 
 def test_a_process_takes_from_every_kind_that_there_is() -> None:
     """Or a file would remain."""
-    taken = {kind for _, kinds in run_tests.POOLED.values() for kind in kinds}
-    assert taken == {run_tests.TIMED, run_tests.PROCESSOR, run_tests.SPARK}
+    assert {kind for _, kinds in run_tests.POOLED.values() for kind in kinds} == set(run_tests.ALL_KINDS)
