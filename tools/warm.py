@@ -152,16 +152,16 @@ def _serve(channel: socket.socket) -> None:
                     return
                 if (pid := os.fork()) == 0:
                     break
-                for each in files:
-                    os.close(each)
+                for file in files:
+                    os.close(file)
                 _tell(channel, pid, None)
             else:
                 continue
             break
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for end in (channel, woken, wakes):
-        end.close()
+    for each in (channel, woken, wakes):
+        each.close()
     sys.exit(command.main(_become(json.loads(request), files)))
 
 

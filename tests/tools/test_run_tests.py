@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_every_file_is_in_the_pool_once_and_is_taken_once(tmp_path: Path) -> Non
     assert sorted(path for paths in left.values() for path in paths) == expected
     for kind, paths in left.items():
         assert {run_tests.kind_of(Path(path)) for path in paths} == {kind}
-        assert list(iter(lambda kind=kind: run_tests.take(tmp_path, kind), None)) == paths
+        assert list(iter(partial(run_tests.take, tmp_path, kind), None)) == paths
         assert run_tests.remaining(tmp_path, kind) == []
 
 
