@@ -7,10 +7,13 @@ the rival of benchmarks.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +23,17 @@ SPARK_POM: Final = Path(__file__).resolve().parent / "spark_kafka" / "pom.xml"
 SPARK_LIBRARIES: Final = SPARK_POM.parent / "target" / "libs"
 NEWEST_POM: Final = Path(__file__).resolve().parent / "kafka_newest" / "pom.xml"
 NEWEST_LIBRARIES: Final = NEWEST_POM.parent / "target" / "libs"
+LOCK: Final = POM.parent / "target" / ".lock"
 FETCH_TIMEOUT_S: Final = 600.0
+
+
+@contextmanager
+def maven_alone() -> Iterator[None]:
+    """Hold this while Maven fetches or builds. Tests run in several processes, which need the same files."""
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def missing_tool() -> str | None:
@@ -34,22 +47,25 @@ def missing_tool() -> str | None:
 
 def class_path() -> str:
     """The class path that Kafka's programs run with, fetched if need be; CalledProcessError where Maven fails."""
-    if not _fetched():
-        _fetch(POM, LIBRARIES)
+    with maven_alone():
+        if not _fetched():
+            _fetch(POM, LIBRARIES)
     return f"{LIBRARIES}/*"
 
 
 def spark_source() -> list[Path]:
     """The jars with which PySpark has its source for Kafka, fetched if need be; CalledProcessError."""
-    if not any(SPARK_LIBRARIES.glob("spark-sql-kafka-*.jar")):
-        _fetch(SPARK_POM, SPARK_LIBRARIES)
+    with maven_alone():
+        if not any(SPARK_LIBRARIES.glob("spark-sql-kafka-*.jar")):
+            _fetch(SPARK_POM, SPARK_LIBRARIES)
     return sorted(SPARK_LIBRARIES.glob("*.jar"))
 
 
 def newest_class_path() -> str:
     """The class path of the newest Kafka's server classes, fetched if need be; CalledProcessError."""
-    if not any(NEWEST_LIBRARIES.glob("kafka-server-*.jar")):
-        _fetch(NEWEST_POM, NEWEST_LIBRARIES)
+    with maven_alone():
+        if not any(NEWEST_LIBRARIES.glob("kafka-server-*.jar")):
+            _fetch(NEWEST_POM, NEWEST_LIBRARIES)
     return f"{NEWEST_LIBRARIES}/*"
 
 

@@ -53,6 +53,7 @@ KINDS: Final[Mapping[str, Sequence[str]]] = {
 POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
     "first": (0, (TIMED, PROCESSOR)),
     "second": (0, (TIMED, PROCESSOR)),
+    "third": (0, (TIMED, PROCESSOR)),
     "spark": (0, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }

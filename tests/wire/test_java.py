@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.wire.schema import Case, cases, dump, random_instance
+from tools import kafka_jars
 
 HERE = Path(__file__).parent / "java"
 INSTANCES_PER_CASE = 10
@@ -37,12 +38,13 @@ def classpath(release: str) -> str:
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program} to run Kafka's own classes with")
     libs = HERE / "target" / f"libs-{release}"
-    if not any(libs.glob("kafka-clients-*.jar")):
-        command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-        command += [f"-Dkafka.version={release}", f"-DoutputDirectory={libs}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"Maven could not fetch kafka-clients: {done.stdout.strip()[:200]}")
+    with kafka_jars.maven_alone():
+        if not any(libs.glob("kafka-clients-*.jar")):
+            command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+            command += [f"-Dkafka.version={release}", f"-DoutputDirectory={libs}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"Maven could not fetch kafka-clients: {done.stdout.strip()[:200]}")
     return f"{libs}/*"
 
 
