@@ -303,6 +303,32 @@ def test_the_sizes_tell_the_version_and_a_footer_of_the_other_is_refused() -> No
         read_footer(history.objects, dataclasses.replace(one, object_bytes=len(body)))
 
 
+numbers = st.one_of(st.integers(-5, 3_000), st.integers(-(2**70), 2**70), st.booleans(), st.none(), st.text(max_size=2))
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_whatever_a_footer_says_nothing_but_damage_or_the_batches_comes(data: st.DataObject) -> None:
+    """A hostile footer, with a sound checksum and in a sound catalog."""
+    history = fresh()
+    one, footer, held = hostile(history)
+    changes: dict[str, Any] = {"blocks": list(footer.blocks), "index": [list(entry) for entry in footer.index]}
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(["blocks", "index"]))
+        places = changes[name] if name == "blocks" else data.draw(st.sampled_from(changes[name]))
+        places[data.draw(st.integers(0, len(places) - 1))] = data.draw(numbers)
+    if data.draw(st.booleans()):
+        changes["blocks"] = data.draw(st.lists(numbers, max_size=4))
+    body = with_footer(footer, held, **changes)
+    segment = dataclasses.replace(one, object_bytes=len(body))
+    history.objects.put(one.key, body, if_absent=False)
+
+    def read() -> bytes:
+        return read_all(history, read_plan(history.objects, segment))
+
+    assert read_or_refused(read) in (None, batches_of(history.objects.get(one.key), footer))
+
+
 def test_an_object_that_unpacks_to_too_much_is_refused() -> None:
     """A hostile object: bombs in its blocks, in the footer's positions, and in the catalog's size."""
     history = fresh()

@@ -137,7 +137,7 @@ def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
     for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
         if getattr(segment, name) != getattr(footer, name):
             raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")
-    if bool(footer.blocks) != segment.is_packed:
+    if bool(footer.blocks) != segment.is_packed or footer.blocks[-1:] >= (segment.object_bytes,):
         raise CorruptData(f"its footer tells {len(footer.blocks)} ends of blocks, which its sizes contradict")
 
 
