@@ -3,9 +3,13 @@
 python -m benchmarks.micro.packed [--records 200000] [--rounds 3]
 
 Records are JSON of 1 KB, in batches of a client that packs nothing, or with lz4. They are exported to a directory
-without a broker. `history` is what a broker does to serve all of it: it reads, proves and cuts blocks, in one thread.
-`spark` counts the rows and sums the lengths of the values, with two tasks at a time. All rates are of records, whatever
-the bytes in the store, and all is in the page cache. A slow store reads fewer bytes besides.
+without a broker. `export` is what a broker's thread does. `history` is what it does to serve all of it: it reads,
+proves and cuts blocks. `task` is what a Spark worker does: it makes Arrow columns of all values. These three are in MB
+for each second of processor time, so that other work on the machine counts little. `spark` is a whole query, by the
+clock, with two tasks at a time: it counts the rows and sums the lengths of the values.
+
+All rates are of records, whatever the bytes in the store, and all is in the page cache. A slow store reads fewer bytes
+besides.
 """
 
 from __future__ import annotations
@@ -28,13 +32,19 @@ from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, To
 from headrace.base.limits import DURABLE_SEGMENT_BYTES_MAX
 from headrace.base.ports import Objects
 from headrace.metadata.segments import PartitionCatalog
+from headrace.spark.options import parse_options
+from headrace.spark.read.columns import Columns
 from headrace.spark.read.decode import warm_up
+from headrace.spark.read.extent import Sources
+from headrace.spark.read.plan import plan_tasks
+from headrace.spark.read.reading import TaskReader
 from headrace.spark.session import spark_session
 from headrace.storage.objects import open_objects
 from headrace.storage.packed_blocks import CODECS
 from headrace.storage.tier.blocks import Block, read_block, read_plan
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
+from headrace.storage.tier.reader import Store
 from headrace.wire.batches import encode_batch, end_of
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
@@ -76,7 +86,7 @@ class History:
         mirror = MirrorWriter(self.objects, cluster_id=cluster)
         mirror.write_topic(MirroredTopic(cluster_id=cluster, topic_id=topic_id, name=TOPIC, partitions=1))
         self.catalog = PartitionCatalog.empty(topic_id, PartitionIndex(0))
-        begun = time.perf_counter()
+        begun = time.process_time()
         for batches in segments:
             source = ExportSource(
                 cluster_id=cluster,
@@ -89,7 +99,7 @@ class History:
                 codec=codec,
             )
             self.catalog = self.catalog.published(export_segment(self.objects, source, [batches]))
-        self.export_s = time.perf_counter() - begun
+        self.export_s = time.process_time() - begun
         mirror.write_partition(topic_id, PartitionIndex(0), self.catalog, raft_index=1)
 
     @property
@@ -98,7 +108,7 @@ class History:
 
     def serve(self) -> float:
         """Seconds for all of history in parts as large as a fetch."""
-        begun = time.perf_counter()
+        begun = time.process_time()
         served = 0
         for entry in self.catalog:
             plan = read_plan(self.objects, entry.descriptor)
@@ -106,7 +116,20 @@ class History:
                 block = read_block(self.objects, plan, number)
                 served += sum(map(len, parts_of(block)))
         assert served == self.catalog.batch_bytes
-        return time.perf_counter() - begun
+        return time.process_time() - begun
+
+    def decode(self) -> float:
+        """Seconds for all values as Arrow columns, as Spark's tasks make them."""
+        options = parse_options({"store": self.url, "topic": TOPIC}, streaming=False)
+        store = Store.open(self.url)
+        sources = Sources(options, store=store)
+        begun = time.process_time()
+        rows = 0
+        for task in plan_tasks(sources, sources.ranges()):
+            with TaskReader(options, Columns.select(["value"], headers=False), store=store) as reader:
+                rows += sum(batch.num_rows for batch in reader.read(task))
+        assert rows == self.catalog.next_offset
+        return time.process_time() - begun
 
 
 def parts_of(block: Block) -> Iterator[memoryview]:
@@ -141,14 +164,14 @@ def main() -> None:
         warm_up()
         spark = spark_session("headrace bench", master="local[2]", settings={"spark.driver.memory": "2g"})
         spark.sparkContext.setLogLevel("ERROR")
-        runs: dict[tuple[str, str], list[tuple[float, float]]] = {each: [] for each in stores}
+        runs: dict[tuple[str, str], list[tuple[float, float, float]]] = {each: [] for each in stores}
         for _ in range(given.rounds + 1):  # in turns; the first is to warm up
             for each, history in stores.items():
-                runs[each].append((history.serve(), counted(spark, history, given.records)))
+                runs[each].append((history.serve(), history.decode(), counted(spark, history, given.records)))
         spark.stop()
     figures = []
     for (client, name), history in stores.items():
-        served, queried = zip(*islice(runs[client, name], 1, None), strict=True)
+        served, decoded, queried = zip(*islice(runs[client, name], 1, None), strict=True)
         figures.append(
             {
                 "client": client,
@@ -157,8 +180,10 @@ def main() -> None:
                 "batch_mb": round(history.catalog.batch_bytes / MEGABYTE, 1),
                 "export_mb_per_s": round(megabytes / history.export_s, 1),
                 "history_mb_per_s": round(megabytes / statistics.median(served), 1),
+                "task_mb_per_s": round(megabytes / statistics.median(decoded), 1),
                 "spark_mb_per_s": round(megabytes / statistics.median(queried), 1),
                 "history_s": [round(each, 3) for each in served],
+                "task_s": [round(each, 3) for each in decoded],
                 "spark_s": [round(each, 3) for each in queried],
             }
         )
