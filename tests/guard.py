@@ -28,7 +28,6 @@ import psutil
 import pytest
 
 from tools.run_tests import HUNG as HANGS
-from tools.run_tests import MAKES_WAY
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class Guard:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        for item in items if os.getpriority(os.PRIO_PROCESS, 0) >= MAKES_WAY else ():
+        for item in items if os.getpriority(os.PRIO_PROCESS, 0) > 0 else ():
             own = item.get_closest_marker("timeout")
             limit = float(own.args[0] if own is not None else config.getoption("timeout") or config.getini("timeout"))
             item.add_marker(pytest.mark.timeout(limit * PATIENCE), append=False)

@@ -29,6 +29,8 @@ from typing import Any, Final, TextIO, cast
 TESTS: Final = Path("tests")
 MAKES_WAY: Final = 15
 """Niceness of a process that runs only what waits for nothing."""
+YIELDS: Final = 2
+"""Niceness of a process that gives way a little, and whose tests have more time, as those of every nice process."""
 TIMED: Final = "timed"
 PROCESSOR: Final = "processor"
 SPARK: Final = "spark"
@@ -54,7 +56,7 @@ POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
     "first": (0, (TIMED, PROCESSOR)),
     "second": (0, (TIMED, PROCESSOR)),
     "third": (0, (TIMED, PROCESSOR)),
-    "spark": (0, (SPARK, PROCESSOR)),
+    "spark": (YIELDS, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }
 """For each process: its niceness and the kinds of files that it takes, the preferred one first."""
@@ -91,8 +93,8 @@ FAST: Final[Mapping[str, Sequence[str]]] = {
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""
 NOT_FAST: Final = ("wire/test_java.py",)
 """These start Java."""
-TIMEOUT_S: Final = 200
-"""Of each test, times PATIENCE where its process makes way (tests/guard.py)."""
+LONG_TIMEOUT_S: Final = 3_600
+"""Of each test in the long tier, where it has no limit of its own."""
 LIMIT_S: Final = 2_400
 """All tests of a process, and its end; LONG_LIMIT_S in the long tier."""
 LONG_LIMIT_S: Final = 6 * 3_600
@@ -205,7 +207,8 @@ def _of_pool(pool: Path, name: str) -> Iterator[Sequence[str]]:
     nice, kinds = POOLED[name]
     for kind in kinds:
         if left := remaining(pool, kind):
-            yield ["env", f"{POOL}={pool}:{kind}", "nice", "-n", str(nice), *PYTEST, *left, *_own(name)]
+            command = ["env", f"{POOL}={pool}:{kind}", "nice", "-n", str(nice), *PYTEST, *left, *_own(name)]
+            yield [*command, f"--timeout={LONG_TIMEOUT_S}"] if os.environ["HEADRACE_TIER"] == "long" else command
 
 
 def fill(pool: Path) -> None:

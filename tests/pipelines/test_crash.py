@@ -29,7 +29,7 @@ IS_SHORT = ROUNDS < 10
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))
 STORES = stores("directory" if s3_server.missing() else "s3")
 """By default on a server where there is one: replays, and the other tests of tables, have directories."""
-pytestmark = pytest.mark.timeout(120 + 60 * ROUNDS)
+pytestmark = pytest.mark.timeout(300 + 60 * ROUNDS)
 
 
 def pipeline_file(made: World, root: Path, kind: str, place: Place) -> Path:
