@@ -64,7 +64,29 @@ def balance(elections_max: int) -> Command:
     return lambda image: balance_leaders(image, elections_max=elections_max)
 
 
-shared = histories(Engine.REDIS, st.builds(balance, st.integers(1, 3)) | st.builds(leave, st.sampled_from(BROKERS)))
+def go(broker: BrokerId) -> Command:
+    def decide(image: MetadataImage) -> Decision[Any]:
+        return fence_broker(image, **told(image, broker)) if broker in image.brokers else Decision((), None)
+
+    return decide
+
+
+def come(broker: BrokerId, restarted: bool) -> Command:
+    """The broker lives again, as the same process or as another one."""
+
+    def decide(image: MetadataImage) -> Decision[Any]:
+        if restarted or broker not in image.brokers:
+            return registration(image, broker)
+        return unfence_broker(image, **told(image, broker))
+
+    return decide
+
+
+some = st.sampled_from(BROKERS)
+goings = st.builds(go, some)
+comings = st.builds(come, some, st.sampled_from([False, False, True]))
+others = st.builds(balance, st.integers(1, 3)) | st.builds(leave, some)
+shared = histories(Engine.REDIS, st.one_of(goings, goings, comings, comings, others))
 
 
 def replayed(entries: Iterable[Entry]) -> MetadataImage:
@@ -165,6 +187,7 @@ def test_leaderships_are_evened_out_by_no_more_changes_than_that_takes(
         image = after(image, decision)
         check(image)
         rounds += decision.result
+        assert rounds <= needed, "it comes to an end"
     assert rounds == needed
     even = [image.leaderships.get(broker, 0) for broker in live]
     assert max(even, default=0) - min(even, default=0) <= 1

@@ -419,7 +419,7 @@ def histories(
     if engine is not Engine.LOCAL:
         entries.append((ev.ClusterBorn(cluster_id=CLUSTER, engine=engine),))
         image = image.replay(entries[0], index=1)
-    wanted = commands if more is None else commands | more
+    wanted = commands if more is None else st.booleans().flatmap(lambda usual: commands if usual else more)
     born = draw(st.lists(registrations, min_size=1, max_size=4))
     made = draw(st.lists(creations, min_size=1, max_size=4))
     for command in [*born, *made, *draw(st.lists(wanted, min_size=draw(st.sampled_from([0, 10])), max_size=20))]:

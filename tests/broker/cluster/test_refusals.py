@@ -24,7 +24,7 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
-from headrace.metadata.values import Endpoint
+from headrace.metadata.values import Endpoint, Engine
 from headrace.raft.membership import Demote
 from headrace.sim.clock import SimClock
 from headrace.wire.errors import ErrorCode
@@ -35,13 +35,14 @@ from tests.broker.cluster.test_quorum_stories import isolate, leading, nodes
 STRANGER = BrokerId(9)
 
 
-def registration(broker: int, life: int) -> RegisterBroker:
+def registration(broker: int, life: int, engine: Engine = Engine.LOCAL) -> RegisterBroker:
     return RegisterBroker(
         cluster_id=CLUSTER,
         broker_id=BrokerId(broker),
         directory_id=DirectoryId(uuid.UUID(int=broker * 1000 + life)),
         incarnation=IncarnationId(uuid.UUID(int=life)),
         endpoints=(Endpoint(listener="PLAINTEXT", host="h", port=9),),
+        engine=engine,
     )
 
 
@@ -107,14 +108,14 @@ def refused(number: int) -> dict[str, Ask[Any]]:
     }
 
 
-async def registered(old: Machine) -> int:
+async def registered(old: Machine, engine: Engine = Engine.LOCAL) -> int:
     """All brokers live; one that is not the controller."""
     numbers = list(old.world.machines)
     other = next(number for number in numbers if number != old.number)
 
     async def register(made: ControllerService) -> bool:
         for number in numbers:
-            epoch = await made.answer(registration(number, 1))
+            epoch = await made.answer(registration(number, 1, engine))
             beat = Heartbeat(broker_id=BrokerId(number), broker_epoch=epoch, ready=True)
             assert await made.answer(beat) is True
         return True

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.base.ids import BrokerEpoch, BrokerId
+from headrace.base.errors import UsageError
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId
 from headrace.base.limits import REGISTRATION_TOLD_MS
 from headrace.broker.home.lineage import Superseded
+from headrace.controller.brokers import register_broker
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE
+from headrace.metadata.values import Engine
 from headrace.sim.loop import VirtualLoop
 from tests.broker.alone import INCARNATION, membership
 
@@ -55,6 +60,34 @@ def test_who_waits_for_its_registration_says_so() -> None:
     loop.run_until_complete(work())
     loop.workers.close()
     loop.close()
+
+
+def test_a_broker_of_another_engine_gives_up_with_the_reason() -> None:
+    async def work() -> None:
+        cluster = register_broker(
+            EMPTY_IMAGE,
+            cluster_id=ClusterId("c"),
+            broker_id=BrokerId(9),
+            directory_id=DirectoryId(UUID(int=9)),
+            endpoints=(),
+            engine=Engine.REDIS,
+        )
+        image = EMPTY_IMAGE.replay(cluster.events, index=1)
+
+        class Controller(Quorum):
+            async def submit(self, ask: Any, **_: Any) -> Any:
+                wanted = {each.name: getattr(ask, each.name) for each in fields(ask) if each.name != "lineage"}
+                return register_broker(image, **wanted).result
+
+        controller = Controller()
+        with pytest.raises(UsageError, match="start it with --engine redis"):
+            await membership(controller, controller).register([], None)
+        told = asyncio.ensure_future(membership(controller, controller).register([], None, engine=Engine.REDIS))
+        await asyncio.sleep(0)
+        assert not told.done(), "it waits for its registration"
+        told.cancel()
+
+    asyncio.run(work())
 
 
 def test_a_broker_whose_metadata_fails_meanwhile_does_not_wait_for_ever() -> None:

@@ -18,6 +18,7 @@ from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import Engine
 from tests.broker.cluster.quorum_simulation import Machine, World, played
 from tests.broker.cluster.quorum_world import equal
 from tests.broker.cluster.test_quorum_stories import isolate, leading, nodes
@@ -188,14 +189,15 @@ async def it_is_removed_in_slices(world: World) -> None:
     assert await ask(controller, work), "in time"
 
 
-async def the_next_controller_finishes_it(world: World) -> None:
+async def the_next_controller_finishes_it(world: World, engine: Engine = Engine.LOCAL) -> None:
     old = await leading(world)
-    other = await registered(old)
+    other = await registered(old, engine)
     assert old.node is not None
     driver = old.node.driver
 
     async def begin(made: ControllerService) -> bool:
-        await made.answer(topics(replicas=3, number=1))
+        for number in (1, 2, 3) if engine.shares_logs else (1,):  # it is to lead more than a few slices
+            await made.answer(topics(replicas=3, number=number))
         slices = 0
 
         def cut(delta: ImageDelta) -> None:
@@ -224,6 +226,32 @@ async def the_next_controller_finishes_it(world: World) -> None:
     await equal(nodes(world))
 
 
+async def the_next_controller_finishes_it_where_logs_are_shared(world: World) -> None:
+    await the_next_controller_finishes_it(world, Engine.REDIS)
+
+
+async def where_logs_are_shared_the_first_that_lives_leads_all(world: World) -> None:
+    controller = await leading(world)
+    other = await registered(controller, Engine.REDIS)
+    assert controller.node is not None
+    driver, deltas = controller.node.driver, list[int]()
+
+    async def work(made: ControllerService) -> bool:
+        await made.answer(topics(replicas=3, number=1))
+        driver.subscribe(lambda delta: deltas.append(changed(delta)))
+        for broker in driver.image.live_brokers():
+            stops = Heartbeat(broker_id=broker.id, broker_epoch=broker.epoch, ready=False, stopping=True)
+            assert await made.answer(stops) is False
+        assert all(partition.leader == NO_LEADER for _, partition in driver.image.all_partitions())
+        epoch = await made.answer(registration(other, 2, Engine.REDIS))  # from another directory
+        await beat(made, other, epoch)
+        assert all(partition.leader == other for _, partition in driver.image.all_partitions())
+        assert max(deltas) == SLICE
+        return True
+
+    assert await ask(controller, work), "in time"
+
+
 async def next_leading(world: World, old: Machine) -> Machine:
     def found() -> list[Machine]:
         rest = [machine for machine in world.machines.values() if machine is not old]
@@ -242,6 +270,8 @@ async def next_leading(world: World, old: Machine) -> Machine:
         it_comes_though_its_heartbeat_is_given_up,
         it_is_removed_in_slices,
         the_next_controller_finishes_it,
+        the_next_controller_finishes_it_where_logs_are_shared,
+        where_logs_are_shared_the_first_that_lives_leads_all,
     ],
     ids=lambda story: story.__name__,
 )
