@@ -102,7 +102,7 @@ async def measure(directory: Path, groups: int, offsets: int, stale: int) -> Non
             assert isinstance(partition, Partition)
             total += fill(partition, names[index], offsets, stale, image.topic_ids["orders"])
             await asyncio.sleep(0)
-        service = broker.parts.groups
+        service = broker.parts.requests.services.groups
         for shard in list(service.shards):
             shard.lose()
         tune_interpreter()

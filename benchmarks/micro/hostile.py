@@ -283,7 +283,7 @@ async def measure() -> None:
             assert broker._parts is not None
             print(f"{'':52}  {'us a request':>12}  {'longest, ms':>11}")
             for name, data in kinds():
-                figures = sorted([await feed(broker._parts.listener, data) for _ in range(TIMES)])
+                figures = sorted([await feed(broker._parts.requests.listener, data) for _ in range(TIMES)])
                 longest_ms = sorted(longest for _, longest in figures)[TIMES // 2] * 1000
                 mark = "  held the loop for too long" if longest_ms > LOOP_HELD_MS_MAX else ""
                 print(f"{name:52}  {figures[TIMES // 2][0] * 1e6:12,.0f}  {longest_ms:11.1f}{mark}", flush=True)

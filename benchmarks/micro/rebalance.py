@@ -245,7 +245,7 @@ async def whole(directory: Path, count: int) -> None:
         async with RawClient(f"{broker.host}:{broker.port}") as client:
             await find(client)
         assert broker._parts is not None
-        members = [Member(broker._parts.listener) for _ in range(count)]
+        members = [Member(broker._parts.requests.listener) for _ in range(count)]
         await enter(members)
         await settle(members, Meter(count))
         tune_interpreter()

@@ -113,7 +113,7 @@ async def serving(directory: Path) -> AsyncIterator[tuple[RawClient, Callable[[m
     config = BrokerConfig(data=directory, port=0, configs=QUICK)
     async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
         assert broker._parts is not None
-        listener = broker._parts.listener
+        listener = broker._parts.requests.listener
         connection = Connection(listener)
         async with RawClient(f"{broker.host}:{broker.port}") as client:
             yield client, lambda received: listener.serve(received, connection)

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.base.ids import BrokerId, ClusterId, DirectoryId, IncarnationId
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, IncarnationId
 from headrace.broker.cluster.membership import Membership
+from headrace.broker.core import Incarnation
 
 INCARNATION: Final = IncarnationId(UUID(int=1))
 
@@ -19,7 +20,7 @@ def membership(metadata: Any, control: Any, *, interval_s: float = 10.0) -> Memb
     )
     return Membership(
         identity=identity,
-        incarnation=INCARNATION,
+        incarnation=Incarnation(INCARNATION, BrokerEpoch(-1)),
         metadata=metadata,
         control=control,
         interval_s=interval_s,

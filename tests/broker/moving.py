@@ -122,9 +122,9 @@ class Moving:
         return self.cluster.brokers[broker].parts.partitions
 
     def moves(self, broker: int) -> Moves:
-        tiering = self.cluster.brokers[broker].parts.tiering
-        assert tiering is not None
-        return tiering.moves
+        moves = self.cluster.brokers[broker].parts.moves.service
+        assert moves is not None
+        return moves
 
     def leading(self, broker: int) -> Partition:
         role = self.partitions(broker).role(self.key)

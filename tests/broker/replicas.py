@@ -4,7 +4,7 @@ role."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from headrace.controller.decision import Decision
 from headrace.metadata.events import IsrChanged, LeaderChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
+from headrace.storage.engine import PartitionLog
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.broker import group_broker
 from tests.broker.clusters import Cluster
@@ -100,7 +101,7 @@ async def set_isr(cluster: Cluster, key: TopicPartition, isr: Sequence[int]) -> 
 @contextmanager
 def held_rounds(cluster: Cluster, broker: int) -> Iterator[Callable[[], None]]:
     """That broker's disk takes no sync, until told to go on, or the block ends."""
-    flusher = cluster.brokers[broker].parts.partitions._flusher
+    flusher = cluster.brokers[broker].parts.logs.flusher
     gate = _Gate(flusher)
     flusher._engine = gate
     try:
@@ -151,3 +152,21 @@ class _Gate:
         waiting, self._waiting[:] = list(self._waiting), []
         for begin in waiting:
             begin()
+
+
+def silence(cluster: Cluster, broker: int) -> None:
+    """That broker copies nothing in later epochs, and goes on with what it copies now."""
+    copying = cluster.brokers[broker].parts.replication.copying
+    vars(copying).update(copy=lambda _: None, drop=lambda _: None)
+
+
+def release_later(cluster: Cluster, broker: int, wait: Callable[[Sequence[PartitionLog]], Awaitable[None]]) -> None:
+    """That broker's logs are closed, or change their roles, only after this wait too."""
+    examiner = cluster.brokers[broker].parts.upkeep.examiner
+    release = examiner.release
+
+    async def and_wait(logs: Sequence[PartitionLog]) -> None:
+        await release(logs)
+        await wait(logs)
+
+    vars(examiner).update(release=and_wait)

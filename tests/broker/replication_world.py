@@ -93,7 +93,7 @@ class World:
         """No flush of theirs ends within the block."""
         gates = []
         for broker in brokers:
-            flusher = self.partitions(broker)._flusher
+            flusher = self.cluster.brokers[broker].parts.logs.flusher
             gates.append(HeldRounds(flusher._engine))
             flusher._engine = gates[-1]
         try:

@@ -8,4 +8,4 @@ from headrace.broker.partitions.disk_room import DiskRoom
 
 def a_room(usable: int = 2**40) -> DiskRoom:
     """A room that nobody checks."""
-    return DiskRoom(lambda: Space(usable, usable), lambda: 0, lambda _: None)
+    return DiskRoom(lambda: Space(usable, usable), lambda: 0, lambda _: None, lambda _: None)

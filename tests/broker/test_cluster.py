@@ -38,6 +38,7 @@ from tests import loops
 from tests.broker.clusters import BY_HAND, Cluster, running
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import RawClient, until
+from tests.broker.replicas import release_later
 
 NOBODY = Address("127.0.0.1", 9)
 """The discard port: refused."""
@@ -143,7 +144,7 @@ async def voters_are(cluster: Cluster, wanted: set[int]) -> None:
 
 async def grow(cluster: Cluster) -> None:
     """As the controller does now and then."""
-    await (await cluster.decider()).controller.grow()
+    await (await cluster.decider()).cluster.controller.voters.grow()
 
 
 def test_a_replaced_broker_restores_the_number_of_voters(tmp_path: Path) -> None:
@@ -235,8 +236,11 @@ def test_a_promotion_that_was_done_is_told_as_done_though_its_controller_is_depo
                 raise NotController(None)
 
             monkeypatch.setattr(parts.metadata, "submit", deposed)
-            asked = ChangeVoter(broker_id=BrokerId(2), directory_id=None, voter=True)
-            while (answer := await parts.controller.answer(asked)) is not None and "caught up" in answer.message:
+            asked, controller = (
+                ChangeVoter(broker_id=BrokerId(2), directory_id=None, voter=True),
+                parts.cluster.controller,
+            )
+            while (answer := await controller.answer(asked)) is not None and "caught up" in answer.message:
                 await parts.metadata.confirmed()
             assert answer is None
             monkeypatch.setattr(parts.metadata, "submit", submit)
@@ -431,7 +435,7 @@ def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_ha
                 async def held_up(_: object) -> None:
                     await closing.wait()
 
-                cluster.brokers[2].parts.partitions.before_closing.append(held_up)
+                release_later(cluster, 2, held_up)
                 async with RawClient(str(cluster.address(1))) as other:
                     request = DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),), timeout_ms=10_000)
                     assert (await other.ask(6, request)).responses[0].error_code == 0

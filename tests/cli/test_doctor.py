@@ -184,7 +184,7 @@ def test_a_broker_that_lives_and_is_behind_is_waited_for(tmp_path: Path) -> None
         await world.make("t")
         behind = others(world.leader("t"))[0]
         await world.fence(behind)
-        await world.cluster.brokers[behind].parts._copying.stop()
+        await world.cluster.brokers[behind].parts.replication.copying.stop()
         await world.unfence(behind)
         (finding,) = await found(world, "out of sync")
         assert finding.text == f"broker {behind} is not in sync"
@@ -287,19 +287,19 @@ def test_a_plan_adds_live_brokers_and_moves_nobody(held: list[list[int]], live: 
 def test_what_brokers_tell_of_themselves_is_told_and_goes_when_it_is_over(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         parts = world.cluster.brokers[2].parts
-        parts._room.stop()
-        parts._condition.stop()
-        parts._room._space = lambda: Space(1000, 10)
-        await parts._room.look()
-        await parts._condition.look()
+        parts.logs.room.stop()
+        parts.condition.stop()
+        parts.logs.room._space = lambda: Space(1000, 10)
+        await parts.logs.room.look()
+        await parts.condition.look()
         (finding,) = await findings(world.cluster.bootstrap)
         assert (finding.kind, finding.subject, finding.is_wrong) == ("disk full", "broker 2", True)
         assert "10 bytes left" in finding.text
         assert "free space" in finding.todo
         assert await command(world, "doctor") == 1
-        parts._room._space = lambda: Space(1000, 1000)
-        await parts._room.look()
-        await parts._condition.look()
+        parts.logs.room._space = lambda: Space(1000, 1000)
+        await parts.logs.room.look()
+        await parts.condition.look()
         assert await findings(world.cluster.bootstrap) == []
 
     run(tmp_path, work)
@@ -317,8 +317,8 @@ def test_what_a_broker_told_the_controller_is_known_where_it_is_not_reached(
         state = State(kind="journal given up", text="it writes no journal", todo="restart it")
         beat = Heartbeat(broker_id=known.id, broker_epoch=known.epoch, ready=True, states=(state,), clock_ms=1_000_000)
         monkeypatch.setattr(world.cluster.brokers[away].parts.membership, "_heartbeat", lambda **_: beat)
-        assert await controller.controller.answer(beat) is True
-        assert {each.kind for each in controller.controller.heard[known.id]} == {"journal given up", "clock"}
+        assert await controller.cluster.controller.answer(beat) is True
+        assert {each.kind for each in controller.cluster.controller.heard[known.id]} == {"journal given up", "clock"}
         kinds = [each.kind for each in await findings(world.cluster.bootstrap) if each.subject == f"broker {away}"]
         assert kinds == ["clock"], "it tells of itself that its journal is well"
         real, address = copylink.open_link, world.cluster.address(away)

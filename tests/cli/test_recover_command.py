@@ -172,7 +172,7 @@ def test_who_has_no_store_is_no_target(tmp_path: Path, capsys: pytest.CaptureFix
 
     async def work(world: Moving) -> None:
         before = world.known(C)
-        world.cluster.brokers[C].parts._durable_api._recovering = None
+        world.cluster.brokers[C].parts.durable.api._recovering = None
         code, recovery_lines, err = await command(world, capsys, *RECOVER, "--to", "3", "--accept-loss")
         assert (code, recovery_lines) == (2, [])
         assert "Broker 3 has no durable store" in err
@@ -219,7 +219,7 @@ def test_doctor_says_that_a_partition_waits_for_the_store(tmp_path: Path) -> Non
         store.is_down = True
         control = world.cluster.brokers[B].parts.control
         await control.submit(RecoverPartitions(wish=RecoveryWish(topic="t", to=BrokerId(B))))
-        await until(lambda: bool(world.partitions(B).durable_wins.waits))
+        await until(lambda: bool(world.partitions(B).waits))
         (finding,) = [each for each in await findings(world.cluster.bootstrap) if each.kind == "waits for history"]
         assert finding.subject == "t-0 on broker 2"
         assert "offset 5" in finding.text

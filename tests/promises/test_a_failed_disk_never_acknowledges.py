@@ -164,7 +164,7 @@ async def test_before_the_disk_is_full_clients_are_refused_and_all_else_goes_on(
         await client.create_topic("orders", 1)
         assert await error_of(client, produce(0, b"kept", acks)) is ErrorCode.NONE
         assert broker._parts is not None
-        broker._parts._room.stop()  # it is looked at here
+        broker._parts.logs.room.stop()  # it is looked at here
         disk.usable = 999
         await look(broker)
         assert await error_of(client, produce(0, b"no room", acks)) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -181,7 +181,7 @@ async def test_before_the_disk_is_full_clients_are_refused_and_all_else_goes_on(
 async def look(broker: Broker) -> None:
     """At the room that the disk has."""
     assert broker._parts is not None
-    await broker._parts._room.look()
+    await broker._parts.logs.room.look()
 
 
 async def test_a_failed_metadata_disk_stops_the_broker_and_the_change_is_never_acknowledged(tmp_path: Path) -> None:

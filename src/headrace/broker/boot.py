@@ -28,7 +28,7 @@ from headrace.broker.home.joining import identify
 from headrace.broker.home.lineage import Superseded, check_superseded, note_superseded
 from headrace.broker.home.places import check_places, make_places
 from headrace.broker.partitions.condition import Descriptors
-from headrace.broker.parts import Parts, Ports
+from headrace.broker.parts import Parts, Ports, core_of
 from headrace.broker.upkeep.cleaner import CleaningRunner
 from headrace.controller.lost_quorum import superseded
 from headrace.metadata.configs import broker_value, check_broker_configs
@@ -188,10 +188,10 @@ class Broker:
         except BaseException:
             await metadata.stop()
             raise
-        parts = Parts(
-            config, ports, identity=identity, metadata=metadata, peers=peers, engine=engine, on_bug=self._fail
-        )
-        parts.partitions.discard(left)
+        core = core_of(config, ports, identity, metadata, self._fail)
+        parts = Parts(core, ports, metadata=metadata, peers=peers, engine=engine)
+        parts.cluster.start()
+        parts.logs.assignments.discard(left)
         try:
             await self._enter_cluster(parts)
         except BaseException:
@@ -222,7 +222,7 @@ class Broker:
     async def _enter_cluster(self, parts: Parts) -> None:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
         must first reach the quorum. Clients are served once the broker is ready."""
-        self.port = await self._bind(parts.listener)
+        self.port = await self._bind(parts.requests.listener)
         endpoint = self._endpoint()
         parts.peers.address = endpoint.address
         if self._config.is_told_as_loopback:
@@ -234,15 +234,15 @@ class Broker:
             )
         alone = parts.metadata.is_controller and len(parts.metadata.membership.members) == 1
         if not alone:
-            await parts.listener.accept()
+            await parts.requests.listener.accept()
         await parts.membership.register([endpoint], self._config.rack)
         await parts.partitions.settled()
         await parts.start()
         if alone:
-            await parts.listener.accept()
+            await parts.requests.listener.accept()
         await parts.membership.become_ready()
         await parts.partitions.settled()
-        parts.open()
+        parts.requests.start()
 
     async def _bind(self, listener: Listener) -> int:
         try:

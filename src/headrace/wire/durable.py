@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
@@ -39,6 +40,37 @@ class Stray(NamedTuple):
     due: bool
     """Whether a sweep removes it."""
     removed: bool
+
+
+@dataclass(slots=True)
+class MergeTotals:
+    """The result of a merge of small segments: of one broker, or of all that were asked."""
+
+    partitions: list[int] = field(default_factory=list)
+    """The partitions whose leaders were asked."""
+    before: int = 0
+    """Segments that were replaced, or would be."""
+    after: int = 0
+    """Segments in their place."""
+    bytes: int = 0
+    """Bytes of the batches in the replaced segments."""
+    unread: int = 0
+    """Where nothing is executed: the other segments. Only by reading them would one know what stays."""
+    problems: list[str] = field(default_factory=list)
+    """A sentence for each group that is not merged, and each partition that is not finished."""
+
+    def count(self, *, before: int, after: int, size: int) -> None:
+        """Count `after` segments that replace `before` others, with `size` bytes of batches."""
+        self.before += before
+        self.after += after
+        self.bytes += size
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """Add the result of another broker, as it answered."""
+        self.partitions = sorted({*self.partitions, *answer["partitions"]})
+        self.count(before=answer["before"], after=answer["after"], size=answer["bytes"])
+        self.unread += answer.get("unread", 0)  # older brokers do not report it
+        self.problems.extend(answer["problems"])
 
 
 def encode_request(fields: Mapping[str, Any]) -> bytes:

@@ -20,6 +20,7 @@ import pytest
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, ProducerId
 from headrace.broker.cluster.control import Control
+from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.system import SystemClock
@@ -78,6 +79,8 @@ async def control(directory: Path, *others: Address) -> AsyncIterator[Control]:
     controller = ControllerService(
         node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=SystemClock(), on_bug=on_bug
     )
+    role = ControllerRole(metadata, [controller])
+    role.start()
     made = Control(
         metadata=metadata, controller=controller, address_of=lambda _: None, others=lambda: others, settled=settled
     )
@@ -85,7 +88,7 @@ async def control(directory: Path, *others: Address) -> AsyncIterator[Control]:
         yield made
     finally:
         await made.stop()
-        controller.stop()
+        role.stop()
         await metadata.stop()
 
 

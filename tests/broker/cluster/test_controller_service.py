@@ -15,6 +15,7 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, ClusterId, DirectoryId, IncarnationId, TopicId
 from headrace.broker.cluster import driver as metadata_driver
+from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.tasks import started
@@ -56,10 +57,12 @@ async def controller(clock: SetClock, **rest: Any) -> AsyncIterator[tuple[Contro
     metadata = make(disk, DIRECTORY, **rest)
     await metadata.start()
     made = ControllerService(node=NODE, cluster_id=CLUSTER, configs={}, metadata=metadata, clock=clock, on_bug=on_bug)
+    role = ControllerRole(metadata, [made])
+    role.start()
     try:
         yield made, metadata, disk
     finally:
-        made.stop()
+        role.stop()
         await metadata.stop()
 
 
@@ -156,10 +159,10 @@ async def test_a_death_that_was_seen_long_before_it_was_the_controller_is_old_ne
         other = BrokerId(2)
         epoch = await asked.answer(registration(other, directory=2, incarnation=2))
         assert await asked.answer(Heartbeat(broker_id=other, broker_epoch=epoch, ready=True)) is True
-        asked.stop()  # another is the controller
+        asked.end()  # another is the controller
         asked.on_peer_dead(other)
         clock.seconds += seconds
-        asked._on_controller(True)
+        asked.begin()
         assert list(asked._hasty) == ([other] if seconds < 1 else [])
         if seconds < 1:
             await until(lambda: metadata.image.brokers[other].fenced)

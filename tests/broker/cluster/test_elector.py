@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch
 from headrace.broker.cluster import elector
+from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.cluster.elector import LOST, OFFLINE, ONLINE, Elector
 from headrace.controller.brokers import fence_broker, unfence_broker
@@ -42,10 +43,12 @@ def play(
         await metadata.start()
         await metadata.submit(commit(tuple(image.snapshot())))
         made = Elector(node=node, configs=configs, metadata=metadata, on_bug=on_bug)
+        role = ControllerRole(metadata, [made])
+        role.start()
         try:
             await story(metadata, made)
         finally:
-            made.stop()
+            role.stop()
             await metadata.stop()
 
     loop = VirtualLoop(Random(7))
@@ -79,7 +82,7 @@ def test_leaders_go_back_once_an_interval_a_few_at_a_time(monkeypatch: pytest.Mo
 def test_nothing_is_balanced_where_that_is_not_wanted_or_by_who_is_not_the_controller(stopped: bool) -> None:
     async def story(metadata: MetadataDriver, made: Elector) -> None:
         if stopped:
-            made.stop()
+            made.end()
         await asyncio.sleep(1_000)
         assert led(metadata.image) == [3]
 

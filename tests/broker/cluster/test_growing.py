@@ -31,17 +31,12 @@ TURNS = 100
 class Deciding:
     """A controller whose every change is committed at once; what else happens to the image is the test's."""
 
-    is_controller = True
-
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self._subscribers: list[Callable[[ImageDelta], None]] = []
 
     def subscribe(self, subscriber: Callable[[ImageDelta], None]) -> None:
         self._subscribers.append(subscriber)
-
-    def on_controller(self, callback: Callable[[bool], None]) -> None:
-        """It is, for ever."""
 
     async def submit(self, decide: Callable[[MetadataImage], Decision[T]]) -> T:
         decision = decide(self.image)
@@ -60,6 +55,7 @@ def test_who_comes_while_another_is_added_is_added_next() -> None:
     async def work() -> None:
         metadata = Deciding(made(register(EMPTY_IMAGE, 1), PARTITIONS, factor=1, desired=3))
         grower = Grower(metadata=cast("MetadataDriver", metadata), on_bug=raised)
+        grower.begin()
         try:
             metadata.become(register(metadata.image, 2))
             await turns()
@@ -71,7 +67,7 @@ def test_who_comes_while_another_is_added_is_added_next() -> None:
             await turns()
             assert added(metadata.image) == [(3,)] * PARTITIONS
         finally:
-            grower.stop()
+            grower.end()
 
     loops.run(work())
 
@@ -83,6 +79,7 @@ def test_who_goes_down_while_it_is_added_holds_nobody_up() -> None:
         count = REPLICAS_GROWN_AT_ONCE_MAX + PARTITIONS
         metadata = Deciding(made(register(EMPTY_IMAGE, 1), count, factor=1, desired=3))
         grower = Grower(metadata=cast("MetadataDriver", metadata), on_bug=raised)
+        grower.begin()
         try:
             metadata.become(register(metadata.image, 2))
             await turns()
@@ -95,7 +92,7 @@ def test_who_goes_down_while_it_is_added_holds_nobody_up() -> None:
                 metadata.become(joined(metadata.image))
             assert [3 in one.isr for one in topic_of(metadata.image).partitions] == [True] * count
         finally:
-            grower.stop()
+            grower.end()
 
     loops.run(work())
 

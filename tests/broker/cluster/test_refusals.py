@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId, TopicId
+from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import NotController
 from headrace.controller.asks import (
@@ -71,10 +72,12 @@ async def service(world: World, node: Node) -> Any:
         clock=SimClock(world.loop),
         on_bug=on_bug,
     )
+    role = ControllerRole(node.driver, [made])
+    role.start()
     try:
         yield made
     finally:
-        made.stop()
+        role.stop()
 
 
 async def ask(machine: Machine, work: Callable[[ControllerService], Awaitable[Any]]) -> Any:

@@ -53,7 +53,7 @@ def test_who_waits_for_its_registration_says_so() -> None:
             after: Any = SimpleNamespace(brokers={BrokerId(1): known}, missing_listeners=dict)
             quorum.tell(ImageDelta(EMPTY_IMAGE, after))
             await registering
-        assert member.epoch == 7
+        assert member._incarnation.epoch == 7
         assert [each["event"] for each in told] == ["registered, and waits for the quorum's log to tell"] * 2
 
     loop = VirtualLoop(random.Random(1))

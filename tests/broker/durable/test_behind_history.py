@@ -14,7 +14,6 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import DirectoryId, Offset, PartitionIndex
 from headrace.base.ports import Objects
-from headrace.broker.partitions.partitions import NoFeeding
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
@@ -281,7 +280,7 @@ async def without_the_newest(world: World, *, in_a_later_epoch: bool = False) ->
     await world.until_end("t", 1, leader, behind)
     if in_a_later_epoch:
         await lead(world, leader, (1, 2))
-    world.partitions(behind).feeding.drop(world.key("t"))  # until the next epoch
+    world.cluster.brokers[behind].parts.replication.copying.drop(world.key("t"))  # until the next epoch
     await replicas.set_isr(world.cluster, world.key("t"), (leader,))
     for number in range(1, 20):
         assert await send(world, number) == (0, number)
@@ -378,7 +377,7 @@ def test_where_history_is_damaged_a_leader_goes_on_with_the_producers_that_it_kn
 def test_who_has_no_store_does_not_lead_below_the_frontier(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         _, behind = await without_the_newest(world)
-        world.partitions(behind).durable_wins.frontiers = None
+        world.cluster.brokers[behind].parts.logs.assignments._durable_wins._frontiers = None
         await replicas.elect(world.cluster, world.key("t"), behind, (behind,))
         await world.cluster.agree()
         await world.cluster.settled(behind)
@@ -422,7 +421,7 @@ def test_a_log_that_differs_from_history_is_kept_and_not_exported(tmp_path: Path
     async def work(world: World) -> None:
         old, behind = await without_the_newest(world, in_a_later_epoch=True)
         written_elsewhere(world, behind)
-        world.partitions(old).feeding = NoFeeding()  # it is silent in the next epoch
+        replicas.silence(world.cluster, old)  # it is silent in the next epoch
         frontier = catalog(world).next_offset
         await lead(world, behind, (1, 2))
         leading = world.leading("t")
@@ -446,7 +445,7 @@ def test_a_new_replica_of_a_leader_that_differs_from_history_copies_what_that_on
     async def work(world: World) -> None:
         old, behind = await without_the_newest(world, in_a_later_epoch=True)
         written_elsewhere(world, behind, 0 if is_deposed else next_epoch(world))
-        world.partitions(old).feeding = NoFeeding()
+        replicas.silence(world.cluster, old)
         await lead(world, behind, (behind,))
         await reassign(world, (behind, 3))
         check_same(world, behind, 3)
@@ -460,7 +459,7 @@ def test_a_copy_that_is_taken_whole_knows_no_other_copys_producers(tmp_path: Pat
     async def work(world: World) -> None:
         old, behind = await without_the_newest(world, in_a_later_epoch=True)
         written_elsewhere(world, behind)
-        world.partitions(old).feeding = NoFeeding()
+        replicas.silence(world.cluster, old)
         await lead(world, behind, (behind,))
         known = []
         for _ in range(2):
@@ -493,7 +492,7 @@ def test_a_replica_that_began_behind_history_follows_a_leader_that_differs_from_
             log: Any = world.role(3, "t").log
             log._epochs = LeaderEpochs([(log.epochs[-1][0], log.log_start_offset)])
         written_elsewhere(world, behind, 0 if is_deposed else next_epoch(world))
-        world.partitions(old).feeding = NoFeeding()
+        replicas.silence(world.cluster, old)
         await lead(world, behind, (behind,))
         await until(lambda: 3 in world.image("t", broker=behind).isr)
         check_same(world, behind, 3)
@@ -614,7 +613,7 @@ def test_a_leader_shows_all_of_history_before_its_followers_have_reported(tmp_pa
         await with_history(world)
         leader = world.leader("t")
         (follower,) = {1, 2} - {leader}
-        world.partitions(leader).feeding = NoFeeding()  # it is silent in the next epoch
+        replicas.silence(world.cluster, leader)  # it is silent in the next epoch
         copy = world.copy(follower, "t")
         copy._high_watermark = copy.log.log_start_offset  # as when it was just started
         await lead(world, follower, (1, 2))
@@ -632,7 +631,7 @@ def test_a_copy_that_ends_below_where_history_begins_says_nothing_impossible(tmp
         await with_history(world)
         (follower,) = {1, 2} - {world.leader("t")}
         copy = world.copy(follower, "t")
-        world.partitions(follower).feeding.drop(world.key("t"))
+        world.cluster.brokers[follower].parts.replication.copying.drop(world.key("t"))
         copy.log.truncate_to(Offset(5))
         assert copy.history is not None
         copy.history = copy.history.deleted(Offset(15), ())

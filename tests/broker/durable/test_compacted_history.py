@@ -17,7 +17,6 @@ from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.base.ports import Objects
 from headrace.broker.durable import exporter, merger
 from headrace.broker.durable.history_keeper import HistoryKeeper
-from headrace.broker.durable.merger import Merged
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.upkeep import cleaner
 from headrace.controller.asks import DeleteHistory
@@ -27,6 +26,7 @@ from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
+from headrace.wire.durable import MergeTotals
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -171,8 +171,8 @@ async def compact_now(here: Tiered) -> None:
 
 async def keeps_house(here: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait until retention of history, and of the log, has had its turn from the beginning, twice."""
-    assert here.broker.parts.tiering is not None
-    keeper, turns = here.broker.parts.tiering._keeper, 0
+    assert here.broker.parts.durable.exports is not None
+    keeper, turns = here.broker.parts.durable.exports.keeper, 0
     apply_all, keep_house = HistoryKeeper._apply_all, Partition.keep_house
     kept = 0
 
@@ -273,10 +273,10 @@ async def test_what_lies_above_a_bound_replaces_nothing_below_it(tmp_path: Path)
         written = Written(here)
         await written.write(60)
         await exported(here, 100)
-        tiering, key = here.broker.parts.tiering, here.partition.topic_partition
-        assert tiering is not None
+        exports, key = here.broker.parts.durable.exports, here.partition.topic_partition
+        assert exports is not None
         for bound in (50, 70):
-            merged = await tiering.merger.merge(key.topic_id, None, execute=True, below=Offset(bound))
+            merged = await exports.merger.merge(key.topic_id, None, execute=True, below=Offset(bound))
             assert (merged.problems, merged.after > 0) == ([], True)
             await mirrored(here, tmp_path)
             _, offsets, end = stored(tmp_path)
@@ -318,7 +318,7 @@ async def test_a_deleted_key_does_not_come_back_from_history(tmp_path: Path, mon
 async def test_the_log_is_not_compacted_before_history_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED, durable_enable="true")
-        monkeypatch.setattr(here.broker.parts.tiering._exporter, "_next_span", lambda partition: None)  # type: ignore[union-attr]
+        monkeypatch.setattr(here.broker.parts.durable.exports.exporter, "_next_span", lambda partition: None)  # type: ignore[union-attr]
         written = Written(here)
         await written.write(40)
         log = here.partition.log
@@ -397,7 +397,7 @@ async def test_compaction_of_history_stops_at_what_cannot_be_read(tmp_path: Path
         await exported(here, 100)
         first = next(iter(history_of(here))).descriptor
         (tmp_path / "store" / first.key).write_bytes(b"damaged")
-        merged: Merged = await merge(here)
+        merged: MergeTotals = await merge(here)
         assert (merged.after, len(merged.problems)) == (0, 1)
         assert first.key in merged.problems[0]
         assert await written.consumed() == written.table

@@ -18,12 +18,12 @@ import pytest
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.durable import merger
-from headrace.broker.durable.merger import Merged
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import ReplaceSegments
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.compact import Keys, compact_segments
 from headrace.wire.batches import encode_batch
+from headrace.wire.durable import MergeTotals
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
 from tests import loops
@@ -112,11 +112,11 @@ class Placed:
         merged = await self.merge()
         assert (merged.problems, merged.partitions) == ([], [0])
 
-    async def merge(self) -> Merged:
+    async def merge(self) -> MergeTotals:
         """By who leads."""
-        tiering = self._cluster.brokers[self.leader].parts.tiering
-        assert tiering is not None
-        return await tiering.merger.merge(self.key.topic_id, None, execute=True)
+        exports = self._cluster.brokers[self.leader].parts.durable.exports
+        assert exports is not None
+        return await exports.merger.merge(self.key.topic_id, None, execute=True)
 
     async def fetched(self, table: Table, offset: int) -> None:
         """On from there, into a table."""
@@ -282,7 +282,7 @@ def test_who_is_elected_uncleanly_below_a_compacted_history_gives_way_to_it(tmp_
         old = placed.leader
         (behind,) = {1, 2} - {old}
         await world.until_end("t", 3, old, behind)
-        world.partitions(behind).feeding.drop(world.key("t"))  # until the next epoch
+        world.cluster.brokers[behind].parts.replication.copying.drop(world.key("t"))  # until the next epoch
         await set_isr(world.cluster, world.key("t"), (old,))
         await placed.write(60)
         await placed.compacted()

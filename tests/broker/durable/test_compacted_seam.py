@@ -21,6 +21,7 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.wire.errors import ErrorCode
+from tests.broker.partitions.no_events import NoEvents
 from tests.broker.rooms import a_room
 from tests.storage.log.compaction.test_log_compaction import CONFIG, World, read_from, world
 from tests.storage.log.log_world import flush
@@ -88,9 +89,8 @@ class Both(History):
             clock=idle,
             room=a_room(),
             is_internal=False,
-            suspect=lambda *_: False,
+            events=NoEvents(),
             has_store=True,
-            failed=lambda _: None,
         )
 
     def show(self) -> None:

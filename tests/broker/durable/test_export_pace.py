@@ -47,14 +47,14 @@ class Looks:
 async def test_exports_rest_as_long_as_what_was_exported_takes_and_take_turns(tmp_path: Path) -> None:
     async with asyncio.timeout(60), tiered(tmp_path, CONFIGS) as here:
         await create(here.client, "t", 3, segment_bytes="1024", retention_ms="-1")
-        assert here.broker.parts.tiering is not None
-        here.broker.parts.tiering._exporter._rest_until = math.inf
+        assert here.broker.parts.durable.exports is not None
+        here.broker.parts.durable.exports.exporter._rest_until = math.inf
         now = SystemClock().now_ms()
         for _ in range(10):
             for index in range(3):
                 answer = await produce(here.client, "t", batch(b"v" * 500, timestamp=now), partition=index)
                 assert answer.error_code == 0
-        looks = Looks(here, here.broker.parts.tiering._exporter)
+        looks = Looks(here, here.broker.parts.durable.exports.exporter)
         await until(lambda: len(looks.seen) == 9)
         assert [sum(counts) for counts in looks.seen] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
         assert looks.seen[6] == [1, 1, 1]

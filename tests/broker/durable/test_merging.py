@@ -14,7 +14,6 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex
 from headrace.base.ports import Buffer
-from headrace.broker.durable.merger import Merged
 from headrace.controller.asks import ReplaceSegments
 from headrace.metadata.events import MoveStarted
 from headrace.metadata.segment_keys import SegmentKey
@@ -25,6 +24,7 @@ from headrace.storage.tier.chunks import chunks_prefix
 from headrace.storage.tier.merge import merge_segments, mergeable
 from headrace.storage.tier.mirror import state_key
 from headrace.storage.tier.reader import Store
+from headrace.wire.durable import MergeTotals
 from tests.broker.durable.test_history_retention import history_of, mirrored
 from tests.broker.durable.test_reading_history import expected, stream
 from tests.broker.durable.test_sweeper import NO_GRACE, age, exported, keys_in, sweep
@@ -34,9 +34,11 @@ from tests.broker.tiered import SETTLED, Tiered, objects_in, tiered
 ZERO = PartitionIndex(0)
 
 
-async def merge(here: Tiered, *, execute: bool = True) -> Merged:
-    assert here.broker.parts.tiering is not None
-    return await here.broker.parts.tiering.merger.merge(here.partition.topic_partition.topic_id, None, execute=execute)
+async def merge(here: Tiered, *, execute: bool = True) -> MergeTotals:
+    assert here.broker.parts.durable.exports is not None
+    return await here.broker.parts.durable.exports.merger.merge(
+        here.partition.topic_partition.topic_id, None, execute=execute
+    )
 
 
 async def filled(here: Tiered) -> PartitionCatalog:
@@ -225,13 +227,13 @@ async def test_what_was_replaced_stays_while_what_stands_there_is_not_whole(
         path.unlink()
         originals = {entry.descriptor.key for entry in before}
         age(tmp_path, *keys_in(tmp_path))
-        tiering = here.broker.parts.tiering
-        assert tiering is not None
+        exports = here.broker.parts.durable.exports
+        assert exports is not None
         monkeypatch.setattr("headrace.broker.durable.history_keeper.HISTORY_DELETE_GRACE_MS", 0)
-        keeper = tiering._keeper
+        keeper = exports.keeper
         keeper._doomed = deque(one._replace(due=0.0, is_seen=True) for one in keeper._doomed)
         await until(lambda: all(one.due > 0 for one in keeper._doomed))
-        await tiering.sweeper.sweep(execute=True)
+        await exports.sweeper.sweep(execute=True)
         assert originals <= keys_in(tmp_path)
         path.write_bytes(body)
         await until(lambda: not keeper._doomed)
@@ -273,8 +275,8 @@ async def test_nothing_is_made_for_what_would_be_refused(tmp_path: Path, monkeyp
             source=BrokerId(1),
             target=BrokerId(2),
         )
-        assert here.broker.parts.tiering is not None
-        merger = here.broker.parts.tiering.merger
+        assert here.broker.parts.durable.exports is not None
+        merger = here.broker.parts.durable.exports.merger
         with monkeypatch.context() as patch:
             patch.setattr(merger, "_metadata", SimpleNamespace(image=image.replay([move])))
             merged = await merge(here)
@@ -298,15 +300,15 @@ async def test_a_late_state_of_a_leader_that_was_deposed_is_written_over(
         late = path.read_bytes()
         await merge(here)
         await mirrored(here, tmp_path)
-        tiering = here.broker.parts.tiering
-        assert tiering is not None
+        exports = here.broker.parts.durable.exports
+        assert exports is not None
         path.write_bytes(late)
         assert history_of(here).head != before.head
         if by == "the sweep":
             await sweep(here.broker)
         else:
             monkeypatch.setattr("headrace.broker.durable.history_keeper.HISTORY_DELETE_GRACE_MS", 0)
-            keeper = tiering._keeper
+            keeper = exports.keeper
             keeper._doomed = deque(one._replace(due=0.0) for one in keeper._doomed)
             await until(lambda: all(one.due > 0 for one in keeper._doomed))
         if by == "the sweep":
@@ -325,9 +327,9 @@ async def test_a_damaged_state_is_written_again_after_a_sweep(tmp_path: Path) ->
         path = tmp_path / "store" / state_key(here.partition.topic_partition.topic_id, ZERO)
         assert keys_in(tmp_path, chunks_prefix(here.partition.topic_partition.topic_id, ZERO))
         path.write_bytes(b"{")
-        tiering = here.broker.parts.tiering
-        assert tiering is not None
-        assert len((await tiering.sweeper.sweep(execute=True)).problems) == 1
+        exports = here.broker.parts.durable.exports
+        assert exports is not None
+        assert len((await exports.sweeper.sweep(execute=True)).problems) == 1
         await until(lambda: path.read_bytes() != b"{")
         await mirrored(here, tmp_path)
         store = Store.open(f"file://{tmp_path / 'store'}")

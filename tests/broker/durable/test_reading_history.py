@@ -331,8 +331,9 @@ async def test_memory_for_history_is_bounded(tmp_path: Path) -> None:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
-        history = here.broker.parts.history
-        assert history is not None
+        readers = here.broker.parts.readers
+        assert readers is not None
+        history = readers.history
         for start in (0, 40, 0):
             assert await stream(here, start, 60) == expected(40)[start:60]
             assert 0 < history.cached_bytes <= 5000
@@ -389,8 +390,9 @@ async def test_a_small_part_of_a_block_does_not_hold_the_rest_in_memory(tmp_path
         await here.create(segment_bytes="4096")
         await here.produce(0, 40)
         await here.local_start(60)
-        history, catalog = here.broker.parts.history, here.partition.history
-        assert history is not None
+        readers, catalog = here.broker.parts.readers, here.partition.history
+        assert readers is not None
+        history = readers.history
         assert catalog is not None
         await here.read(0)
         block = history.find(here.partition.topic_partition, catalog, 0)

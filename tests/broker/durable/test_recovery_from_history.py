@@ -250,7 +250,9 @@ def test_who_dies_before_it_has_made_its_log_begins_it_when_it_is_back(tmp_path:
     async def work(world: Moving) -> None:
         await with_history(world)
         await lose(world, A)
-        world.partitions(B)._closing = True  # nothing that the image asks for is done any more
+        world.cluster.brokers[
+            B
+        ].parts.logs.assignments._is_closing = True  # nothing that the image asks for is done any more
         await recover(world, B)
         assert world.known(B).leader == B
         assert not world.has_log(B)

@@ -78,11 +78,11 @@ async def test_who_waits_for_a_silent_store_holds_no_log_and_no_stop(
     try:
         async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
             await filled(here)
-            tiering = here.broker.parts.tiering
-            assert tiering is not None
+            exports = here.broker.parts.durable.exports
+            assert exports is not None
             store.speaks.clear()
-            merge = tiering.merger.merge(here.partition.topic_partition.topic_id, None, execute=True)
-            works = [asyncio.ensure_future(merge), asyncio.ensure_future(tiering.sweeper.sweep(execute=True))]
+            merge = exports.merger.merge(here.partition.topic_partition.topic_id, None, execute=True)
+            works = [asyncio.ensure_future(merge), asyncio.ensure_future(exports.sweeper.sweep(execute=True))]
             await until(lambda: store.held >= WORKERS)
             await here.produce(40, 10)  # in some five log segments: each is synced in a thread of the loop
             await until(lambda: store.held > WORKERS)  # an export of these too

@@ -38,8 +38,8 @@ HOUR_S = 3600
 
 
 async def sweep(broker: Broker, *, execute: bool = True) -> Sweep:
-    assert broker.parts.tiering is not None
-    found = await broker.parts.tiering.sweeper.sweep(execute=execute)
+    assert broker.parts.durable.exports is not None
+    found = await broker.parts.durable.exports.sweeper.sweep(execute=execute)
     assert not found.problems
     return found
 
@@ -227,8 +227,8 @@ async def test_what_the_mirror_still_names_stays(tmp_path: Path, monkeypatch: py
         await here.produce(0, 40)
         await here.local_start(SETTLED)
         await mirrored(here, tmp_path)
-        assert here.broker.parts.tiering is not None
-        await here.broker.parts.tiering._exporter.stop()  # the mirror stays behind
+        assert here.broker.parts.durable.exports is not None
+        await here.broker.parts.durable.exports.exporter.stop()  # the mirror stays behind
         assert await deleted(here, 33) == (0, 33)
         age(tmp_path)
         before = keys_in(tmp_path)
@@ -261,11 +261,11 @@ async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweep
         await mirrored(here, tmp_path)
         store.keeps_mirror = True  # the mirror goes on to name them
         assert await deleted(here, 33) == (0, 33)
-        tiering = here.broker.parts.tiering
-        assert tiering is not None
-        await until(lambda: len(tiering._keeper._doomed) > 0)
+        exports = here.broker.parts.durable.exports
+        assert exports is not None
+        await until(lambda: len(exports.keeper._doomed) > 0)
         await delete_topic(here)
-        await until(lambda: len(tiering._keeper._doomed) == 0)
+        await until(lambda: len(exports.keeper._doomed) == 0)
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
@@ -281,9 +281,9 @@ async def test_of_a_deleted_topic_all_goes_after_the_grace_and_readers_are_told_
             await here.produce(0, 40)
             await exported(here, 76)
             await mirrored(here, tmp_path)
-            assert here.broker.parts.tiering is not None
+            assert here.broker.parts.durable.exports is not None
             if not is_marked:
-                await here.broker.parts.tiering._exporter.stop()
+                await here.broker.parts.durable.exports.exporter.stop()
             topic = here.partition.topic_partition.topic_id
             await delete_topic(here)
             if is_marked:
@@ -331,8 +331,8 @@ async def test_the_grace_of_a_topic_that_is_marked_while_the_store_is_looked_at_
             await here.produce(0, 40)
             await exported(here, 76)
             await mirrored(here, tmp_path)
-            assert here.broker.parts.tiering is not None
-            await here.broker.parts.tiering._exporter.stop()
+            assert here.broker.parts.durable.exports is not None
+            await here.broker.parts.durable.exports.exporter.stop()
             topic = here.partition.topic_partition.topic_id
             await delete_topic(here)
         async with tiered(tmp_path, objects=store) as here:
@@ -386,8 +386,8 @@ async def test_a_store_that_fails_is_swept_the_next_time(tmp_path: Path) -> None
         await exported(here, 36)
         key = stray(here, 0)
         store.put(key, b"x")
-        assert here.broker.parts.tiering is not None
-        assert (await here.broker.parts.tiering.sweeper.sweep(execute=True)).problems == ["scripted"]
+        assert here.broker.parts.durable.exports is not None
+        assert (await here.broker.parts.durable.exports.sweeper.sweep(execute=True)).problems == ["scripted"]
         store.fails = False
         assert [each.key for each in (await sweep(here.broker)).strays] == [key]
 

@@ -38,7 +38,7 @@ async def alter(client: RawClient, group: str, **values: str | None) -> int:
 
 def session_ms(running: Broker, group_id: str) -> int:
     """How long member m may be silent from now on, to within what this test takes."""
-    group = running.parts.groups.group(group_id)
+    group = running.parts.requests.services.groups.group(group_id)
     assert isinstance(group, Group)
     assert group.consumer is not None
     return group.consumer.sessions["m"] - int(asyncio.get_running_loop().time() * 1000)
@@ -55,7 +55,7 @@ async def test_they_hold_from_the_next_heartbeat_on_and_over_a_restart(tmp_path:
         assert session_ms(running, "g") > 8_000_000
         assert (await client.ask(1, joining(group="other"))).heartbeat_interval_ms == 5_000, "another's are its own"
     async with asyncio.timeout(30), broker(tmp_path) as running, RawClient(str(running.address)) as client:
-        await until(lambda: isinstance(running.parts.groups.group("g"), Group))
+        await until(lambda: isinstance(running.parts.requests.services.groups.group("g"), Group))
         assert session_ms(running, "g") > 8_000_000, "read with the group"
         assert (await client.ask(1, beating(1))).heartbeat_interval_ms == 100
         assert await alter(client, "g", session=None, interval=None) == 0

@@ -80,7 +80,7 @@ def test_nobody_is_out_while_the_coordinator_can_prolong_no_session(tmp_path: Pa
         async with world(tmp_path) as w, w.client(w.coordinator) as client:
             assert (await client.ask(1, joining())).error_code == 0
             broker = w.cluster.brokers[w.coordinator]
-            lease, (shard,) = broker.parts.membership.lease, broker.parts.groups.shards
+            lease, (shard,) = broker.parts.membership.lease, broker.parts.requests.services.groups.shards
             with unheard(broker):
                 now = asyncio.get_running_loop().time()
                 lease._from = now - lease.seconds - 30
@@ -105,11 +105,11 @@ def test_the_next_coordinator_waits_for_as_long_as_the_last_may_have_prolonged_s
             before_ms = asyncio.get_running_loop().time() * 1000
             await w.move(to)
             parts = w.cluster.brokers[to].parts
-            await until(lambda: [shard.loaded for shard in parts.groups.shards] == [True])
-            (shard,) = parts.groups.shards
+            await until(lambda: [shard.loaded for shard in parts.requests.services.groups.shards] == [True])
+            (shard,) = parts.requests.services.groups.shards
             consumer = shard.groups["g"].consumer
             assert consumer is not None
-            timeout_ms = parts.groups.config.consumer.group_consumer_session_timeout_ms
+            timeout_ms = parts.requests.services.groups.config.consumer.group_consumer_session_timeout_ms
             assert consumer.sessions["m"] >= before_ms + timeout_ms + parts.membership.lease.seconds * 1000
 
     run(work())

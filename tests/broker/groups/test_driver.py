@@ -147,7 +147,7 @@ async def test_nobody_waits_for_the_answer_of_a_step_that_raised(tmp_path: Path)
         await find(client)
         await commit(client, {0: 10})
         assert broker._parts is not None
-        (shard,) = (shard for shard in broker._parts._services.groups.shards if "g" in shard.groups)
+        (shard,) = (shard for shard in broker._parts.requests.services.groups.shards if "g" in shard.groups)
         with pytest.raises(KeyError):
             shard.ask("g", lambda _: WriteRefused(write=1_000, error=ErrorCode.UNKNOWN_SERVER_ERROR))
         assert not shard._waiters

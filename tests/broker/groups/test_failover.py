@@ -88,7 +88,7 @@ async def _made(cluster: Cluster) -> World:
     for broker in (1, 2, 3):
         await cluster.settled(broker)
     await until(lambda: leader(cluster, known(image, key).leader, key).standings.in_sync == 3)
-    service = cluster.brokers[int(known(image, key).leader)].parts.groups
+    service = cluster.brokers[int(known(image, key).leader)].parts.requests.services.groups
     await until(lambda: [shard.loaded for shard in service.shards] == [True])
     return World(cluster, key)
 

@@ -64,7 +64,7 @@ async def found(directory: Path) -> AsyncIterator[Found]:
     ):
         await find(client)
         assert broker._parts is not None
-        (shard,) = broker._parts._services.groups.shards
+        (shard,) = broker._parts.requests.services.groups.shards
         yield Found(shard)
 
 

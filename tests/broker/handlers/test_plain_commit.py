@@ -67,7 +67,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
         await client.create_topic("u")
         await find(client)
         assert broker._parts is not None
-        (shard,) = broker._parts._services.groups.shards
+        (shard,) = broker._parts.requests.services.groups.shards
         yield World(client, shard)
 
 

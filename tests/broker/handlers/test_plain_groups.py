@@ -60,8 +60,8 @@ class World(NamedTuple):
     def errors(self) -> Counter[tuple[int, int]]:
         """As the broker counts them."""
         assert self.broker._parts is not None
-        assert self.broker._parts._counts is not None
-        return self.broker._parts._counts.errors
+        assert self.broker._parts.counts is not None
+        return self.broker._parts.counts.requests.errors
 
     async def ask(self, version: int, request: Any, client: int = 0) -> Any:
         codec = self.clients[client].send(version, request)
@@ -93,7 +93,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
         await clients[0].create_topic("t", 2)
         await find(clients[0])
         assert broker._parts is not None
-        (shard,) = broker._parts._services.groups.shards
+        (shard,) = broker._parts.requests.services.groups.shards
         yield World(broker, shard, clients, [])
 
 

@@ -37,7 +37,8 @@ OF_THE_LIBRARY = ("process_", "python_")
 
 def port_of(broker: Broker) -> int:
     assert broker.parts.metrics is not None
-    return broker.parts.metrics.port
+    assert broker.parts.metrics.endpoint is not None
+    return broker.parts.metrics.endpoint.port
 
 
 @asynccontextmanager
@@ -197,8 +198,8 @@ async def test_what_came_while_it_led_stays_counted(tmp_path: Path) -> None:
 async def test_nothing_listens_and_nothing_is_counted_unless_told(tmp_path: Path) -> None:
     async with running(tmp_path) as (broker, _):
         assert broker.parts.metrics is None
-        assert broker.parts._counts is None
-        assert not isinstance(broker.parts.listener.serve, type(lambda: None)), "the dispatcher's own"
+        assert broker.parts.counts is None
+        assert not isinstance(broker.parts.requests.listener.serve, type(lambda: None)), "the dispatcher's own"
 
 
 @pytest.mark.parametrize("listen", ["9404", "host", "host:", ":9404x", "a b:1"])

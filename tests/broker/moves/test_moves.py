@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ from tests import loops
 from tests.broker.data_path import batch, delete_records, fetch, produce, produce_request
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving
+from tests.broker.replicas import release_later
 
 
 def run(
@@ -602,12 +604,12 @@ def test_an_owner_that_is_aimed_at_again_before_it_has_closed_its_log_begins_ano
         try:
             assert await world.ask(B, through=C) == 0
             await sealing.seen.wait()
-            partitions._work = asyncio.create_task(happened(turn))
-            partitions.try_again(world.key)  # it is looked at next
+            partitions.work.add(partial(happened, turn), "a test's")
+            world.cluster.brokers[A].parts.logs.assignments.try_again(world.key)  # it is looked at next
             sealing.let_go()
             await finishing.seen.wait()
             await world.until(A, lambda known: known.leader == B)
-            partitions.before_closing.append(held_up)
+            release_later(world.cluster, A, held_up)
             turn.set()
             await waits.wait()
             assert await world.ask(A, through=C) == 0

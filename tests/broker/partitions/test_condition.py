@@ -47,7 +47,9 @@ class Watched:
     sources: list[Callable[[], Iterator[State]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.room = DiskRoom(lambda: Space(1_000_000, self.usable, self.is_read_only), lambda: 1_000, _no_bug)
+        self.room = DiskRoom(
+            lambda: Space(1_000_000, self.usable, self.is_read_only), lambda: 1_000, _no_bug, lambda _: None
+        )
         partitions: Any = self
         self.condition = Condition(
             partitions=partitions,
@@ -194,7 +196,7 @@ class Role:
 
 
 def cleaner_of(*roles: Role) -> Cleaner:
-    partitions: Any = SimpleNamespace(replicas=roles, before_closing=[])
+    partitions: Any = SimpleNamespace(replicas=roles)
     unused: Any = None
     return Cleaner(
         partitions=partitions,
@@ -216,7 +218,7 @@ async def test_a_log_that_is_not_compacted_any_more_is_told_and_its_neighbour_is
     state = (await watched.look())["cleaning given up"]
     assert "1 of its compacted partitions" in state.text
     assert "(bad-0)" in state.text
-    await cleaner._let_go([bad.log])
+    await cleaner.release([bad.log])
     assert await watched.look() == {}
 
 
@@ -237,6 +239,7 @@ def exporter_of(*roles: Role) -> Exporter:
         partitions=partitions,
         metadata=metadata,
         control=unused,
+        cluster_id=unused,
         objects=unused,
         threads=unused,
         clock=SystemClock(),

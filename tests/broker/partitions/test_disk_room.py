@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from headrace.base.ids import BrokerId
 from headrace.base.limits import DISK_RESERVE_BYTES_MAX
 from headrace.base.ports import Space
 from headrace.broker.partitions.condition import states_of_disk
-from headrace.broker.partitions.disk_room import DiskRoom, reserve_of
+from headrace.broker.partitions.disk_room import DiskRoom, Waiting, reserve_of
 from headrace.controller.asks import Heartbeat, LeaveIsr
 from headrace.metadata.values import BrokerImage
 from tests.broker.clusters import BY_HAND
@@ -53,8 +54,10 @@ class Volume:
         return Space(self.total, self.usable)
 
 
-def room_of(volume: Volume, min_free: int = 1000) -> DiskRoom:
-    return DiskRoom(volume.space, lambda: min_free, lambda _: None)
+def room_of(
+    volume: Volume, min_free: int = 1000, on_waiting: Callable[[Sequence[Waiting]], object] = lambda _: None
+) -> DiskRoom:
+    return DiskRoom(volume.space, lambda: min_free, lambda _: None, on_waiting)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +98,9 @@ async def test_what_is_appended_between_two_looks_counts() -> None:
 
 async def test_who_waits_is_told_once_there_is_room_and_whoever_finds_none_ends_that_look() -> None:
     volume = Volume(usable=0)
-    room = room_of(volume)
-    unlucky, other, gone = Waiter(room, lucky=2), Waiter(room), Waiter(room, has_stepped_down=True)
     asked: list[object] = []
-    room.on_waiting = asked.append
+    room = room_of(volume, on_waiting=asked.append)
+    unlucky, other, gone = Waiter(room, lucky=2), Waiter(room), Waiter(room, has_stepped_down=True)
     for waiter in (unlucky, other, gone):
         room.lack(waiter)
     await room.look()
@@ -118,7 +120,7 @@ async def test_a_disk_that_does_not_say_refuses_nobody() -> None:
     def space() -> Space:
         raise OSError("planted")
 
-    room = DiskRoom(space, lambda: 1000, lambda _: None)
+    room = DiskRoom(space, lambda: 1000, lambda _: None, lambda _: None)
     with capture_logs() as told:
         await room.look()
         await room.look()
@@ -204,11 +206,11 @@ async def tell(world: World, brokers: list[int], *, is_full: bool) -> None:
     for broker in brokers:
         epoch = registered(world, broker).epoch
         beat = Heartbeat(broker_id=BrokerId(broker), broker_epoch=epoch, ready=True, is_full=is_full)
-        assert await world.cluster.controller.controller.answer(beat) is True
+        assert await world.cluster.controller.cluster.controller.answer(beat) is True
 
 
 async def leave(world: World, broker: int) -> None:
     known = registered(world, broker)
     ask = LeaveIsr(broker_id=known.id, broker_epoch=known.epoch, partitions=(world.key("t", 0),), for_room=True)
-    assert await world.cluster.controller.controller.answer(ask) is None
+    assert await world.cluster.controller.cluster.controller.answer(ask) is None
     await world.carried_out()

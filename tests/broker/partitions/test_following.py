@@ -27,6 +27,7 @@ from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import PREFIX, encode_batch, parse_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
+from tests.broker.partitions.no_events import NoEvents
 from tests.broker.rooms import a_room
 from tests.metadata.histories import descriptor
 from tests.storage.log.log_world import IDENTITY, ROOT, SMALL, batch, new_disk, open_log
@@ -60,6 +61,7 @@ def copied() -> FollowerPartition:
         leader=BrokerId(2),
         leader_epoch=LeaderEpoch(0),
         high_watermark=Offset(0),
+        open_again=lambda _: None,
         topic="orders",
         topic_partition=KEY,
         partition_log=engine.open(IDENTITY, replace(SMALL, retention_ms=0), start=Offset(0)),
@@ -69,9 +71,8 @@ def copied() -> FollowerPartition:
         clock=SystemClock(),
         room=a_room(),
         is_internal=False,
-        suspect=lambda *_: False,
+        events=NoEvents(),
         has_store=False,
-        failed=lambda _: None,
     )
 
 

@@ -72,7 +72,7 @@ def outcome(answer: Any) -> tuple[int, int]:
 
 
 def forwarder(world: Moving, broker: int) -> Forwarder:
-    return world.cluster.brokers[broker].parts._forwarder
+    return world.cluster.brokers[broker].parts.forwarder
 
 
 def kept(world: Moving, broker: int) -> int:
@@ -218,7 +218,7 @@ def test_what_no_sequence_guards_is_refused_once_the_new_owner_may_write_and_no_
 
 def test_what_comes_before_the_log_is_open_is_written_first(tmp_path: Path) -> None:
     async def work(world: Moving) -> None:
-        opener, opening = world.partitions(B)._opener, asyncio.Event()
+        opener, opening = world.cluster.brokers[B].parts.logs.assignments._taking_up._opener, asyncio.Event()
         open_all = opener.open_all
 
         async def slow(wanted: Sequence[Wanted]) -> list[Opened | Exception]:

@@ -23,6 +23,7 @@ from tests import loops
 from tests.broker.clusters import BY_HAND
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
+from tests.broker.replicas import release_later
 from tests.broker.replication_world import ALL, World, replicating
 
 COUNT = 3
@@ -84,8 +85,9 @@ def test_a_copy_that_is_held_again_while_its_removal_waits_is_there_at_the_end(
         a, b = 1, 2
         await fill(world, a, b)
         await make(world, "u", b)
-        partitions, quiet, opens = world.partitions(a), asyncio.Event(), asyncio.Event()
-        open_all = partitions._opener.open_all
+        quiet, opens = asyncio.Event(), asyncio.Event()
+        opener = world.cluster.brokers[a].parts.logs.assignments._taking_up._opener
+        open_all = opener.open_all
 
         async def held(_: Sequence[PartitionLog]) -> None:
             await quiet.wait()
@@ -95,8 +97,8 @@ def test_a_copy_that_is_held_again_while_its_removal_waits_is_there_at_the_end(
                 await opens.wait()
             return await open_all(wanted)
 
-        partitions.before_closing.append(held)
-        monkeypatch.setattr(partitions._opener, "open_all", slow)
+        release_later(world.cluster, a, held)
+        monkeypatch.setattr(opener, "open_all", slow)
 
         def leads_and_comes(image: MetadataImage) -> Decision[None]:
             """In one entry: B leads 't', and A is to hold 'u' too."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
-from headrace.broker.partitions.partitions import UNFLUSHED
+from headrace.broker.partitions.roles import UNFLUSHED
 from tests import loops
 from tests.broker.clusters import Cluster, running
 from tests.broker.data_path import batch, produce

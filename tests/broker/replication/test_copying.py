@@ -21,7 +21,6 @@ from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Off
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import NoFeeding
 from headrace.broker.replication.copying import Me, Source
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.broker.system import SystemClock
@@ -48,6 +47,7 @@ from tests import loops
 from tests.broker.clusters import BY_HAND
 from tests.broker.data_path import batch, delete_records, produce
 from tests.broker.group_broker import until
+from tests.broker.replicas import silence
 from tests.broker.replication_world import World, decoded, replicating
 
 NO_ERROR = ErrorCode.NONE
@@ -146,7 +146,7 @@ async def by_hand(world: World, count: int = 0, *, moved: bool = False) -> Async
     for number in range(count):
         client = await world.client(leading.standings.node)
         assert (await produce(client, "t", batch(b"%d" % number))).error_code == 0
-    await world.cluster.brokers[follower].parts._copying.stop()
+    await world.cluster.brokers[follower].parts.replication.copying.stop()
     async with Hand(world, follower, leading) as hand:
         yield hand, leading
 
@@ -186,7 +186,7 @@ def test_who_is_no_replica_as_the_leader_knows_is_to_ask_again(tmp_path: Path) -
         leading = world.leading("t")
         assert leading is not None
         follower = world.followers("t")[0]
-        world.partitions(follower).feeding = NoFeeding()
+        silence(world.cluster, follower)
         async with Hand(world, follower, leading) as hand:
             hand.place(1)
             assert (await hand.row()).error == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -280,7 +280,7 @@ def test_who_is_in_sync_is_not_held_back_by_the_throttle_of_before(tmp_path: Pat
 
     async def work(world: World) -> None:
         async with by_hand(world, 1) as (hand, leading):
-            throttle = world.cluster.brokers[leading.standings.node].parts._throttles.leader
+            throttle = world.cluster.brokers[leading.standings.node].parts.replication.throttles.leader
             throttle.set_rate(1)
             throttle.take(10**6)
             in_sync = leading._leader
@@ -338,7 +338,7 @@ def test_who_has_all_that_is_deleted_since_and_nothing_else_goes_on(tmp_path: Pa
         await world.fence(before)
         await world.unfence(before)
         await world.in_sync("t", 2)
-        await world.cluster.brokers[before].parts._copying.stop()
+        await world.cluster.brokers[before].parts.replication.copying.stop()
         leading = world.leading("t")
         assert leading is not None
         (deleted,) = await delete_records(await world.client(leading.standings.node), "t", [3])
@@ -512,7 +512,7 @@ async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]
     assert leading is not None
     (follower,) = [each for each in leading.standings.replicas if each != leading.standings.node]
     parts = world.cluster.brokers[follower].parts
-    await parts._copying.stop()
+    await parts.replication.copying.stop()
     led = Led()
     server = await asyncio.get_running_loop().create_server(lambda: led, "127.0.0.1", 0)
     address = Address(*server.sockets[0].getsockname())
@@ -524,7 +524,6 @@ async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]
         node=follower,
         broker_epoch=lambda: BrokerEpoch(7),
         address_of=lambda _: address,
-        quiet=parts.partitions.quiet,
         throttle=throttle,
         on_dead=dead.append,
         on_bug=bugs.append,
@@ -578,7 +577,7 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
         leader, (next_one, slow) = world.leader("t"), world.followers("t")
         assert (await produce(await world.client(leader), "t", batch(b"a"))).error_code == 0
         copy = world.copy(slow, "t")
-        source = world.cluster.brokers[slow].parts._copying._sources[BrokerId(leader)]
+        source = world.cluster.brokers[slow].parts.replication.copying._sources[BrokerId(leader)]
         monkeypatch.setattr(FollowerPartition, "cut", held)
         source._work(copy, source._cut(copy, EpochEnd(LeaderEpoch(0), Offset(1))))
         await asyncio.to_thread(begun.wait, 20)
@@ -597,7 +596,7 @@ def test_who_comes_to_follow_while_its_broker_stops_copies_nothing(tmp_path: Pat
     async def work(world: World) -> None:
         await world.make("t")
         follower = world.followers("t")[0]
-        copying = world.cluster.brokers[follower].parts._copying
+        copying = world.cluster.brokers[follower].parts.replication.copying
         await copying.stop()
         copying.copy(world.copy(follower, "t"))
         assert not any(source._copies for source in copying._sources.values())
@@ -611,14 +610,14 @@ def test_a_copy_that_comes_to_be_in_sync_does_not_wait_for_its_throttle_any_more
     async def work(world: World) -> None:
         async with copying(world, rate=1) as copier:
             copy, led, source = copier.copy, copier.led, copier.source
-            partitions = world.partitions(source._me.node)
+            parts = world.cluster.brokers[source._me.node].parts
             image = world.image("t")
             copy.settings = replace(copy.settings, throttled_followers=ThrottledReplicas(all=True))
             copy.is_in_sync = False
-            monkeypatch.setattr(partitions.feeding, "copy", lambda _: copier.copy_again())
+            monkeypatch.setattr(parts.replication.copying, "copy", lambda _: copier.copy_again())
             led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
             await until(lambda: copy.topic_partition in source._timers)
-            partitions._follow_on(copy, image)
+            parts.logs.assignments._roles._follow_on(copy, image)
             assert (await asyncio.wait_for(led.placed(), 20)).log_end == 1
 
     run(tmp_path, work)
@@ -646,16 +645,18 @@ def test_what_a_leader_wants_cut_is_not_once_the_copy_is_placed_in_a_later_epoch
     run(tmp_path, work)
 
 
-def test_a_copy_that_is_not_to_be_changed_any_more_when_its_turn_comes_is_copied_as_it_is(tmp_path: Path) -> None:
+def test_a_copy_that_is_not_to_be_changed_any_more_when_its_turn_comes_is_copied_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else nobody would feed it before another epoch begins."""
 
     async def work(world: World) -> None:
         async with copying(world) as copier:
-            copy, led, source = copier.copy, copier.led, copier.source
+            copy, led = copier.copy, copier.led
             led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
             await led.flushed()
             answers = [True, False]
-            source._me = source._me._replace(begins_anew=lambda _: bool(answers) and answers.pop(0))
+            monkeypatch.setattr(copy.events, "is_to_begin_again", lambda _: bool(answers) and answers.pop(0))
             copier.copy_again()
             placed = await asyncio.wait_for(led.placed(), 20)
             assert (answers, placed.log_end, placed.flushed_end) == ([], 1, 1)

@@ -38,7 +38,7 @@ def test_a_leader_that_is_none_any_more_still_waits_for_whom_it_proposed(
             async with asyncio.timeout(30):
                 await asked.wait()
             assert leads.standings.proposed is not None
-            await cluster.brokers[3 - first].parts._copying.stop()
+            await cluster.brokers[3 - first].parts.replication.copying.stop()
             async with RawClient(str(cluster.address(first))) as client:
                 assert (await produce(client, "t", batch(b"alone"), acks=1)).error_code == 0
             await until(lambda: leads.log.flushed_end == 1)
@@ -97,7 +97,7 @@ def test_what_may_yet_be_heard_is_taken_back_only_once_it_cannot_be_done(
             control.submit = answered  # type: ignore[method-assign]
             await set_isr(cluster, key, [first])
             await until(lambda: len(asked) == 1)
-            await cluster.brokers[3 - first].parts._copying.stop()
+            await cluster.brokers[3 - first].parts.replication.copying.stop()
             async with RawClient(str(cluster.address(first))) as client:
                 assert (await produce(client, "t", batch(b"alone"), acks=1)).error_code == 0
             await until(lambda: leads.log.flushed_end == 1)
@@ -120,7 +120,7 @@ def test_what_is_asked_again_for_a_leadership_that_is_over_puts_off_nothing_of_t
             first = known(await cluster.agree(), key).leader
             parts = cluster.brokers[first].parts
             control, again, asked, late = parts.control, list[Callable[[], None]](), list[AlterIsr](), asyncio.Event()
-            parts._isr._later = again.append  # type: ignore[method-assign, assignment]
+            parts.replication.isr._later = again.append  # type: ignore[method-assign, assignment]
             submit = control.submit
 
             async def answered(ask: Any, **more: Any) -> Any:

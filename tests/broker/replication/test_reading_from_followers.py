@@ -221,7 +221,7 @@ def test_who_does_not_hear_of_the_leader_says_that_it_does_not_know(tmp_path: Pa
         client = await world.another_client(follower)
         waiting = asyncio.ensure_future(fetch(world, follower, 1, RACKS[follower], wait_ms=FOREVER_MS, client=client))
         await until(lambda: len(world.copy(follower, "t")._watchers) == 1)
-        await world.cluster.brokers[follower].parts._copying.stop()
+        await world.cluster.brokers[follower].parts.replication.copying.stop()
         assert (await waiting).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         again = await fetch(world, follower, 0, RACKS[follower], wait_ms=FOREVER_MS)
         assert again.error_code == ErrorCode.OFFSET_NOT_AVAILABLE

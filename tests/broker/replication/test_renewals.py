@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, Offset, Partitio
 from headrace.base.limits import RENEWAL_ROOM_FACTOR
 from headrace.base.ports import Disk, Space
 from headrace.broker.partitions.following import FollowerPartition
+from headrace.broker.partitions.replica import Replica
 from headrace.broker.replication import renewals as renewals_module
 from headrace.cli.work.diagnosis import findings
 from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import LeaderChanged
 from headrace.metadata.image import MetadataImage
-from headrace.storage.engine import EpochEnd, PartitionLog
+from headrace.storage.engine import EpochEnd
 from headrace.storage.log import partition as log_module
 from headrace.storage.log.recovery.replaced import REPLACED
 from headrace.wire.errors import ErrorCode
@@ -72,11 +73,15 @@ def flip(path: Path, at: int = 100) -> None:
     path.write_bytes(data)
 
 
+def suspected(role: Replica, offset: Offset) -> bool:
+    return role.events.suspect(role, offset)
+
+
 def damage(world: World, broker: int, number: int = 0) -> Path:
     """A changed value in one of its closed segments, which is looked at as if a reader had stumbled there."""
     path = segments(world, broker)[number]
     flip(path)
-    assert world.partitions(broker).suspect(world.role(broker, "t"), Offset(int(path.stem)))
+    assert suspected(world.role(broker, "t"), Offset(int(path.stem)))
     return path
 
 
@@ -135,7 +140,7 @@ def test_an_isr_is_not_left_that_would_be_too_small(tmp_path: Path, replicas: in
         follower = next(each for each in world.image("t").replicas if each != leader)
         epoch = world.image("t").leader_epoch
         damage(world, follower)
-        told = world.cluster.brokers[follower].parts._renewals
+        told = world.cluster.brokers[follower].parts.replication.renewals
         await until(lambda: told.obstacle(world.key("t")) is not None)
         for _ in range(5):
             await world.turns()
@@ -178,7 +183,7 @@ def test_where_the_leader_has_damaged_the_same_nobody_leaves_and_it_is_told_once
         epoch = world.image("t").leader_epoch
         with capture_logs() as told:
             damage(world, leader)
-            waits = {each: world.cluster.brokers[each].parts._renewals for each in (leader, follower)}
+            waits = {each: world.cluster.brokers[each].parts.replication.renewals for each in (leader, follower)}
             await until(lambda: waits[follower].obstacle(world.key("t")) == renewals_module.LEADER_DAMAGED)
             await until(lambda: waits[leader].obstacle(world.key("t")) == renewals_module.NONE_SOUND)
             for _ in range(5):
@@ -214,7 +219,7 @@ def test_a_copy_that_cannot_be_cut_for_its_damage_is_taken_anew(tmp_path: Path) 
         leader, (follower, _) = world.leader("t"), world.followers("t")
         path, copy = segments(world, follower)[1], world.copy(follower, "t")
         flip(path, 16)  # the magic of its first batch, which nobody has met yet
-        source = world.cluster.brokers[follower].parts._copying._sources[BrokerId(leader)]
+        source = world.cluster.brokers[follower].parts.replication.copying._sources[BrokerId(leader)]
         middle = Offset(int(path.stem) + 1)
         source._work(copy, source._cut(copy, EpochEnd(LeaderEpoch(0), middle)))
         await until(lambda: copy.in_doubt is not None)
@@ -227,7 +232,7 @@ def test_a_copy_that_cannot_be_cut_for_its_damage_is_taken_anew(tmp_path: Path) 
 
 @pytest.mark.parametrize("ends", [lambda copy: copy.fail(StorageFailure("a test's")), FollowerPartition.step_down])
 def test_a_copy_that_fails_or_ends_while_its_log_becomes_quiet_is_not_begun_anew(
-    tmp_path: Path, ends: Callable[..., None]
+    tmp_path: Path, ends: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its disk may lose what is kept beside the log; or it is about to lead with what it has."""
 
@@ -235,14 +240,15 @@ def test_a_copy_that_fails_or_ends_while_its_log_becomes_quiet_is_not_begun_anew
         await filled(world)
         leader, (follower, _) = world.leader("t"), world.followers("t")
         copy, before = world.copy(follower, "t"), contents(world, follower)
-        source = world.cluster.brokers[follower].parts._copying._sources[BrokerId(leader)]
-        quiet = source._me.quiet
+        source = world.cluster.brokers[follower].parts.replication.copying._sources[BrokerId(leader)]
+        quiet = copy.quiet
 
-        async def ended(logs: Sequence[PartitionLog]) -> None:
-            await quiet(logs)
+        async def ended() -> None:
+            await quiet()
             ends(copy, *([ErrorCode.NOT_LEADER_OR_FOLLOWER] if ends is FollowerPartition.step_down else []))
 
-        source._me = source._me._replace(quiet=ended, begins_anew=lambda _: True)
+        monkeypatch.setattr(copy, "quiet", ended)
+        monkeypatch.setattr(copy.events, "is_to_begin_again", lambda _: True)
         await source._begin_anew(copy)
         assert contents(world, follower) == before
         assert not copy.log.has_replaced
@@ -260,7 +266,7 @@ def test_a_copy_that_was_begun_anew_on_a_full_disk_goes_on_once_there_is_room(
     async def work(world: World) -> None:
         await filled(world)
         follower, _ = world.followers("t")
-        room = world.partitions(follower)._room
+        room = world.cluster.brokers[follower].parts.logs.room
         room.stop()
         full = threading.Event()
         sound = getattr(log_module, place)
@@ -322,7 +328,7 @@ def test_a_copy_without_a_leader_keeps_no_other_from_being_begun_anew(
         await world.until_end("u", COUNT, follower, other)
         role, epoch = world.role(follower, "u"), world.image("u").leader_epoch
         flip(sorted(role.log.directory.glob("*.log"))[0])
-        assert world.partitions(follower).suspect(role, Offset(0))
+        assert suspected(role, Offset(0))
         await until(lambda: world.image("u").leader_epoch > epoch)
         await until(lambda: not world.role(follower, "u").is_damaged)
         await world.in_sync("u", 2)
@@ -349,7 +355,7 @@ def test_a_few_at_a_time_leave_their_isrs(tmp_path: Path, monkeypatch: pytest.Mo
         world.cluster.brokers[BrokerId(victim)].observe(count)
         for role in world.partitions(victim).replicas:
             flip(sorted(role.log.directory.glob("*.log"))[0])
-            assert world.partitions(victim).suspect(role, Offset(0))
+            assert suspected(role, Offset(0))
 
         def are_mended() -> bool:
             roles = world.partitions(victim).replicas
@@ -376,7 +382,7 @@ def test_where_there_is_no_room_for_two_copies_the_damaged_one_stays(
             return Space(1 << 40, room[0])
 
         monkeypatch.setattr(world.partitions(follower), "space", space)
-        told = world.cluster.brokers[BrokerId(follower)].parts._renewals
+        told = world.cluster.brokers[BrokerId(follower)].parts.replication.renewals
         damage(world, follower)
         await until(lambda: told.obstacle(world.key("t")) == renewals_module.NO_ROOM)
         await world.turns()
@@ -397,7 +403,7 @@ def test_what_is_kept_beside_a_log_stays_while_that_leads(tmp_path: Path) -> Non
         for each, kept in logs.items():
             (kept.directory / REPLACED).mkdir()
             kept.has_replaced = True  # type: ignore[misc]
-            world.partitions(each).damaged(world.key("t"))
+            world.role(each, "t").events.on_damaged(world.key("t"))
         await until(lambda: not logs[follower].has_replaced)
         for _ in range(3):
             await world.turns()
@@ -414,7 +420,7 @@ def test_the_examiner_writes_nothing_of_a_log_that_a_worker_thread_has(
     async def work(world: World) -> None:
         await filled(world)
         follower = world.followers("t")[0]
-        copy, examiner = world.copy(follower, "t"), world.cluster.brokers[follower].parts._examiner
+        copy, examiner = world.copy(follower, "t"), world.cluster.brokers[follower].parts.upkeep.examiner
         assert examiner is not None
         written: list[None] = []
         monkeypatch.setattr(copy, "write_out", lambda: written.append(None))
@@ -435,7 +441,8 @@ def nobody_lets_in(world: World, broker: int) -> list[TopicPartition]:
     are reported instead."""
     told: list[TopicPartition] = []
     world.role(broker, "t").log.has_replaced = True  # type: ignore[misc]
-    world.partitions(broker).let_in = told.append
+    renewals = world.cluster.brokers[BrokerId(broker)].parts.replication.renewals
+    vars(renewals).update(note_let_in=told.append)
     return told
 
 
@@ -449,7 +456,7 @@ def test_a_copy_that_comes_to_be_in_sync_and_to_lead_in_one_entry_is_told_of_as_
         await filled(world)
         follower, key = world.followers("t")[0], world.key("t")
         for broker in world.cluster.brokers.values():
-            await broker.parts._isr.stop()
+            await broker.parts.replication.isr.stop()
         told, isr = nobody_lets_in(world, follower), world.image("t").isr
         await set_isr(world.cluster, key, [each for each in isr if each != follower])
         await world.cluster.until(follower, lambda image: follower not in known(image, key).isr)
@@ -479,7 +486,7 @@ def test_a_copy_that_is_in_sync_when_it_begins_to_follow_is_told_of_as_let_in(tm
         await filled(world)
         leader, follower, key = world.leader("t"), world.followers("t")[0], world.key("t")
         for broker in world.cluster.brokers.values():
-            await broker.parts._isr.stop()
+            await broker.parts.replication.isr.stop()
         told = nobody_lets_in(world, leader)
         await elect(world.cluster, key, follower)
         await world.cluster.until(leader, lambda image: known(image, key).leader == follower)

@@ -113,7 +113,7 @@ def test_a_log_that_is_being_closed_gets_no_other_role(tmp_path: Path, monkeypat
 
             monkeypatch.setattr(LocalLog, "close", held)
             role = partitions.role(key)
-            stop = asyncio.ensure_future(partitions.close())
+            stop = asyncio.ensure_future(cluster.brokers[first].parts.logs.assignments.stop())
             try:
                 await until(closing.is_set)
                 await elect(cluster, key, other)
@@ -140,8 +140,8 @@ def test_who_copies_no_more_is_not_proposed(tmp_path: Path) -> None:
             leads = leader(cluster, first, key)
             async with RawClient(str(cluster.address(first))) as client:
                 assert (await produce(client, "t", batch(b"a"))).error_code == 0
-            await cluster.brokers[other].parts._copying.stop()
-            await until(lambda: not cluster.brokers[first].parts._followers._sessions)
+            await cluster.brokers[other].parts.replication.copying.stop()
+            await until(lambda: not cluster.brokers[first].parts.replication.followers._sessions)
             await set_isr(cluster, key, [first])
             await cluster.until(first, lambda image: known(image, key).isr == (first,))
             assert leads.standings.isr == (first,)
@@ -172,7 +172,7 @@ def test_others_lead_at_once_what_a_failed_disk_held_and_count_on_it_no_more(tmp
                 answer = await produce(client, "t", batch(b"b"))
                 assert (answer.error_code, answer.base_offset) == (0, 1)
             leader(cluster, second, key)._fail(StorageFailure("planted"))
-            await cluster.brokers[second].parts._isr._asking  # type: ignore[misc]
+            await cluster.brokers[second].parts.replication.isr._asking  # type: ignore[misc]
             assert known(await cluster.agree(), key).leader == second, "nobody else has all of it"
 
     run(work())
@@ -263,7 +263,7 @@ def test_a_leader_that_has_lost_what_was_flushed_has_nobody_cut_his_copy_of_it(t
             other = 3 - first
             async with RawClient(str(cluster.address(first))) as client:
                 assert (await produce(client, "t", batch(b"a"))).error_code == 0
-                await cluster.brokers[other].parts._copying.stop()
+                await cluster.brokers[other].parts.replication.copying.stop()
                 await set_isr(cluster, key, [first])
                 assert (await produce(client, "t", batch(b"lost"))).error_code == 0
             damaged = follower(cluster, other, key).log
@@ -272,7 +272,7 @@ def test_a_leader_that_has_lost_what_was_flushed_has_nobody_cut_his_copy_of_it(t
             await cluster.until(first, lambda image: known(image, key).leader == other)
             await cluster.settled(first)
             await cluster.settled(other)
-            source = cluster.brokers[first].parts._copying._sources[BrokerId(other)]
+            source = cluster.brokers[first].parts.replication.copying._sources[BrokerId(other)]
             await until(lambda: source._refused.get(key, 0) >= 2)
             assert follower(cluster, first, key).log.log_end_offset == 2
 

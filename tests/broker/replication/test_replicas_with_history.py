@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from headrace.base.ids import BrokerId, Offset
-from headrace.broker.partitions.partitions import NoFeeding
 from tests import loops
 from tests.broker.clusters import BY_HAND
 from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import until
+from tests.broker.replicas import silence
 from tests.broker.replication_world import ALL, World, decoded, replicating
 from tests.broker.tiered import objects_in
 
@@ -62,12 +62,12 @@ def test_what_a_deposed_leader_alone_has_goes_though_the_new_leaders_log_begins_
         old, new = await make(world)
         await write(world, b"kept")
         await world.until_end("t", 1, old, new)
-        world.partitions(new).feeding.drop(world.key("t"))  # until the next epoch
+        world.cluster.brokers[new].parts.replication.copying.drop(world.key("t"))  # until the next epoch
         for number in range(1, 21):
             assert await write(world, b"lost", acks=1) == number
         await world.until_end("t", 21, old)
         world.cluster.configs[CHECK] = "3600000"  # the old leader deletes nothing by itself when it comes back
-        world.partitions(old).feeding = NoFeeding()  # it dies before it follows anybody
+        silence(world.cluster, old)  # it dies before it follows anybody
         await world.fence(old)
         await world.stop(old)
         for number in range(1, 10):
@@ -102,7 +102,7 @@ def test_who_stands_where_the_leader_has_deleted_says_where_it_is_and_keeps_its_
             await write(world, BIG)
         await until(lambda: world.role(leader, "t").log.log_start_offset >= 8)
         await world.until_end("t", 10, leader, follower)
-        sessions = world.cluster.brokers[leader].parts._followers._sessions
+        sessions = world.cluster.brokers[leader].parts.replication.followers._sessions
         session, key = sessions[BrokerId(follower)], world.key("t")
         session._places[key] = session._places[key]._replace(next_offset=Offset(7))
         await write(world, b"more")

@@ -242,8 +242,8 @@ def test_who_has_gone_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
         leading = world.leading("t")
         assert leading is not None
         await until(lambda: leading.standings.flushed_ends[BrokerId(gone)] == 1)
-        followers = world.cluster.brokers[leading.standings.node].parts._followers
-        await world.cluster.brokers[gone].parts._copying.stop()
+        followers = world.cluster.brokers[leading.standings.node].parts.replication.followers
+        await world.cluster.brokers[gone].parts.replication.copying.stop()
         await until(lambda: BrokerId(gone) not in followers._sessions)
         await world.fence(gone)
         assert gone not in leading.standings.isr
@@ -302,7 +302,7 @@ async def left_behind(world: World, topic: str) -> int:
     """The leader, deposed, with two records that nobody else has; the next leader has others in their place."""
     old = world.leader(topic)
     for follower in world.followers(topic):
-        world.partitions(follower).feeding.drop(world.key(topic))  # until the next epoch
+        world.cluster.brokers[follower].parts.replication.copying.drop(world.key(topic))  # until the next epoch
     assert await write(world, topic, b"lost 1", acks=1) == 1
     assert await write(world, topic, b"lost 2", acks=1) == 2
     await world.until_end(topic, 3, old)
@@ -500,7 +500,7 @@ def test_a_thousand_partitions_are_led_again_when_a_broker_goes(tmp_path: Path) 
         victim = next(each for each in ALL if each != node)
         its = sum(leader == victim for leader in led_by(world.cluster.image(node)).values())
         world.cluster.brokers[node].observe(look)
-        controller.controller.on_peer_dead(BrokerId(victim))
+        controller.cluster.controller.on_peer_dead(BrokerId(victim))
         await world.cluster.until(node, lambda image: victim not in led_by(image).values())
         assert its > 300
         assert entries == [(1, its)], "all of them in one entry"

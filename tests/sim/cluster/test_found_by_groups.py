@@ -43,7 +43,7 @@ def test_who_comes_back_while_another_is_fenced_is_not_fenced() -> None:
         await until(lambda: any(newest().brokers[node].fenced for node in silent))
         # this took so long that the others' time is up too: they are found silent together
         dead, back = [node for node in silent if not newest().brokers[node].fenced]
-        service, metadata = parts(script, controller).controller, parts(script, controller).metadata
+        service, metadata = parts(script, controller).cluster.controller, parts(script, controller).metadata
 
         def is_decided() -> bool:
             assert metadata._pending is not None

@@ -171,8 +171,8 @@ class Control:
             return None, None
         response = await self._links.ask(address, data, deadline)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
-            told = decode_leader(response.response_data or b"")
-            return None, Address(*told) if told not in (None, address, hint) else None
+            leader = decode_leader(response.response_data or b"")
+            return None, Address(*leader) if leader not in (None, address, hint) else None
         if response.error_code != ErrorCode.NONE:
             raise ConnectionLostError(f"{address} could not answer what was carried to it.")
         return decode_answer(ask, response.response_data or b""), None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -31,8 +30,8 @@ from headrace.base.limits import (
 from headrace.base.ports import Clock
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.cluster.quorum.errors import ChangeTooLarge
-from headrace.broker.cluster.quorum.status import QuorumStatus
 from headrace.broker.cluster.transitions import BrokerTransitions
+from headrace.broker.cluster.voters import Voters, not_done
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.controller.asks import (
     Ask,
@@ -40,8 +39,6 @@ from headrace.controller.asks import (
     Command,
     Heartbeat,
     LeaveIsr,
-    QuorumReplica,
-    QuorumView,
     ReadQuorum,
     RegisterBroker,
     RemoveBroker,
@@ -51,10 +48,9 @@ from headrace.controller.brokers import refused_registration, register_broker, r
 from headrace.controller.decision import Decision, Refusal, stale
 from headrace.controller.lost_quorum import other_lineage
 from headrace.controller.sessions import Sessions
-from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
-from headrace.raft.membership import AddLearner, Demote, MembershipRefusal, Peer, Promote, Remove
+from headrace.raft.membership import Peer
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
@@ -64,8 +60,6 @@ T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6
 REPLACED_AFTER_S_MAX: Final = 2 * RAFT_ELECTION_TICKS * RAFT_TICK_MS / 1000
 """The silence of a controller that counts after it is replaced. Earlier silence may have been this node's own."""
-FINAL: Final = (MembershipRefusal.LAST_VOTER, MembershipRefusal.NO_LIVE_QUORUM)
-"""Refusals that no second try changes: an operator has to act."""
 
 
 class ControllerService:
@@ -89,16 +83,12 @@ class ControllerService:
         self._on_bug = on_bug
         self._setting = Setting(configs, node, has_store)
         self._session_s = broker_value(metadata.image, configs, "broker.session.timeout.ms").number() / 1000
-        self._voters = broker_value(metadata.image, configs, "controller.voters").number()
+        wanted = broker_value(metadata.image, configs, "controller.voters").number()
+        self.voters = Voters(metadata=metadata, wanted=wanted)
         self._sessions: Sessions | None = None
         """The sessions of this leadership; None: there is none."""
         self._settling = BrokerTransitions(metadata)
         """The brokers' transitions in the last leadership."""
-        self._joining = asyncio.Lock()
-        """One change of the quorum at a time."""
-        self._voting = asyncio.Lock()
-        """One cause of such changes at a time: an operator's request is noted and done before learners are looked
-        at."""
         self._ticks: asyncio.Task[None] | None = None
         self._hasty: dict[BrokerId, asyncio.Task[None]] = {}
         """Fencings of dead brokers under way: a death may be reported more than once, and counts once."""
@@ -108,33 +98,29 @@ class ControllerService:
         self._heard: dict[BrokerId, Sequence[State]] = {}
         self._full: set[BrokerId] = set()
         """Brokers that reported a full disk with their last heartbeat to this node."""
-        metadata.on_controller(self._on_controller)
-        if metadata.is_controller:
-            self._on_controller(True)
-
-    def stop(self) -> None:
-        """Stop the work: the node stops."""
-        self._on_controller(False)
 
     # the leadership
 
-    def _on_controller(self, active: bool) -> None:
+    def begin(self) -> None:
+        """`ControllerWork`."""
+        now = self._clock.monotonic()
+        self._settling = BrokerTransitions(self._metadata)
+        self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
+        if (before := self._metadata.leader_before()) is not None:
+            self._go_on_with(sessions, *before, now)
+        self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
+        seen, self._seen_dead = self._seen_dead, {}
+        for broker, (epoch, seen_at) in seen.items():
+            known = self._metadata.image.brokers.get(broker)
+            if known is not None and known.epoch == epoch and now - seen_at <= self._session_s:
+                self.on_peer_dead(broker)
+
+    def end(self) -> None:
+        """`ControllerWork`."""
         if self._ticks is not None:
             self._ticks.cancel()
         self._sessions = self._ticks = None
         self._full, self._heard = set(), {}
-        if active:
-            now = self._clock.monotonic()
-            self._settling = BrokerTransitions(self._metadata)
-            self._sessions = sessions = Sessions(timeout_s=self._session_s, me=self._node, now=now)
-            if (before := self._metadata.leader_before()) is not None:
-                self._go_on_with(sessions, *before, now)
-            self._ticks = started(self._tick(sessions), "controller's sessions", self._on_bug)
-            seen, self._seen_dead = self._seen_dead, {}
-            for broker, (epoch, seen_at) in seen.items():
-                known = self._metadata.image.brokers.get(broker)
-                if known is not None and known.epoch == epoch and now - seen_at <= self._session_s:
-                    self.on_peer_dead(broker)
 
     def _go_on_with(self, sessions: Sessions, peer: Peer, silent_s: float, now: float) -> None:
         """Continue the session of the previous controller: this node heard it not long before it was replaced."""
@@ -150,8 +136,8 @@ class ControllerService:
                     silent = partial(self._is_silent, sessions, broker)
                     await self._fence(broker, epoch, f"it was silent for {self._session_s:g} s", still=silent)
                 await self._settling.go_on()
-                await self._readmit()
-                await self.grow()
+                await self.voters.readmit()
+                await self.voters.grow()
             except HeadraceError as error:
                 log.info("the controller's work is put off", reason=str(error))
             await asyncio.sleep(sessions.wait_s(self._clock.monotonic(), self._session_s / TICKS_PER_SESSION))
@@ -186,28 +172,6 @@ class ControllerService:
         if known is not None and known.epoch == epoch and await self._settling.fence(known, still=still) is None:
             log.warning("broker fenced", broker_id=broker, reason=reason)
 
-    async def _readmit(self) -> None:
-        """Give every live broker the log, even one that came back in the middle of its own removal."""
-        members = {member.peer for member in self._metadata.quorum().members}
-        for broker in self._metadata.image.live_brokers():
-            peer = Peer(broker.id, broker.directory_id)
-            if peer not in members:
-                await self._change(AddLearner(peer))
-                return
-
-    async def grow(self) -> None:
-        """Promote a learner where there are fewer voters than there shall be. Does not wait for an operator's
-        change."""
-        if self._voting.locked():
-            return
-        async with self._voting:
-            image, view = self._metadata.image, self._view()
-            for broker_id in wrongly_withheld(image, view):
-                await self._metadata.submit(partial(withhold_vote, broker_id=broker_id, withheld=False))
-            for learner in promotable(image, view, self._voters):
-                if await self._change(Promote(Peer(learner.broker_id, learner.directory_id))) is None:
-                    return
-
     # requests
 
     async def answer(self, ask: Ask[Any]) -> Any:
@@ -226,7 +190,7 @@ class ControllerService:
                 except ChangeTooLarge as error:
                     return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
                 except ChangeRefused as error:
-                    return _not_done(str(error))
+                    return not_done(str(error))
             case Heartbeat():
                 return await self._on_heartbeat(sessions, ask)
             case RegisterBroker():
@@ -234,10 +198,9 @@ class ControllerService:
             case RemoveBroker():
                 return await self._remove(ask)
             case ChangeVoter():
-                return await self._change_voter(ask)
+                return await self.voters.change_voter(ask)
             case ReadQuorum():
-                view = self._view()
-                return await self._confirmed(replace(view, outlook=outlook(self._metadata.image, view, self._voters)))
+                return await self._confirmed(self.voters.view())
             case _:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
 
@@ -275,8 +238,7 @@ class ControllerService:
         if (refusal := refused_registration(self._metadata.image, **wanted)) is not None:
             return await self._confirmed(refusal)  # nothing is changed for it
         peer = Peer(ask.broker_id, ask.directory_id)
-        is_member = any(member.peer == peer for member in self._metadata.quorum().members)
-        if not is_member and (problem := await self._change(AddLearner(peer))) is not None:
+        if (problem := await self.voters.admit(peer)) is not None:
             return problem
         if not at_once(self._metadata.image):
             await self._settling.make_way(ask)
@@ -346,52 +308,9 @@ class ControllerService:
         refusal = await self._settling.release(ask.broker_id)
         if refusal is not None:
             return refusal
-        for member in self._metadata.quorum().members:
-            if member.peer.node == ask.broker_id:
-                problem = await self._change(Remove(member.peer))
-                if problem is not None:
-                    return problem
+        if (problem := await self.voters.remove(ask.broker_id)) is not None:
+            return problem
         return await self._metadata.submit(decide)
-
-    async def _change_voter(self, ask: ChangeVoter) -> Refusal | None:
-        for member in self._metadata.quorum().members:
-            peer = member.peer
-            if peer.node == ask.broker_id and ask.directory_id in (None, peer.directory):
-                if member.is_voter == ask.voter:
-                    what = "is a voter" if ask.voter else "is no voter"
-                    code = ErrorCode.DUPLICATE_VOTER if ask.voter else ErrorCode.VOTER_NOT_FOUND
-                    return await self._confirmed(Refusal(code, f"Broker {ask.broker_id} {what} already."))
-                return await self._change_vote(peer, voter=ask.voter)
-        message = f"Broker {ask.broker_id} is no member of the quorum, or has another directory: see 'headrace quorum'."
-        return await self._confirmed(Refusal(ErrorCode.VOTER_NOT_FOUND, message))
-
-    async def _change_vote(self, peer: Peer, *, voter: bool) -> Refusal | None:
-        """Change a vote, as an operator asked. A demotion is noted first, or the broker would be promoted at once.
-        Where the change is refused, or its controller dies with it, `grow` removes the note. Only the change itself
-        is answered: a controller that is deposed right after it has done what was asked."""
-        async with self._voting:
-            if not voter:
-                await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=True))
-            refusal = await self._change(Promote(peer) if voter else Demote(peer))
-            if voter == (refusal is None):
-                with suppress(HeadraceError):
-                    await self._metadata.submit(partial(withhold_vote, broker_id=peer.node, withheld=False))
-            return refusal
-
-    def _view(self) -> QuorumView:
-        return _view(self._metadata.quorum())
-
-    async def _change(self, change: AddLearner | Promote | Demote | Remove) -> Refusal | None:
-        """Change the quorum; return why it was not changed, or None. Raises where the outcome is unknown."""
-        async with self._joining:
-            try:
-                await self._metadata.change(change)
-            except ChangeRefused as error:
-                if error.refusal not in FINAL:
-                    return _not_done(str(error))
-                return await self._confirmed(Refusal(ErrorCode.INVALID_REQUEST, str(error)))
-        log.info("the quorum was changed", change=type(change).__name__, broker_id=change.peer.node)
-        return None
 
 
 def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) -> Refusal:
@@ -400,28 +319,4 @@ def register_refusal(theirs: ClusterId, ours: ClusterId, broker_id: BrokerId) ->
         ErrorCode.INCONSISTENT_CLUSTER_ID,
         f"The data directory of broker {broker_id} belongs to cluster {theirs}, but this is {ours}: start it with "
         "another directory, or name addresses of its own cluster.",
-    )
-
-
-def _not_done(reason: str) -> Refusal:
-    """Return the refusal where nothing was done and the request may be repeated, as where nobody is the controller."""
-    return Refusal(ErrorCode.NOT_CONTROLLER, reason)
-
-
-def _view(status: QuorumStatus) -> QuorumView:
-    return QuorumView(
-        leader=BrokerId(-1) if status.leader is None else status.leader.node,
-        epoch=status.epoch,
-        high_watermark=status.high_watermark,
-        replicas=tuple(
-            QuorumReplica(
-                broker_id=member.peer.node,
-                directory_id=member.peer.directory,
-                voter=member.is_voter,
-                log_end_offset=member.log_end,
-                last_fetch_ms=member.last_fetch_ms,
-                last_caught_up_ms=member.last_caught_up_ms,
-            )
-            for member in sorted(status.members, key=lambda member: member.peer)
-        ),
     )

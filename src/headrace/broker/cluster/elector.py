@@ -67,18 +67,16 @@ class Elector:
         self.offline_partitions = sum(map(_offline, metadata.image.topics.values()))
         """The number of partitions without a leader, in the whole cluster."""
         metadata.subscribe(self._on_delta)
-        metadata.on_controller(self._on_controller)
-        if metadata.is_controller:
-            self._on_controller(True)
 
-    def stop(self) -> None:
-        """Stop the work: the node stops."""
-        self._on_controller(False)
+    def begin(self) -> None:
+        """`ControllerWork`."""
+        self._work = started(self._elect(), "elections", self._on_bug)
 
-    def _on_controller(self, active: bool) -> None:
+    def end(self) -> None:
+        """`ControllerWork`."""
         if self._work is not None:
             self._work.cancel()
-        self._work = started(self._elect(), "elections", self._on_bug) if active else None
+        self._work = None
 
     # electing
 

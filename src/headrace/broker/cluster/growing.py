@@ -44,19 +44,17 @@ class Grower:
         """Partitions that were found, and not begun."""
         self._under_way: set[TopicPartition] = set()
         metadata.subscribe(self._on_delta)
-        metadata.on_controller(self._on_controller)
-        if metadata.is_controller:
-            self._on_controller(True)
 
-    def stop(self) -> None:
-        """Stop the work: the node stops."""
-        self._on_controller(False)
+    def begin(self) -> None:
+        """`ControllerWork`."""
+        self._look = True
+        self._work = started(self._grow(), "growth of replicas", self._on_bug)
 
-    def _on_controller(self, active: bool) -> None:
+    def end(self) -> None:
+        """`ControllerWork`."""
         if self._work is not None:
             self._work.cancel()
-        self._look = True
-        self._work = started(self._grow(), "growth of replicas", self._on_bug) if active else None
+        self._work = None
 
     async def _grow(self) -> None:
         while True:

@@ -20,7 +20,7 @@ from itertools import islice
 import structlog
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.ids import BrokerEpoch, BrokerId, IncarnationId, TopicPartition
+from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import (
     LEAVE_WAIT_MS_MAX,
     PARTITIONS_SEARCHED_PER_TURN_MAX,
@@ -31,6 +31,7 @@ from headrace.base.limits import (
 )
 from headrace.broker.cluster.control import Control
 from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.core import Incarnation
 from headrace.broker.home.identity import Identity
 from headrace.broker.home.lineage import Superseded
 from headrace.broker.kit.lease import Lease, lease_s
@@ -55,7 +56,7 @@ class Membership:
         self,
         *,
         identity: Identity,
-        incarnation: IncarnationId,
+        incarnation: Incarnation,
         metadata: MetadataDriver,
         control: Control,
         interval_s: float,
@@ -68,7 +69,6 @@ class Membership:
         now_ms: Callable[[], int],
         on_end: OnBug,
     ) -> None:
-        self.epoch = BrokerEpoch(-1)
         self._identity = identity
         self._incarnation = incarnation
         self._metadata = metadata
@@ -102,7 +102,7 @@ class Membership:
             cluster_id=identity.cluster_id,
             broker_id=identity.broker_id,
             directory_id=identity.directory_id,
-            incarnation=self._incarnation,
+            incarnation=self._incarnation.id,
             endpoints=tuple(endpoints),
             rack=rack,
             engine=engine,
@@ -122,7 +122,7 @@ class Membership:
 
     async def _ask_to_be_registered(self, ask: RegisterBroker) -> None:
         """Ask until the controller has done it, or this broker has heard so. For one incarnation it is done once."""
-        told, loop = False, asyncio.get_running_loop()
+        has_warned, loop = False, asyncio.get_running_loop()
         patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
         while isinstance(epoch := await self._control.submit(ask), Refusal) and not self._registered.is_set():
             if epoch.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION):
@@ -135,9 +135,9 @@ class Membership:
                 await asyncio.sleep(self._interval_s / 10)  # the other one may be dead, and not yet missed
             if (failure := self._metadata.failure) is not None:
                 raise failure
-            if not told:
+            if not has_warned:
                 log.warning("waiting to be registered", reason=epoch.message)
-            told = True
+            has_warned = True
 
     async def become_ready(self) -> None:
         """Have this broker unfenced, once its logs are open, and keep it so."""
@@ -229,7 +229,7 @@ class Membership:
     def _heartbeat(self, *, stopping: bool = False) -> Heartbeat:
         return Heartbeat(
             broker_id=self._identity.broker_id,
-            broker_epoch=self.epoch,
+            broker_epoch=self._incarnation.epoch,
             ready=not stopping,
             stopping=stopping,
             is_full=self._is_full(),
@@ -268,7 +268,7 @@ class Membership:
     def _mine(self, image: MetadataImage) -> BrokerImage | None:
         """Return this broker, where the process that registered last is this one."""
         known = image.brokers.get(self._identity.broker_id)
-        return known if known is not None and known.incarnation == self._incarnation else None
+        return known if known is not None and known.incarnation == self._incarnation.id else None
 
     def _on_delta(self, delta: ImageDelta) -> None:
         mine = self._mine(delta.after)
@@ -280,7 +280,7 @@ class Membership:
                 self._over = True
                 self._on_end(HeadraceError(self._why_over(delta.after)))
         elif mine is not None:
-            self.epoch = mine.epoch
+            self._incarnation.epoch = mine.epoch
             self._registered.set()
             self._follow(ImageDelta(EMPTY_IMAGE, delta.after))
 

@@ -20,7 +20,7 @@ from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPa
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
 from headrace.base.ports import Buffer
 from headrace.base.reading import uuid_of
-from headrace.broker.durable.merger import Merged, Merger
+from headrace.broker.durable.merger import Merger
 from headrace.broker.durable.recovering import Recovered, Recovering
 from headrace.broker.durable.sweeper import Sweep, Sweeper
 from headrace.broker.kit.tasks import OnBug, started
@@ -29,7 +29,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.storage.tier.mirror import MirroredState
 from headrace.wire import durable
-from headrace.wire.durable import decode_request, encode_answer
+from headrace.wire.durable import MergeTotals, decode_request, encode_answer
 
 T = TypeVar("T")
 
@@ -67,14 +67,14 @@ class Work(Generic[T]):
 
 
 class DurableApi:
-    """One per broker. `sweeper`: None while there is no durable store."""
+    """One per broker. `sweeper` and `merger`: None: there is no durable store."""
 
     def __init__(
         self,
         *,
         image: Callable[[], MetadataImage],
-        sweeper: Callable[[], Sweeper | None],
-        merger: Callable[[], Merger | None],
+        sweeper: Sweeper | None,
+        merger: Merger | None,
         recovering: Recovering | None,
         on_bug: OnBug,
     ) -> None:
@@ -83,7 +83,7 @@ class DurableApi:
         self._merger = merger
         self._recovering = recovering
         self._sweeps = Work[Sweep]("a sweep that was asked for", on_bug)
-        self._merges = Work[Merged]("a merge that was asked for", on_bug)
+        self._merges = Work[MergeTotals]("a merge that was asked for", on_bug)
         self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
 
     def serve(self, frame: memoryview, _: object) -> list[Buffer]:
@@ -106,7 +106,7 @@ class DurableApi:
                     below = None if request.get("below") is None else Offset(int(request["below"]))
                     execute = request["execute"] is True
 
-                    def work(merger: Merger) -> Coroutine[Any, Any, Merged]:
+                    def work(merger: Merger) -> Coroutine[Any, Any, MergeTotals]:
                         return merger.merge(topic_id, wanted, execute=execute, below=below)
 
                     return [encode_answer(self._merge(str(request["id"]), work))]
@@ -138,7 +138,7 @@ class DurableApi:
             "cluster_id": image.cluster_id,
             "topics": topics,
             "more": more,
-            "has_store": self._sweeper() is not None,
+            "has_store": self._sweeper is not None,
         }
 
     def _catalog(self, key: TopicPartition, start: int) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class DurableApi:
         return {"state": state.to_json(), "entries": entries}
 
     def _sweep(self, asked: str, *, execute: bool) -> dict[str, Any]:
-        sweeper = self._sweeper()
+        sweeper = self._sweeper
         if sweeper is None:
             return {"done": True, "has_store": False}
         if not self._sweeps.is_over(asked, lambda: sweeper.sweep(execute=execute)):
@@ -167,13 +167,13 @@ class DurableApi:
             "problems": swept.problems,
         }
 
-    def _merge(self, asked: str, work: Callable[[Merger], Coroutine[Any, Any, Merged]]) -> dict[str, Any]:
-        merger = self._merger()
+    def _merge(self, asked: str, work: Callable[[Merger], Coroutine[Any, Any, MergeTotals]]) -> dict[str, Any]:
+        merger = self._merger
         if merger is None:
             return {"done": True, "has_store": False}
         if not self._merges.is_over(asked, lambda: work(merger)):
             return {"done": False}
-        merged = self._merges.result or Merged(problems=["The merge was ended before it was through."])
+        merged = self._merges.result or MergeTotals(problems=["The merge was ended before it was through."])
         return {"done": True, "has_store": True, **asdict(merged)}
 
     def _recover(self, asked: str, wish: RecoveryWish, *, execute: bool) -> dict[str, Any]:

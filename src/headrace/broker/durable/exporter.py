@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, without_frames
-from headrace.base.ids import Offset, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
     DURABLE_SEGMENT_BYTES_MAX,
     EXPORT_READ_BYTES,
@@ -69,6 +69,7 @@ class Exporter:
         partitions: Partitions,
         metadata: MetadataDriver,
         control: Control,
+        cluster_id: ClusterId,
         objects: Objects,
         threads: StoreThreads,
         clock: Clock,
@@ -87,7 +88,7 @@ class Exporter:
         self._last: TopicPartition | None = None
         """The partition that was exported last."""
         self._on_bug = on_bug
-        self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
+        self._mirror = MirrorWriter(objects, cluster_id=cluster_id)
         self._mirrored: dict[TopicPartition, PartitionCatalog] = {}
         self._doubted: set[TopicPartition] = set()
         """Partitions whose mirror is looked at again, though this broker wrote it."""
@@ -110,9 +111,9 @@ class Exporter:
         self._told_bytes = 0
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Deleted topics that the mirror does not yet mark as deleted."""
-        metadata.subscribe(self._on_delta)
 
     def start(self) -> None:
+        self._metadata.subscribe(self._on_delta)
         self._task = started(self._run(), "exporter", self._on_bug)
 
     async def stop(self) -> None:

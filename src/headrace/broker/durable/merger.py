@@ -15,8 +15,7 @@ Loop-only, but for the store's calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -36,6 +35,7 @@ from headrace.controller.durable import refusal_of_all
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.merge import merge_segments, mergeable
+from headrace.wire.durable import MergeTotals
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -46,29 +46,6 @@ Make: TypeAlias = Callable[..., SegmentDescriptor | None]
 
 class RefusedError(HeadraceError):
     """The controller refused one group: its contents have changed."""
-
-
-@dataclass(slots=True)
-class Merged:
-    """The result of one request, for the partitions of a topic that this broker leads."""
-
-    partitions: list[int] = field(default_factory=list)
-    before: int = 0
-    """Segments that were replaced, or would be."""
-    after: int = 0
-    """Segments in their place."""
-    bytes: int = 0
-    """Bytes of the batches in the replaced segments."""
-    unread: int = 0
-    """Without `execute`: the other segments. Only by reading them would one know what stays."""
-    problems: list[str] = field(default_factory=list)
-    """A sentence for each group that is not merged, and each partition that is not finished."""
-
-    def add(self, made: Mapping[Offset, Made]) -> None:
-        """Add the result for the segments of one partition."""
-        self.before += sum(each.segments for each in made.values())
-        self.bytes += sum(each.bytes for each in made.values())
-        self.after += len(made)
 
 
 class Made(NamedTuple):
@@ -108,11 +85,11 @@ class Merger:
 
     async def merge(
         self, topic_id: TopicId, wanted: int | None, *, execute: bool, below: Offset | None = None
-    ) -> Merged:
+    ) -> MergeTotals:
         """Merge a topic's partitions that this broker leads, or one of them. Without `execute`, only report what would
         be done. `below`: in compacted topics, records from this offset on replace none. A failure of one partition
         keeps no other from its turn."""
-        merged = Merged()
+        merged = MergeTotals()
         async with self._turn:
             for partition in list(self._partitions):
                 key = partition.topic_partition
@@ -125,7 +102,7 @@ class Merger:
                     merged.problems.append(f"Partition {key.partition}: {error}")
         return merged
 
-    async def _merge(self, key: TopicPartition, merged: Merged, execute: bool, below: Offset | None) -> None:
+    async def _merge(self, key: TopicPartition, merged: MergeTotals, execute: bool, below: Offset | None) -> None:
         catalog = self._catalog(key)
         role = self._partitions.role(key)
         if isinstance(role, Partition) and _compacts(role):
@@ -134,12 +111,10 @@ class Merger:
         for group in await self._in_thread(lambda: list(mergeable(catalog))):
             if execute and not await self._is_replaced(key, group, merged):
                 continue
-            merged.before += len(group)
-            merged.after += 1
-            merged.bytes += sum(segment.batch_bytes for segment in group)
+            _count(merged, group)
 
     async def _compact(
-        self, role: Partition, catalog: PartitionCatalog, merged: Merged, execute: bool, below: Offset | None
+        self, role: Partition, catalog: PartitionCatalog, merged: MergeTotals, execute: bool, below: Offset | None
     ) -> None:
         """Compact: the last record of each key stays."""
         end = catalog.next_offset if below is None else min(below, catalog.next_offset)
@@ -149,13 +124,15 @@ class Merger:
             try:
                 await self._compact_all(role.topic_partition, end, made)
             finally:
-                merged.add(made)
+                merged.count(
+                    before=sum(each.segments for each in made.values()),
+                    after=len(made),
+                    size=sum(each.bytes for each in made.values()),
+                )
             return
         for group in groups:
             if len(group) > 1:
-                merged.before += len(group)
-                merged.after += 1
-                merged.bytes += sum(segment.batch_bytes for segment in group)
+                _count(merged, group)
             else:
                 merged.unread += 1
 
@@ -232,7 +209,7 @@ class Merger:
         them."""
         return self._catalog(key).entries.holding(segment.start_offset) is None
 
-    async def _is_replaced(self, key: TopicPartition, group: Sequence[SegmentDescriptor], merged: Merged) -> bool:
+    async def _is_replaced(self, key: TopicPartition, group: Sequence[SegmentDescriptor], merged: MergeTotals) -> bool:
         """Whether a group was replaced. A group that cannot be merged, as one of its objects is damaged, does not stop
         the groups behind it. Raises HeadraceError where nothing goes on, as another broker leads or the store fails."""
         try:
@@ -289,6 +266,11 @@ class Merger:
             bytes=made.object_bytes,
         )
         return made
+
+
+def _count(merged: MergeTotals, group: Sequence[SegmentDescriptor]) -> None:
+    """Count a group of segments that one other replaces, or would."""
+    merged.count(before=len(group), after=1, size=sum(segment.batch_bytes for segment in group))
 
 
 def _compacts(role: Partition) -> bool:

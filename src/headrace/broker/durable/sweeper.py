@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
-from headrace.base.ids import TopicId, TopicPartition
+from headrace.base.ids import ClusterId, TopicId, TopicPartition
 from headrace.base.limits import (
     HISTORY_DELETE_GRACE_MS,
     SWEEP_DELETES_PER_SECOND_MAX,
@@ -99,6 +99,7 @@ class Sweeper:
         *,
         partitions: Partitions,
         metadata: MetadataDriver,
+        cluster_id: ClusterId,
         objects: Objects,
         threads: StoreThreads,
         clock: Clock,
@@ -117,7 +118,7 @@ class Sweeper:
         self._grace_ms = grace_ms
         self._interval_s = interval_ms / 1000
         self._on_bug = on_bug
-        self._mirror = MirrorWriter(objects, cluster_id=metadata.image.cluster_id)
+        self._mirror = MirrorWriter(objects, cluster_id=cluster_id)
         self._left: dict[TopicPartition, dict[str, float]] = {}
         """Objects that have left their catalogs and chunks that the mirror does not name. Each has the time when that
         was first seen, in monotonic seconds."""

@@ -80,7 +80,7 @@ class _Road:
         self._known_to_racks: dict[tuple[bytes, int], Replica] = {}
         """As `_known`, for readers that name their rack: followers' replicas are among these."""
         for known in (self._known, self._known_to_racks):
-            services.partitions.on_departure.append(known.clear)
+            services.partitions.remember_in(known)
 
     def serve(self, frame: memoryview, _: Connection) -> Answer | Deferred | None:
         """`Shortcut`."""

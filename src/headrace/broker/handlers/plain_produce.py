@@ -61,7 +61,7 @@ class _Road:
         self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], Partition] = {}
         self.on_error = services.on_error
-        services.partitions.on_departure.append(self._known.clear)
+        services.partitions.remember_in(self._known)
 
     def serve(self, frame: memoryview, _: Connection) -> Answer | Later | None:
         """`Shortcut`."""

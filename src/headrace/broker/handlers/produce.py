@@ -179,7 +179,7 @@ class ProduceJob:
             self._on_appended(partitions.called(key), outcome, appended)
 
         self._awaited[outcome] = None
-        if partitions.forward(key, data.records, self._acks == ACKS_ALL, done):
+        if self._context.services.forward(key, data.records, self._acks == ACKS_ALL, done):
             return True
         del self._awaited[outcome]
         return False

@@ -27,6 +27,7 @@ from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.base.limits import METRICS_PARTITIONS_PER_TURN_MAX
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.metrics.catalog import METRICS, Kind
+from headrace.broker.metrics.led_before import LedBefore
 from headrace.broker.metrics.requests import BOUNDS_MS, RequestCounts, Times, api_name
 from headrace.broker.partitions.condition import Condition
 from headrace.broker.partitions.disk_room import DiskRoom
@@ -57,6 +58,7 @@ class Watched:
     quotas: ClientQuotas
     gauge: Gauge
     counts: RequestCounts
+    led_before: LedBefore
     condition: Condition
     room: DiskRoom
 
@@ -80,15 +82,8 @@ class Collector:
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
-        self._before: dict[str, tuple[int, int]] = {}
-        """Records and bytes, by topic, of partitions that this broker led, and leads no more."""
         self._shrinks = self._expands = 0
-        watched.partitions.on_forgotten.append(self._on_forgotten)
         watched.metadata.subscribe(self._on_delta)
-
-    def _on_forgotten(self, partition: Partition) -> None:
-        records, size = self._before.get(partition.topic, (0, 0))
-        self._before[partition.topic] = (records + partition.appended_records, size + partition.appended_bytes)
 
     def _on_delta(self, delta: ImageDelta) -> None:
         for before, after in delta.changed_topics():
@@ -117,8 +112,7 @@ class Collector:
         return lambda: [*_families(found), times, flushes]
 
     def _add_before(self, looked: _Looked, image: MetadataImage) -> None:
-        self._before = {topic: counts for topic, counts in self._before.items() if image.contains(topic)}
-        for topic, (messages, size) in self._before.items():
+        for topic, (messages, size) in self._watched.led_before.of(image).items():
             looked.messages[topic], looked.bytes[topic] = messages, size
 
     def _look(self, replica: Replica, looked: _Looked, image: MetadataImage) -> None:

@@ -11,15 +11,13 @@ from typing import Any, ClassVar
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer
-from headrace.broker.cluster.control import Control
 from headrace.broker.moves.handing_over import bytes_from
+from headrace.broker.moves.party import Party
 from headrace.broker.moves.service import Moves, Phase
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import MovePartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.moving import MoveWish
-from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Connection
 from headrace.wire.moves import (
     LIST,
@@ -35,21 +33,17 @@ from headrace.wire.moves import (
 
 
 class MoveDoor:
-    """One per broker. `moves` exist only with a store."""
+    """One per broker. `moves`: None: there is no durable store."""
 
     def __init__(
         self,
-        *,
-        node: BrokerId,
-        image: Callable[[], MetadataImage],
-        partitions: Partitions,
-        control: Control,
-        moves: Callable[[], Moves | None],
+        party: Party,
+        moves: Moves | None,
     ) -> None:
-        self._node = node
-        self._image = image
-        self._partitions = partitions
-        self._control = control
+        self._node = party.node
+        self._image = party.image
+        self._partitions = party.partitions
+        self._control = party.control
         self._moves = moves
 
     def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | Asked:
@@ -62,7 +56,7 @@ class MoveDoor:
         return Asked(asyncio.ensure_future(self._ask(request)), connection)
 
     def _under_way(self) -> MoveAnswer:
-        image, moves = self._image(), self._moves()
+        image, moves = self._image(), self._moves
         found = []
         for key, move in sorted(image.moves.items(), key=lambda item: item[0]):
             is_source = moves is not None and move.source == self._node and move.state is None

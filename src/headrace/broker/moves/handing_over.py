@@ -12,7 +12,7 @@ It never decides: the controller does. Loop-only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
     MOVE_EXPORT_BYTES_MAX,
     MOVE_RETRY_MS_MAX,
@@ -33,15 +33,13 @@ from headrace.base.limits import (
     MOVE_TAIL_BYTES,
     MOVE_TAIL_ROUNDS_MAX,
 )
-from headrace.base.ports import Clock
-from headrace.broker.cluster.control import Control, check_accepted
+from headrace.broker.cluster.control import check_accepted
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.kit.tasks import in_thread
+from headrace.broker.moves.party import Party
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import GiveUpMove, SealMove
 from headrace.controller.moves import Seal, SealedTail, is_live
-from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.replica.producer_snapshots import encode_snapshot
 from headrace.replica.sealing import packed
@@ -71,24 +69,14 @@ NOT_TRIED: Final = Vain(0, 0.0, "")
 class Owner:
     """One per broker that has a durable store."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerId,
-        broker_epoch: Callable[[], BrokerEpoch],
-        image: Callable[[], MetadataImage],
-        partitions: Partitions,
-        control: Control,
-        exporter: Exporter,
-        clock: Clock,
-    ) -> None:
-        self._node = node
-        self._broker_epoch = broker_epoch
-        self._image = image
-        self._partitions = partitions
-        self._control = control
+    def __init__(self, party: Party, exporter: Exporter) -> None:
+        self._node = party.node
+        self._broker_epoch = party.broker_epoch
+        self._image = party.image
+        self._partitions = party.partitions
+        self._control = party.control
         self._exporter = exporter
-        self._clock = clock
+        self._clock = party.clock
         self._turns = asyncio.Semaphore(MOVE_SEALS_AT_ONCE_MAX)
         self.sealing: set[TopicPartition] = set()
         """Partitions that have stopped writing in order to be sealed."""

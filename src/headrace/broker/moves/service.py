@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import Enum
 
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, TopicPartition
+from headrace.base.ids import TopicPartition
 from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN
-from headrace.base.ports import Clock
-from headrace.broker.cluster.control import Control
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.durable.history import History
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.moves.handing_over import Owner, sentence_of
+from headrace.broker.moves.party import Party
 from headrace.broker.moves.taking_over import Finished, Target
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import Move
 from headrace.metadata.values import PartitionImage
 
@@ -51,39 +48,20 @@ class Moves:
 
     def __init__(
         self,
+        party: Party,
         *,
-        node: BrokerId,
-        broker_epoch: Callable[[], BrokerEpoch],
-        image: Callable[[], MetadataImage],
-        partitions: Partitions,
-        control: Control,
         exporter: Exporter,
         history: History,
-        clock: Clock,
+        open_again: Callable[[TopicPartition], Awaitable[None]],
         on_bug: OnBug,
     ) -> None:
-        self._node = node
-        self._image = image
-        self._partitions = partitions
+        """`open_again`: see `Target`."""
+        self._node = party.node
+        self._image = party.image
+        self._partitions = party.partitions
         self._on_bug = on_bug
-        self.owner = Owner(
-            node=node,
-            broker_epoch=broker_epoch,
-            image=image,
-            partitions=partitions,
-            control=control,
-            exporter=exporter,
-            clock=clock,
-        )
-        self.target = Target(
-            node=node,
-            broker_epoch=broker_epoch,
-            image=image,
-            partitions=partitions,
-            control=control,
-            history=history,
-            clock=clock,
-        )
+        self.owner = Owner(party, exporter)
+        self.target = Target(party, history, open_again)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._changed: dict[TopicPartition, asyncio.Event] = {}
         """Set when the image of a move, or of brokers, has changed."""

@@ -8,22 +8,20 @@ Loop-only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import MOVE_OPENINGS_TRIED_MAX, MOVES_REMEMBERED_MAX
-from headrace.base.ports import Clock
-from headrace.broker.cluster.control import Control, check_accepted
+from headrace.broker.cluster.control import check_accepted
 from headrace.broker.durable.history import History
+from headrace.broker.moves.party import Party
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.controller.asks import FailTarget, FinishMove, ProveMove
-from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.values import PartitionImage
 
@@ -44,24 +42,16 @@ class Finished(NamedTuple):
 class Target:
     """One per broker that has a durable store."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerId,
-        broker_epoch: Callable[[], BrokerEpoch],
-        image: Callable[[], MetadataImage],
-        partitions: Partitions,
-        control: Control,
-        history: History,
-        clock: Clock,
-    ) -> None:
-        self._node = node
-        self._broker_epoch = broker_epoch
-        self._image = image
-        self._partitions = partitions
-        self._control = control
+    def __init__(self, party: Party, history: History, open_again: Callable[[TopicPartition], Awaitable[None]]) -> None:
+        """`open_again` tries once more to open a log, and returns once that was tried."""
+        self._node = party.node
+        self._broker_epoch = party.broker_epoch
+        self._image = party.image
+        self._partitions = party.partitions
+        self._control = party.control
         self._history = history
-        self._clock = clock
+        self._clock = party.clock
+        self._open_again = open_again
         self._failures: dict[TopicPartition, tuple[LeaderEpoch, int]] = {}
         """How often a log that is to be taken over could not be opened, and in which leader epoch."""
         self.finished: deque[Finished] = deque(maxlen=MOVES_REMEMBERED_MAX)
@@ -89,7 +79,7 @@ class Target:
         seen_ms = self._since(state)
         await self._partitions.settled()
         if key in self._partitions.offline:
-            await self._partitions.open_again(key)
+            await self._open_again(key)
         role = self._partitions.role(key)
         if (problem := _unable(role, self._partitions.offline.get(key))) is not None:
             await self._count_failure(key, known, problem)

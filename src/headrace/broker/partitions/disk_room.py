@@ -55,10 +55,18 @@ class Waiting(Protocol):
 class DiskRoom:
     """One per broker. `min_free`: `log.disk.min.free.bytes` as it is now."""
 
-    def __init__(self, space: Callable[[], Space], min_free: Callable[[], int], on_bug: OnBug) -> None:
+    def __init__(
+        self,
+        space: Callable[[], Space],
+        min_free: Callable[[], int],
+        on_bug: OnBug,
+        on_waiting: Callable[[Sequence[Waiting]], object],
+    ) -> None:
+        """`on_waiting` is called, at each look that finds no room, with everything that waits for it."""
         self._space = space
         self._min_free = min_free
         self._on_bug = on_bug
+        self._on_waiting = on_waiting
         self._clients, self._groups = Share(), Share()
         self._waiting: dict[Waiting, None] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -74,8 +82,6 @@ class DiskRoom:
         """Usable bytes at the last look; -1: there was none yet, or the disk does not say."""
         self.reserve = 0
         """Bytes that are to stay free."""
-        self.on_waiting: Callable[[Sequence[Waiting]], object] = lambda _: None
-        """Called, at each look that finds no room, with everything that waits for it."""
 
     @property
     def is_short(self) -> bool:
@@ -141,7 +147,7 @@ class DiskRoom:
             if number % LOGS_TAKEN_UP_PER_TURN_MAX == 0:
                 await asyncio.sleep(0)
         if self._waiting:
-            self.on_waiting(list(self._waiting))
+            self._on_waiting(list(self._waiting))
 
     def _tell(self, *, is_short: bool) -> None:
         """Log that the disk is full, or has room again. It has room once a look has passed in which no write found it

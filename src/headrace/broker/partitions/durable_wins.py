@@ -82,20 +82,28 @@ class Found(NamedTuple):
 class DurableWins:
     """Lets logs give way: one per broker, whether or not it has a durable store. Loop-only."""
 
-    def __init__(self, on_bug: OnBug) -> None:
-        self.frontiers: Frontiers | None = None
-        """None: there is no store here, and history cannot be read."""
-        self.wanted: Callable[[TopicPartition], PartitionCatalog | None] = lambda _: None
-        """Returns the history of a partition that this broker is to lead; None where it is not, or not any more."""
-        self.again: Callable[[TopicPartition], None] = lambda _: None
-        """Called with a partition whose beginning is known now, so that it gets its role."""
+    def __init__(
+        self,
+        *,
+        frontiers: Frontiers | None,
+        wanted: Callable[[TopicPartition], PartitionCatalog | None],
+        again: Callable[[TopicPartition], None],
+        waits: dict[TopicPartition, str],
+        on_bug: OnBug,
+    ) -> None:
+        """`frontiers`: None: there is no store here, and history cannot be read. `wanted` returns the history of a
+        partition that this broker is to lead; None where it is not, or not any more. `again` is called with a partition
+        whose beginning is known now, so that it gets its role. `waits` gets why partitions wait
+        (`Partitions.waits`)."""
+        self._frontiers = frontiers
+        self._wanted = wanted
+        self._again = again
+        self._waits = waits
         self._on_bug = on_bug
         self._found: dict[TopicPartition, tuple[str, Found]] = {}
         """The beginnings of partitions that wait for their role, each with the head of the catalog that it was read
         by."""
         self._reading: dict[TopicPartition, asyncio.Task[None]] = {}
-        self.waits: dict[TopicPartition, str] = {}
-        """Why partitions that are to be led are not: history cannot be read. A clause that says what to do."""
 
     def stop(self) -> None:
         for task in self._reading.values():
@@ -105,7 +113,7 @@ class DurableWins:
     def forget(self, key: TopicPartition) -> None:
         """Forget a partition that this broker does not hold any more."""
         self._found.pop(key, None)
-        self.waits.pop(key, None)
+        self._waits.pop(key, None)
         if (reading := self._reading.pop(key, None)) is not None:
             reading.cancel()
 
@@ -118,8 +126,8 @@ class DurableWins:
         if found is None or head != catalog.head:
             self._read(key)
             return None
-        offset, epoch, told = found
-        producers = _still_true(known, catalog, partition_log) if told is None else told
+        offset, epoch, in_history = found
+        producers = _still_true(known, catalog, partition_log) if in_history is None else in_history
         was = (partition_log.log_start_offset, partition_log.log_end_offset)
         snapshot = producers.snapshot() if len(producers) else b""
         kept_in = await in_thread(partial(partition_log.give_way, offset, epoch=epoch, producers=snapshot))
@@ -135,9 +143,9 @@ class DurableWins:
         return producers
 
     def _read(self, key: TopicPartition) -> None:
-        if self.frontiers is None:
-            if key not in self.waits:
-                self.waits[key] = NO_STORE
+        if self._frontiers is None:
+            if key not in self._waits:
+                self._waits[key] = NO_STORE
                 log.error(
                     "a partition is not led: its log ends below durable history, and this broker has no durable store "
                     f"(durable.url); {NO_STORE}",
@@ -145,12 +153,14 @@ class DurableWins:
                     partition=key.partition,
                 )
         elif key not in self._reading:
-            self._reading[key] = started(self._look(key, self.frontiers), "reading of a durable frontier", self._on_bug)
+            self._reading[key] = started(
+                self._look(key, self._frontiers), "reading of a durable frontier", self._on_bug
+            )
 
     async def _look(self, key: TopicPartition, frontiers: Frontiers) -> None:
         """Read the beginning, until that succeeds or nobody needs it any more."""
         pause_ms = HISTORY_RETRY_MS
-        while (catalog := self.wanted(key)) is not None:
+        while (catalog := self._wanted(key)) is not None:
             try:
                 offset, epoch, producers = await frontiers.read(catalog)
                 self._found[key] = catalog.head, Found(offset, epoch, producers)
@@ -159,8 +169,8 @@ class DurableWins:
                 self._found[key] = catalog.head, _without_producers(key, catalog, error)
                 break
             except (HeadraceError, OSError) as error:
-                is_told = key in self.waits
-                self.waits[key] = f"see that {STORE} ({error})"
+                is_told = key in self._waits
+                self._waits[key] = f"see that {STORE} ({error})"
                 if not is_told:
                     log.error(
                         "a partition is not led: its log ends below durable history, and that cannot be read; see that "
@@ -173,9 +183,9 @@ class DurableWins:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms, FRONTIER_LEADER_RETRY_MS_MAX)
         del self._reading[key]
-        self.waits.pop(key, None)
+        self._waits.pop(key, None)
         if key in self._found:
-            self.again(key)
+            self._again(key)
 
 
 def _without_producers(key: TopicPartition, catalog: PartitionCatalog, error: Exception) -> Found:

@@ -20,7 +20,7 @@ from typing import Final, Unpack
 import structlog
 
 from headrace.base.errors import HeadraceError, NoRoom, StorageFailure
-from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset
+from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import FRONTIER_RETRY_MS
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.opening import recover_producers
@@ -48,10 +48,13 @@ class FollowerPartition(Replica):
         leader_epoch: LeaderEpoch,
         is_in_sync: bool,
         high_watermark: Offset,
+        open_again: Callable[[TopicPartition], None],
         **common: Unpack[Common],
     ) -> None:
+        """`open_again`: see `Roles`."""
         super().__init__(**common)
         self._node = node
+        self._open_again = open_again
         self.leader = leader
         self.is_in_sync = is_in_sync
         """Whether the committed ISR has this broker."""
@@ -111,6 +114,15 @@ class FollowerPartition(Replica):
     def availability(self) -> ErrorCode:
         """NONE while it is copied, and others may work on its log."""
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if self.is_changing else self._ended
+
+    async def quiet(self) -> None:
+        """Return once no flush of the log is under way, and nobody else works on it."""
+        await self._flusher.round_over()
+        await self.events.release([self.log])
+
+    def open_again(self) -> None:
+        """Have the log closed, and opened again once there is room: the disk was full while it was cut."""
+        self._open_again(self.topic_partition)
 
     def begin(self) -> None:
         """Make the log a follower's: epochs that it led without writing anything are removed."""

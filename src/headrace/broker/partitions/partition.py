@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, Protocol, Unpack, assert_never
 
@@ -22,7 +22,7 @@ from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Partit
 from headrace.base.limits import CARRIED_UNTIL_MS_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
-from headrace.broker.partitions.forwarding import Done, Forward
+from headrace.broker.partitions.forwarding import Done
 from headrace.broker.partitions.gate import Gate
 from headrace.broker.partitions.overtaking import Overtaking
 from headrace.broker.partitions.repacking import Outcome, Overflow, Repacker, RepackLine, Result, Unsound, Wanted
@@ -65,9 +65,6 @@ class FollowerFeed(Protocol):
         """The epoch is over; the partition is not watched any more."""
 
 
-Propose = Callable[["Partition", ProposeIsr], None]
-"""Called with the ISR that this leader proposes to the controller."""
-
 UNUSUAL: Final = CONTROL | TRANSACTIONAL | LOG_APPEND_TIME
 """Attributes of batches that a broker refuses, always or mostly, from clients."""
 OVERTAKEN: Final = "Send again what was sent before this batch, or was refused."
@@ -81,20 +78,15 @@ class Partition(Replica):
         *,
         leader: Leader,
         repacker: Repacker,
-        propose: Propose,
-        forward: Forward = lambda *_: False,
         takes_over: bool = False,
         is_unclean: bool = False,
         **common: Unpack[Common],
     ) -> None:
         """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished.
-        `is_unclean`: it was elected so in this epoch, and the records that it lacks are lost. `forward` may accept
-        batches once it is handed over to another broker."""
+        `is_unclean`: it was elected so in this epoch, and the records that it lacks are lost."""
         super().__init__(**common)
         self._leader = leader
         self._gate = Gate(takes_over=takes_over)
-        self._propose = propose
-        self._forward = forward
         self._commits = CommitParking()
         self._flushes = FlushParking()
         self._line = RepackLine(repacker)
@@ -268,7 +260,7 @@ class Partition(Replica):
     def _is_taken_on(self, records: Buffer, needs_isr: bool, done: Done) -> bool:
         """Whether another broker accepts the batch, as this leadership is over."""
         is_over = self._ended is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return is_over and self._forward(self.topic_partition, records, needs_isr, done)
+        return is_over and self.events.forward(self.topic_partition, records, needs_isr, done)
 
     @property
     def _is_held_up(self) -> bool:
@@ -643,7 +635,7 @@ class Partition(Replica):
                 self._tell_watchers(max(visible, 1))
                 self._tell_tails()
             case ProposeIsr():
-                self._propose(self, effect)
+                self.events.propose(self, effect)
             case _:
                 assert_never(effect)
 

@@ -8,7 +8,7 @@ later. Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
@@ -19,6 +19,7 @@ from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.disk_room import DiskRoom
+from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
@@ -41,13 +42,6 @@ class WriteRefusal(NamedTuple):
 
 FULL: Final = "The broker's disk has no room; nothing was appended. Retry: it is taken once there is some."
 
-Suspect = Callable[["Replica", Offset | None], bool]
-"""Called where a log could not be read (None: somewhere); returns whether it will be looked at."""
-
-
-Failed = Callable[[TopicPartition], None]
-"""Called with a partition whose disk has failed."""
-
 
 class Common(TypedDict):
     """The parts of either role."""
@@ -61,8 +55,7 @@ class Common(TypedDict):
     clock: Clock
     room: DiskRoom
     is_internal: bool
-    suspect: Suspect
-    failed: Failed
+    events: PartitionEvents
     has_store: bool
 
 
@@ -81,8 +74,7 @@ class Replica(ABC):
         self._clock = clock = common["clock"]
         self._room = common["room"]
         self._share = self._room.share(internal=common["is_internal"])
-        self._suspect = common["suspect"]
-        self._tell_failed = common["failed"]
+        self.events = common["events"]
         self._appended_bytes = 0
         self._snapshot_at_bytes = PRODUCER_SNAPSHOT_INTERVAL_BYTES
         self._ended = ErrorCode.NONE
@@ -447,7 +439,7 @@ class Replica(ABC):
             self._fail(error)  # its records could not be written; the journal has the acknowledged ones
         if isinstance(error, DamagedRange):
             return ErrorCode.CORRUPT_MESSAGE
-        if isinstance(error, CorruptData) and not self._suspect(self, offset):
+        if isinstance(error, CorruptData) and not self.events.suspect(self, offset):
             return ErrorCode.CORRUPT_MESSAGE
         return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -493,7 +485,7 @@ class Replica(ABC):
     def fail_again(self) -> None:
         """Fail again: the disk failed before the log got this role."""
         self.end(ErrorCode.KAFKA_STORAGE_ERROR)
-        self._tell_failed(self.topic_partition)
+        self.events.on_failed(self.topic_partition)
 
     def end(self, error: ErrorCode) -> None:
         """Answer everything that waits, and everything that comes, with `error`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,7 +37,7 @@ from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import EpochEnd, PartitionLog
+from headrace.storage.engine import EpochEnd
 from headrace.storage.tier.frontier import Beginning
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -63,19 +63,11 @@ class Me(NamedTuple):
     broker_epoch: Callable[[], BrokerEpoch]
     address_of: Callable[[BrokerId], Address | None]
     """The address of a broker, where that is known."""
-    quiet: Callable[[Sequence[PartitionLog]], Awaitable[None]]
-    """Waits until no flush of these logs is under way, and nobody else works on them."""
     throttle: BrokerThrottle
     """Limits the copying of partitions that are not in sync."""
     on_dead: Callable[[BrokerId], None]
     """Called with a leader whose process is plainly dead: its connection broke, and it refuses another one."""
     on_bug: OnBug
-    on_damaged: Callable[[TopicPartition], object] = lambda _: None
-    """Called with a copy that cannot go on before it begins again."""
-    on_half_changed: Callable[[TopicPartition], object] = lambda _: None
-    """Called with a copy whose log is to be opened again, as the disk was full when it was cut."""
-    begins_anew: Callable[[FollowerPartition], bool] = lambda _: False
-    """Whether a copy is to be dropped and begun again before its leader hears anything of it."""
     beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None = None
     """Reads where an empty copy may begin, as durable history has the records before; None: there is no store."""
 
@@ -139,7 +131,7 @@ class Source:
         """Begin or resume a copy of which nothing was said to this leader yet, or not any more."""
         if copy.waits_for_room():
             self._pause(copy.topic_partition)
-        elif self._me.begins_anew(copy):
+        elif copy.events.is_to_begin_again(copy):
             self._work(copy, self._begin_anew(copy))
         elif copy.is_blocked:
             self._withdraw(copy.topic_partition)  # until it begins again
@@ -484,7 +476,7 @@ class Source:
             log_end=copy.log.log_end_offset,
             leader=self._leader,
         )
-        return self._change(copy, lambda: self._me.begins_anew(copy), copy.begin_anew)
+        return self._change(copy, lambda: copy.events.is_to_begin_again(copy), copy.begin_anew)
 
     async def _change(self, copy: FollowerPartition, is_wanted: Callable[[], bool], change: Callable[[], None]) -> None:
         """Change the log while nothing is appended to it or flushed."""
@@ -505,7 +497,7 @@ class Source:
         self, copy: FollowerPartition, is_wanted: Callable[[], bool], change: Callable[[], None]
     ) -> None:
         copy.is_changing = True
-        await self._me.quiet([copy.log])
+        await copy.quiet()
         try:
             if not (copy.has_failed or copy.has_stepped_down) and is_wanted():  # this may have come meanwhile
                 await self._loop.run_in_executor(None, change)
@@ -518,11 +510,11 @@ class Source:
                 partition=copy.topic_partition.partition,
                 reason=str(error),
             )
-            self._me.on_damaged(copy.topic_partition)
+            copy.events.on_damaged(copy.topic_partition)
         except HeadraceError as error:
             copy.fail(error)
             if copy.has_failed and isinstance(error, NoRoom):
-                self._me.on_half_changed(copy.topic_partition)
+                copy.open_again()
         finally:
             copy.is_changing = False
             copy.flush_soon()

@@ -25,7 +25,7 @@ from headrace.base.limits import ISR_BACKOFF_MS, ISR_PROPOSALS_PER_ASK_MAX
 from headrace.base.ports import Clock
 from headrace.broker.cluster.control import Control
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.disk_room import DiskRoom, Waiting
+from headrace.broker.partitions.disk_room import Waiting
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
@@ -57,7 +57,6 @@ class IsrKeeper:
         node: BrokerId,
         broker_epoch: Callable[[], BrokerEpoch],
         partitions: Partitions,
-        room: DiskRoom,
         control: Control,
         image: Callable[[], MetadataImage],
         heard_at: Callable[[], Mapping[BrokerId, float]],
@@ -86,9 +85,6 @@ class IsrKeeper:
         self._asking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
-        partitions.propose = self.propose
-        partitions.failed = self.leave
-        room.on_waiting = self.leave_full
 
     def start(self) -> None:
         self._looking = started(self._look(), "looks at followers", self._on_bug)

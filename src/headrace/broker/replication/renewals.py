@@ -63,12 +63,15 @@ class Renewals:
         broker_epoch: Callable[[], BrokerEpoch],
         partitions: Partitions,
         control: Control,
+        copy: Callable[[FollowerPartition], None],
         on_bug: OnBug,
     ) -> None:
+        """`copy` has a partition copied from its leader, from where it is now."""
         self._node = node
         self._broker_epoch = broker_epoch
         self._partitions = partitions
         self._control = control
+        self._copy = copy
         self._on_bug = on_bug
         self._noted: dict[TopicPartition, None] = {}
         """Partitions that are damaged, are being copied again, or have a kept log that may go."""
@@ -80,8 +83,6 @@ class Renewals:
         """Why a damaged copy stays so, as it was logged."""
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
-        partitions.damaged = self.note
-        partitions.let_in = self._let_in.add
 
     def note(self, key: TopicPartition) -> None:
         """Note that the partition's log is damaged, or that a log is kept beside it."""
@@ -89,8 +90,12 @@ class Renewals:
         if self._looking is None and not self._stopped:
             self._looking = started(self._look_on(), "renewal of damaged copies", self._on_bug)
 
-    def begins_anew(self, copy: FollowerPartition) -> bool:
-        """Whether the copy is to be dropped now. See `Me`."""
+    def note_let_in(self, key: TopicPartition) -> None:
+        """Note that the copy is in sync, so that nobody needs the log that is kept beside it."""
+        self._let_in.add(key)
+
+    def is_to_begin_again(self, copy: FollowerPartition) -> bool:
+        """Whether the copy is to be dropped now. See `PartitionEvents`."""
         return copy.topic_partition in self._under_way and _is_ill(copy) and copy.may_be_dropped
 
     def obstacle(self, key: TopicPartition) -> str | None:
@@ -101,13 +106,13 @@ class Renewals:
     def ailments(self) -> Sequence[Ailment]:
         """Return everything that is damaged, or cannot be led without its history."""
         roles = [role for key in self._noted if (role := self._partitions.role(key)) is not None]
-        told = [each for role in roles if (each := self._ailment(role)) is not None]
-        told += self._waiting()
-        return told[:AILMENTS_TOLD_MAX]
+        found = [each for role in roles if (each := self._ailment(role)) is not None]
+        found += self._waiting()
+        return found[:AILMENTS_TOLD_MAX]
 
     def _waiting(self) -> Iterator[Ailment]:
         """Iterate over partitions that this broker is to lead, once their durable history is read."""
-        for key, todo in self._partitions.durable_wins.waits.items():
+        for key, todo in self._partitions.waits.items():
             if (role := self._partitions.role(key)) is not None:
                 ends_at = -1 if role.history is None else role.history.next_offset
                 yield Ailment(role.topic, key.partition, True, ends_at, ends_at, todo)
@@ -284,10 +289,10 @@ class Renewals:
                 self._forego(role)
         elif role.is_changing:
             return
-        elif not self.begins_anew(role):
+        elif not self.is_to_begin_again(role):
             self._forego(role)
         elif role.leader != NO_LEADER:
-            self._partitions.feeding.copy(role)
+            self._copy(role)
 
     # once it is sound
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.durable.history import History
     from headrace.broker.groups.service import GroupService
     from headrace.broker.kit.deferred import Deadlines, Deferred
+    from headrace.broker.partitions.forwarding import Forward
     from headrace.broker.partitions.partitions import Partitions
     from headrace.broker.requests.fetch_sessions import FetchSessions
     from headrace.broker.requests.producer_ids import ProducerIdAllocator
@@ -41,6 +42,8 @@ class Services:
     address_of: Callable[[BrokerId], Address | None]
     """The address at which other brokers reach a broker, where that is known."""
     partitions: Partitions
+    forward: Forward
+    """May accept a batch of a partition that is handed over."""
     read_replicas: ReadReplicas
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator

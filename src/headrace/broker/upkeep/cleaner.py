@@ -102,7 +102,6 @@ class Cleaner:
         self._free = asyncio.Event()
         self._free.set()
         self._task: asyncio.Task[None] | None = None
-        partitions.before_closing.append(self._let_go)
 
     def start(self) -> None:
         self._task = started(self._work(), "cleaner", self._on_bug)
@@ -126,7 +125,7 @@ class Cleaner:
         self._pace = pace
         self._woken.set()
 
-    async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
+    async def release(self, logs: Sequence[PartitionLog]) -> None:
         """End the work on these logs, which are about to end."""
         for some in (self._failed, self._given_up, self._put_off):
             some.difference_update(logs)

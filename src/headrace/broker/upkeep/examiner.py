@@ -18,8 +18,9 @@ from headrace.base.ids import Offset
 from headrace.base.limits import SUSPICIONS_MAX
 from headrace.base.ports import Clock
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.partitions import Partitions, tell_damage
+from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.partitions.taking_up import tell_damage
 from headrace.storage.engine import PartitionLog
 from headrace.storage.log.recovery.damage import Examination
 from headrace.wire.errors import ErrorCode
@@ -60,7 +61,8 @@ class Examiner:
         self._suspicions: dict[tuple[Replica, Offset], None] = {}
         self._examined: WeakKeyDictionary[PartitionLog, dict[Offset, float]] = WeakKeyDictionary()
         self._pass: Iterator[tuple[Replica, Offset]] | None = None
-        self._next_pass = clock.monotonic() + min(self._interval_s, FIRST_PASS_AFTER_S)
+        self._next_pass = 0.0
+        """When the next look at everything is due, in monotonic seconds; set at the start."""
         self._at: PartitionLog | None = None
         self._letting_go = False
         self._stopping = False
@@ -68,10 +70,9 @@ class Examiner:
         self._free = asyncio.Event()
         self._free.set()
         self._task: asyncio.Task[None] | None = None
-        partitions.before_closing.append(self._let_go)
-        partitions.suspect = self.suspect
 
     def start(self) -> None:
+        self._next_pass = self._clock.monotonic() + min(self._interval_s, FIRST_PASS_AFTER_S)
         self._task = started(self._work(), "examiner", self._on_bug)
 
     async def stop(self) -> None:
@@ -96,7 +97,7 @@ class Examiner:
         self._wake.set()
         return bool(due)
 
-    async def _let_go(self, logs: Sequence[PartitionLog]) -> None:
+    async def release(self, logs: Sequence[PartitionLog]) -> None:
         """End the work on these logs, which are about to end."""
         for suspicion in [each for each in self._suspicions if each[0].log in logs]:
             del self._suspicions[suspicion]
@@ -170,7 +171,7 @@ class Examiner:
             tell_damage(partition.topic, partition.topic_partition.partition, partition_log, found)
             if found:
                 partition.on_damage()
-                self._partitions.damaged(partition.topic_partition)
+                partition.events.on_damaged(partition.topic_partition)
         if examination.has_rebuilt:
             log.warning("an index did not say what is in its segment; made anew", path=str(examination.segment.path))
 

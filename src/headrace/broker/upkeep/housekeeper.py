@@ -6,14 +6,11 @@ Promises: nothing is deleted that the durable store still lacks, where it is to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 
-from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock
-from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.partitions.partitions import Partitions
-from headrace.metadata.configs import broker_value
 
 
 class Housekeeper:
@@ -22,19 +19,18 @@ class Housekeeper:
     def __init__(
         self,
         *,
-        node: BrokerId,
-        configs: Mapping[str, str],
+        interval_ms: int,
+        expiration_ms: Callable[[], int],
         partitions: Partitions,
-        metadata: MetadataDriver,
         clock: Clock,
         on_bug: OnBug,
     ) -> None:
+        """`interval_ms`: between two looks at all partitions. `expiration_ms` returns how long silent producers are
+        remembered."""
         self._partitions = partitions
-        self._metadata = metadata
         self._clock = clock
-        self._node = node
-        self._configs = configs
-        self._interval_ms = self._config("log.retention.check.interval.ms")
+        self._interval_ms = interval_ms
+        self._expiration_ms = expiration_ms
         self._on_bug = on_bug
         self._timer: asyncio.TimerHandle | None = None
 
@@ -45,12 +41,9 @@ class Housekeeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _config(self, key: str) -> int:
-        return broker_value(self._metadata.image, self._configs, key, node=self._node).number()
-
     def _work(self) -> None:
         now_ms = self._clock.now_ms()
-        expiration_ms = self._config("producer.id.expiration.ms")
+        expiration_ms = self._expiration_ms()
         try:
             for partition in self._partitions.replicas:
                 partition.keep_house(

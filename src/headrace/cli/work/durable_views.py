@@ -27,6 +27,7 @@ from headrace.storage.tier.leftovers import is_a_store, left_of, nameless
 from headrace.storage.tier.mirror import TOPICS, MirroredState, MirroredTopic
 from headrace.storage.tier.reader import DamagedHistory, Store, rebuilt
 from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
+from headrace.wire.durable import MergeTotals
 
 EARLIEST_LOCAL: Final = -4
 DURABLE_URL: Final = "durable.url"
@@ -99,28 +100,6 @@ class Verdict:
             "end_offset": self.end,
             "problems": self.problems,
         }
-
-
-@dataclass(slots=True)
-class MergedHistory:
-    """The results of all brokers that merged a topic's small segments."""
-
-    partitions: list[int] = field(default_factory=list)
-    before: int = 0
-    after: int = 0
-    bytes: int = 0
-    unread: int = 0
-    """Number of other segments, which would have to be read to know what would stay."""
-    problems: list[str] = field(default_factory=list)
-
-    def add(self, answer: Mapping[str, Any]) -> None:
-        """Add the result of one broker."""
-        self.partitions = sorted({*self.partitions, *answer["partitions"]})
-        self.before += answer["before"]
-        self.after += answer["after"]
-        self.bytes += answer["bytes"]
-        self.unread += answer.get("unread", 0)  # older brokers do not report it
-        self.problems.extend(answer["problems"])
 
 
 @dataclass(slots=True)
@@ -467,11 +446,11 @@ async def sweep(bootstrap: str, *, execute: bool) -> Swept:
     return total
 
 
-async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: bool) -> MergedHistory:
+async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: bool) -> MergeTotals:
     """Have the brokers that lead its partitions merge segments. Raises UsageError where there is no such topic, or
     partition.
     """
-    total, has_store = MergedHistory(), False
+    total, has_store = MergeTotals(), False
     async with Cluster(bootstrap) as cluster:
         found = [each for each in await _known(cluster, [topic]) if partition in (None, each.partition)]
         if not found:

@@ -15,9 +15,9 @@ from unittest.mock import patch
 
 from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Disk, File
-from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.cluster.quorum import member
+from headrace.broker.cluster.voters import Voters
 from headrace.broker.home.identity import FILE_NAME
 from headrace.controller.decision import Decision
 from headrace.metadata.image import MetadataImage
@@ -91,13 +91,13 @@ def stale_acknowledgement_counts() -> Iterator[None]:
 @contextmanager
 def two_changes_pending() -> Iterator[None]:
     """A change of the membership does not wait for the previous one, in the core or before it."""
-    init = ControllerService.__init__
+    init = Voters.__init__
 
-    def impatient(self: ControllerService, *args: Any, **options: Any) -> None:
+    def impatient(self: Voters, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
         self._joining = self._voting = cast("asyncio.Lock", _NoLock())
 
-    with patch.object(Leadership, "change_is_pending", False), patch.object(ControllerService, "__init__", impatient):
+    with patch.object(Leadership, "change_is_pending", False), patch.object(Voters, "__init__", impatient):
         yield
 
 
@@ -145,16 +145,16 @@ def decides_on_the_committed_image() -> Iterator[None]:
 @contextmanager
 def grows_once() -> Iterator[None]:
     """Learners are promoted until there are enough voters once, and never again."""
-    grow, grown = ControllerService.grow, set[int]()
+    grow, grown = Voters.grow, set[int]()
 
-    async def once(self: ControllerService) -> None:
-        status = self._metadata.quorum()
-        if sum(member.is_voter for member in status.members) >= self._voters:
-            grown.add(self._node)
-        if self._node not in grown:
+    async def once(self: Voters) -> None:
+        node = self._metadata.me.node
+        if sum(member.is_voter for member in self._metadata.quorum().members) >= self._wanted:
+            grown.add(node)
+        if node not in grown:
             await grow(self)
 
-    with patch.object(ControllerService, "grow", once):
+    with patch.object(Voters, "grow", once):
         yield
 
 

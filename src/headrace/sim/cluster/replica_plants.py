@@ -16,7 +16,7 @@ from headrace.base.ids import BrokerId, DirectoryId, Offset, TopicPartition
 from headrace.broker.kit.parking import CommitParking
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.roles import Roles
 from headrace.broker.replication import followers
 from headrace.broker.replication.copying import Source
 from headrace.controller import brokers, elections, growth, renewals
@@ -259,16 +259,16 @@ def damaged_copy_dropped_in_an_epoch_it_spoke_in() -> Iterator[None]:
             isr=isr,
         )
 
-    def follow_on(self: Partitions, copy: FollowerPartition, image: PartitionImage) -> None:
+    def follow_on(self: Roles, copy: FollowerPartition, image: PartitionImage) -> None:
         follows(self, copy, image)
-        if self._node not in image.isr:
+        if self._assigned.node not in image.isr:
             self._feed(copy)
 
-    leaves, follows = renewals._next_epoch, Partitions._follow_on
+    leaves, follows = renewals._next_epoch, Roles._follow_on
     with (
         patch.object(FollowerPartition, "may_be_dropped", property(may_be_dropped)),
         patch.object(renewals, "_next_epoch", without),
-        patch.object(Partitions, "_follow_on", follow_on),
+        patch.object(Roles, "_follow_on", follow_on),
     ):
         yield
 

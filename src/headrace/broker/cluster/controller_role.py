@@ -1,0 +1,45 @@
+"""Runs the active controller's work on this broker, and ends it where another broker becomes the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headrace.broker.cluster.driver import MetadataDriver
+
+
+class ControllerWork(Protocol):
+    """Work that only the active controller does. Loop-only; it starts tasks, and never calls back into the driver."""
+
+    def begin(self) -> None:
+        """Begin: this node is the active controller from now on."""
+
+    def end(self) -> None:
+        """End: it is not any more, or was not. Nothing is decided after that."""
+
+
+class ControllerRole:
+    """One per broker. Each work begins when this node becomes the active controller, in their order."""
+
+    def __init__(self, metadata: MetadataDriver, works: Sequence[ControllerWork]) -> None:
+        self._metadata = metadata
+        self._works = works
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Follow the driver from now on."""
+        self._metadata.on_controller(self._on_controller)
+        if self._metadata.is_controller:
+            self._on_controller(True)
+
+    def stop(self) -> None:
+        """End the work for good: the node stops."""
+        self._is_stopped = True
+        for work in self._works:
+            work.end()
+
+    def _on_controller(self, active: bool) -> None:
+        for work in self._works:
+            work.end()
+            if active and not self._is_stopped:
+                work.begin()

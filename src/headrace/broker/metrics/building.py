@@ -1,0 +1,81 @@
+"""Builds the room of the metrics, where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.broker.cluster.building import Cluster
+from headrace.broker.core import Core
+from headrace.broker.metrics.led_before import LedBefore
+from headrace.broker.metrics.requests import RequestCounts
+from headrace.broker.partitions.building import Logs
+from headrace.broker.partitions.condition import Condition
+from headrace.broker.requests.building import Counting, Requests
+from headrace.broker.requests.context import Handler
+
+if TYPE_CHECKING:
+    from headrace.broker.metrics.endpoint import Endpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Numbers that are counted as things happen."""
+
+    requests: RequestCounts
+    led_before: LedBefore
+
+    @property
+    def counting(self) -> Counting:
+        return Counting(
+            counted=self.requests.counted, on_response=self.requests.on_response, on_error=self.requests.on_error
+        )
+
+
+def build_counts(core: Core, handlers: Collection[Handler]) -> Counts | None:
+    """Build the counts; None: no metrics are asked for (`metrics.listen`)."""
+    if not core.text("metrics.listen"):
+        return None
+    served = {handler.key: handler.versions for handler in handlers if handler.advertised}
+    return Counts(requests=RequestCounts(served), led_before=LedBefore())
+
+
+class Metrics:
+    """The endpoint of metrics."""
+
+    def __init__(
+        self, core: Core, cluster: Cluster, logs: Logs, requests: Requests, condition: Condition, counts: Counts
+    ) -> None:
+        self._core = core
+        self._cluster = cluster
+        self._logs = logs
+        self._requests = requests
+        self._condition = condition
+        self._counts = counts
+        self.endpoint: Endpoint | None = None
+        """None: it is not started yet."""
+
+    async def start(self) -> None:
+        """Serve metrics. The modules for that are loaded only here. Raises UsageError."""
+        from headrace.broker.metrics.collecting import Collector, Watched
+        from headrace.broker.metrics.endpoint import Endpoint
+
+        watched = Watched(
+            node=self._core.node,
+            partitions=self._logs.partitions,
+            flusher=self._logs.flusher,
+            metadata=self._cluster.metadata,
+            quotas=self._requests.services.quotas,
+            gauge=self._requests.listener.gauge,
+            counts=self._counts.requests,
+            led_before=self._counts.led_before,
+            condition=self._condition,
+            room=self._logs.room,
+        )
+        self.endpoint = Endpoint(Collector(watched).collect)
+        await self.endpoint.start(self._core.text("metrics.listen"))
+
+    async def stop(self) -> None:
+        if self.endpoint is not None:
+            await self.endpoint.stop()

@@ -1,0 +1,65 @@
+"""Builds the room of the partitions: their logs, and the roles that these have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.broker.core import Core
+from headrace.broker.partitions.assigned import Assigned
+from headrace.broker.partitions.assignments import Assignments
+from headrace.broker.partitions.disk_room import DiskRoom, Waiting
+from headrace.broker.partitions.events import PartitionEvents
+from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.frontiers import Frontiers
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.strays import Strays
+from headrace.storage.engine import LogEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """The logs of this broker, in step with the image."""
+
+    partitions: Partitions
+    flusher: Flusher
+    room: DiskRoom
+    assignments: Assignments
+
+    def start(self) -> None:
+        self.room.start()
+
+    async def stop(self, *, clean: bool) -> None:
+        """Close all logs. Not clean: nothing more is written, and the next start recovers."""
+        self.room.stop()
+        await self.assignments.stop(clean=clean)
+
+
+def build_logs(
+    core: Core,
+    engine: LogEngine,
+    partitions: Partitions,
+    events: PartitionEvents,
+    *,
+    frontiers: Frontiers | None,
+    on_waiting: Callable[[Sequence[Waiting]], object],
+) -> Logs:
+    """Build the room. `partitions` is empty, and others have it already. `frontiers`: None: there is no durable store.
+    `on_waiting`: see `DiskRoom`."""
+    flusher = Flusher(engine, core.on_bug)
+    room = DiskRoom(engine.space, lambda: core.number("log.disk.min.free.bytes"), core.on_bug, on_waiting)
+    directory_id = core.identity.directory_id
+    assignments = Assignments(
+        assigned=Assigned(node=core.node, directory_id=directory_id, configs=core.config.configs),
+        partitions=partitions,
+        events=events,
+        engine=engine,
+        strays=Strays(engine, core.node, directory_id),
+        flusher=flusher,
+        clock=core.clock,
+        room=room,
+        has_store=core.objects is not None,
+        frontiers=frontiers,
+        on_bug=core.on_bug,
+    )
+    return Logs(partitions=partitions, flusher=flusher, room=room, assignments=assignments)

@@ -1,0 +1,188 @@
+"""Builds the room of the requests: the listener, the dispatcher, and the services that handlers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from headrace.base.ids import ProducerId
+from headrace.broker.cluster.building import Cluster
+from headrace.broker.core import Core
+from headrace.broker.durable.history import History
+from headrace.broker.groups.service import GroupService
+from headrace.broker.kit.deferred import Deadlines
+from headrace.broker.kit.lease import Lease
+from headrace.broker.kit.sampled_rate import Window
+from headrace.broker.partitions.forwarding import Forwarder
+from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.replication.building import Replication
+from headrace.broker.requests.context import Handler, Services
+from headrace.broker.requests.dispatch import Dispatcher
+from headrace.broker.requests.fetch_sessions import FetchSessions
+from headrace.broker.requests.producer_ids import ProducerIdAllocator
+from headrace.broker.requests.quotas import ClientQuotas
+from headrace.broker.requests.read_replicas import ReadReplicas
+from headrace.controller.asks import AllocateProducerIds
+from headrace.controller.decision import Refusal
+from headrace.metadata.config_table import RACK_AWARE
+from headrace.metadata.configs import broker_value
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
+from headrace.net.server.connection import Serve
+from headrace.net.server.listener import Crowd, Listener
+from headrace.net.server.request_budget import Bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """The service of requests, of clients and of other brokers."""
+
+    core: Core
+    services: Services
+    dispatcher: Dispatcher
+    listener: Listener
+    forwarder: Forwarder
+    replication: Replication
+
+    def start(self) -> None:
+        """Serve clients from now on: the broker is ready."""
+        self.dispatcher.open()
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Adopt changed limits of connections."""
+        if delta.before.broker_configs is not delta.after.broker_configs:
+            self.listener.crowd_max = _crowd_max(self.core, delta.after)
+
+    async def stop(self) -> None:
+        """Accept no more, and answer the accepted requests."""
+        self.services.partitions.wake_readers()
+        self.replication.followers.answer_all()
+        self.services.groups.begin_stop()
+        await self.forwarder.stop()
+        await self.listener.stop()
+        await self.services.groups.stop()
+        self.services.deadlines.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """Counts requests, where metrics are asked for."""
+
+    counted: Callable[[Serve], Serve]
+    """Returns a function that serves as the given one does, and counts."""
+    on_response: Callable[[int, object], None]
+    on_error: Callable[[int, int], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """The other rooms, as far as requests need them."""
+
+    cluster: Cluster
+    partitions: Partitions
+    replication: Replication
+    forwarder: Forwarder
+    quotas: ClientQuotas
+    history: History | None
+    lease: Lease
+
+
+def build_quotas(core: Core) -> ClientQuotas:
+    window = Window(core.number("quota.window.num"), core.number("quota.window.size.seconds"))
+    return ClientQuotas(core.image(), core.clock, window)
+
+
+def build_requests(
+    core: Core,
+    others: Others,
+    handlers: Collection[Handler],
+    private: Mapping[int, Serve],
+    counting: Counting | None,
+) -> Requests:
+    """Build the room. `handlers`: the APIs that are served; `private`: those of other brokers and of Headrace's own
+    tools, by API key. `counting`: None: no metrics are asked for."""
+    by_key = {handler.key: handler for handler in handlers}
+    services = _services(core, others, handlers, counting, lambda: listener.room.answer_bytes_max)
+    dispatcher = Dispatcher(
+        services,
+        by_key,
+        private=private,
+        on_bug=core.on_bug,
+        on_response=None if counting is None else counting.on_response,
+    )
+    serve = dispatcher.serve if counting is None else counting.counted(dispatcher.serve)
+    bounds = Bounds(
+        queued_bytes_max=core.number("queued.max.bytes"), idle_ms_max=core.number("connections.max.idle.ms")
+    )
+    listener = Listener(serve, bounds)
+    listener.crowd_max = _crowd_max(core, core.image())
+    requests = Requests(
+        core=core,
+        services=services,
+        dispatcher=dispatcher,
+        listener=listener,
+        forwarder=others.forwarder,
+        replication=others.replication,
+    )
+    others.cluster.metadata.subscribe(requests.on_delta)
+    return requests
+
+
+def _services(
+    core: Core,
+    others: Others,
+    handlers: Collection[Handler],
+    counting: Counting | None,
+    answer_bytes_max: Callable[[], int],
+) -> Services:
+    cluster = others.cluster
+    return Services(
+        node_id=core.node,
+        configs=core.config.configs,
+        clock=core.clock,
+        random=core.random,
+        metadata=cluster.metadata,
+        control=cluster.control,
+        controller=cluster.controller,
+        address_of=cluster.address_of,
+        partitions=others.partitions,
+        forward=others.forwarder.take,
+        read_replicas=ReadReplicas(core.image, by_rack=core.text("replica.selector.class") == RACK_AWARE),
+        fetch_sessions=FetchSessions(core.clock, core.random),
+        producer_ids=ProducerIdAllocator(lambda: _allocate_producer_ids(core, cluster)),
+        groups=_groups(core, others),
+        deadlines=Deadlines(),
+        quotas=others.quotas,
+        answer_bytes_max=answer_bytes_max,
+        history=others.history,
+        on_error=_nobody_counts if counting is None else counting.on_error,
+        api_versions={handler.key: handler.versions for handler in handlers if handler.advertised},
+    )
+
+
+def _groups(core: Core, others: Others) -> GroupService:
+    return GroupService(
+        node=core.node,
+        partitions=others.partitions,
+        metadata=others.cluster.metadata,
+        submit=others.cluster.control.submit,
+        clock=core.clock,
+        random=core.random,
+        configs=core.config.configs,
+        lease=others.lease,
+        on_bug=core.on_bug,
+    )
+
+
+async def _allocate_producer_ids(core: Core, cluster: Cluster) -> tuple[ProducerId, int] | Refusal:
+    ask = AllocateProducerIds(broker_id=core.node, broker_epoch=core.broker_epoch())
+    return await cluster.control.submit(ask)
+
+
+def _crowd_max(core: Core, image: MetadataImage) -> Crowd:
+    keys = ("max.connections", "max.connections.per.ip")
+    return Crowd(*(broker_value(image, core.config.configs, key, node=core.node).number() for key in keys))
+
+
+def _nobody_counts(api: int, error: int) -> None:
+    """Counts no error, as metrics are not asked for."""
