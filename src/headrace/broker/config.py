@@ -55,5 +55,5 @@ class BrokerConfig:
     @property
     def is_told_as_loopback(self) -> bool:
         """Whether brokers on other machines would be told a loopback address, and so connect to their own machine."""
-        told = Address(self.advertised_host or self.host, self.port)
-        return told.is_loopback and any(not other.is_loopback for other in self.join)
+        advertised = Address(self.advertised_host or self.host, self.port)
+        return advertised.is_loopback and any(not other.is_loopback for other in self.join)

@@ -359,7 +359,7 @@ class Exporter:
         if topic is None or not chunks:
             return None
         start = Offset(parse_header(chunks[0]).base_offset)
-        told = await self._producers(partition, self._catalog(partition, image), start, chunks)
+        encoded = await self._producers(partition, self._catalog(partition, image), start, chunks)
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
@@ -368,12 +368,12 @@ class Exporter:
             leader_epoch=partition.leader_epoch,
             start_offset=start,
             limit_offset=partition.last_stable_offset,
-            producers=told,
+            producers=encoded,
             codec=partition.settings.storage_codec,
         )
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
-        self._keep_told(partition.topic_partition, descriptor, told)
+        self._keep_told(partition.topic_partition, descriptor, encoded)
         head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
         return SealedTail(descriptor=descriptor, previous_hash=head)
 
@@ -398,10 +398,10 @@ class Exporter:
         the last footer. Where that has none, they continue what the partition still knows of that time."""
         last, before = catalog.last, None
         if last is not None:
-            object_key, told = self._told.get(partition.topic_partition, ("", ""))
+            object_key, encoded = self._told.get(partition.topic_partition, ("", ""))
             is_kept = object_key == last.descriptor.key
             before = await self._in_thread(
-                partial(self._told_before, last.descriptor, told)
+                partial(self._told_before, last.descriptor, encoded)
                 if is_kept
                 else partial(self._told_producers, last.descriptor)
             )
@@ -409,18 +409,18 @@ class Exporter:
             before = partition.producers.as_of(start)
         return await self._in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
 
-    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, told: str) -> None:
+    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, encoded: str) -> None:
         _, before = self._told.pop(key, ("", ""))
-        self._told[key] = descriptor.key, told
-        self._told_bytes += len(told) - len(before)
+        self._told[key] = descriptor.key, encoded
+        self._told_bytes += len(encoded) - len(before)
         while self._told_bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
             _, (_, gone) = self._told.popitem(last=False)
             self._told_bytes -= len(gone)
 
-    def _told_before(self, segment: SegmentDescriptor, told: str) -> ProducerStates | None:
+    def _told_before(self, segment: SegmentDescriptor, encoded: str) -> ProducerStates | None:
         """As `_told_producers`, where the states are remembered. Runs in a worker thread."""
         is_whole = self._objects.size(segment.key) == segment.object_bytes
-        return producers_of(told) if is_whole else self._told_producers(segment)
+        return producers_of(encoded) if is_whole else self._told_producers(segment)
 
     def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
         """Read the producers' states in a segment's footer; None where it is damaged. Runs in a worker thread. Raises

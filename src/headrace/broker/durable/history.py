@@ -205,9 +205,9 @@ class History:
                 object=key,
                 reason=str(error),
             )
-        told = f"Object '{key}' of durable history cannot be read: {error}"
+        reason = f"Object '{key}' of durable history cannot be read: {error}"
         self._failures.pop(key, None)
-        self._failures[key] = (told, self._clock.monotonic() + HISTORY_RETRY_MS / 1000)
+        self._failures[key] = (reason, self._clock.monotonic() + HISTORY_RETRY_MS / 1000)
         if len(self._failures) > HISTORY_FAILURES_REMEMBERED_MAX:
             self._failures.popitem(last=False)
 

@@ -254,8 +254,8 @@ class GroupShard:
             case SplitHeartbeats(heartbeats=heartbeats):
                 self._events.extendleft((group_id, half) for half in reversed(halves(heartbeats)))
             case Rebalancing(reason=reason):
-                told = reason[:GROUP_REASON_CHARS_MAX].rstrip(": ")
-                log.info("a group rebalances", group=group_id, reason=told)
+                shown = reason[:GROUP_REASON_CHARS_MAX].rstrip(": ")
+                log.info("a group rebalances", group=group_id, reason=shown)
             case _:
                 assert_never(effect)
 

@@ -28,7 +28,7 @@ class Waiter(Protocol):
 
     def done(self) -> bool: ...
 
-    def set_result(self, told: Any, /) -> object: ...
+    def set_result(self, reply: Any, /) -> object: ...
 
 
 class Waiters:
@@ -86,21 +86,21 @@ class Waiters:
     def is_parked(self, number: int) -> bool:
         return number in self._parked
 
-    def answer(self, number: int, told: Told) -> None:
+    def answer(self, number: int, reply: Told) -> None:
         """Answer now or, where many waited for each other, in one of the next turns. A client that left meanwhile has
         cancelled its future."""
         if number not in self._parked:
-            self._tell(number, told)
+            self._tell(number, reply)
             return
-        self._released.append((number, told))
+        self._released.append((number, reply))
         if len(self._released) == 1:
             self._tell_released()
 
-    def _tell(self, number: int, told: Told) -> None:
+    def _tell(self, number: int, reply: Told) -> None:
         self._parked.discard(number)
         waiting = self._waiters.pop(number, None)
         if waiting is not None and not waiting.done():
-            waiting.set_result(told)
+            waiting.set_result(reply)
 
     def _tell_released(self) -> None:
         """Answer as many as may be in this turn."""
@@ -114,21 +114,21 @@ class Waiters:
         self._told = 0
         self._tell_released()
 
-    def answer_parked(self, told: Told) -> None:
+    def answer_parked(self, reply: Told) -> None:
         """Answer all parked waiters at once; those whose answer is known get that."""
         while self._released:
             self._tell(*self._released.popleft())
         for number in list(self._parked):
-            self._tell(number, told)
+            self._tell(number, reply)
 
-    def close(self, told: Told) -> None:
+    def close(self, reply: Told) -> None:
         """Answer all waiters, and all that come later."""
-        self._closed = told
+        self._closed = reply
         if self._timer is not None:
             self._timer.cancel()
         self._released.clear()
         for number in list(self._waiters):
-            self._tell(number, told)
+            self._tell(number, reply)
 
     def _watch(self) -> None:
         """Look at the oldest waiter for the disk when its time is up."""

@@ -73,8 +73,8 @@ class Settled:
     def on_outcome(self, error: ErrorCode) -> None:
         if error not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             self._shard.lose()
-        told = told_as(error)
+        answer = told_as(error)
         for group_id, write, _ in self._entries:
             if self._shard.lost:
                 return
-            self._shard.send(group_id, Written(write=write, error=told))
+            self._shard.send(group_id, Written(write=write, error=answer))

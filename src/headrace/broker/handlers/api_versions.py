@@ -57,8 +57,8 @@ def _advertised(key: int, versions: tuple[int, int]) -> ApiVersion:
 
 
 def _is_well_formed(request: ApiVersionsRequest) -> bool:
-    told = (request.client_software_name, request.client_software_version)
-    return all(SOFTWARE.fullmatch(text) is not None for text in told)
+    software = (request.client_software_name, request.client_software_version)
+    return all(SOFTWARE.fullmatch(text) is not None for text in software)
 
 
 HANDLER = Handler(int(ApiKey.API_VERSIONS), (0, 4), handle)

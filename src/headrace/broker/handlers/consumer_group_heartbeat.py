@@ -60,17 +60,19 @@ def handle(
     )
 
 
-def _response(told: Told) -> ConsumerGroupHeartbeatResponse:
-    if isinstance(told, ErrorCode):
-        return ConsumerGroupHeartbeatResponse(error_code=told, error_message=told.message)
-    assert isinstance(told, ConsumerHeartbeatReply)
-    if told.error is not ErrorCode.NONE:
-        return ConsumerGroupHeartbeatResponse(error_code=told.error, error_message=told.message or told.error.message)
+def _response(reply: Told) -> ConsumerGroupHeartbeatResponse:
+    if isinstance(reply, ErrorCode):
+        return ConsumerGroupHeartbeatResponse(error_code=reply, error_message=reply.message)
+    assert isinstance(reply, ConsumerHeartbeatReply)
+    if reply.error is not ErrorCode.NONE:
+        return ConsumerGroupHeartbeatResponse(
+            error_code=reply.error, error_message=reply.message or reply.error.message
+        )
     return ConsumerGroupHeartbeatResponse(
-        member_id=told.member_id,
-        member_epoch=told.epoch,
-        heartbeat_interval_ms=told.interval_ms,
-        assignment=None if told.assigned is None else Assignment(topic_partitions=_listed(told.assigned)),
+        member_id=reply.member_id,
+        member_epoch=reply.epoch,
+        heartbeat_interval_ms=reply.interval_ms,
+        assignment=None if reply.assigned is None else Assignment(topic_partitions=_listed(reply.assigned)),
     )
 
 

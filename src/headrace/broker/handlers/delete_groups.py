@@ -23,11 +23,11 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
 
 
 async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
-    told = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter), surely=True)
-    if isinstance(told, ErrorCode):
-        return told
-    assert isinstance(told, DeleteReply)
-    return told.error
+    reply = await context.services.groups.ask(group_id, lambda waiter: Delete(waiter=waiter), surely=True)
+    if isinstance(reply, ErrorCode):
+        return reply
+    assert isinstance(reply, DeleteReply)
+    return reply.error
 
 
 HANDLER = Handler(int(ApiKey.DELETE_GROUPS), (0, 2), handle)

@@ -145,11 +145,11 @@ def _addresses(context: RequestContext) -> Iterable[ConfigValue]:
     broker = context.image.brokers.get(context.services.node_id)
     if broker is None:
         return
-    told = ",".join(f"{each.listener}://{each.address}" for each in broker.endpoints)
+    addresses = ",".join(f"{each.listener}://{each.address}" for each in broker.endpoints)
     source = ConfigSource.STATIC_BROKER_CONFIG
     key = ADVERTISED_LISTENERS.key
     yield ConfigValue(
-        key=key, value=told, source=source, definition=ADVERTISED_LISTENERS, synonyms=((key, told, source),)
+        key=key, value=addresses, source=source, definition=ADVERTISED_LISTENERS, synonyms=((key, addresses, source),)
     )
 
 

@@ -39,8 +39,8 @@ class GroupAnswer(Deferred):
         super().__init__(None)
         self._respond = respond
 
-    def set_result(self, told: Told) -> None:
-        super().set_result(self._respond(told))
+    def set_result(self, reply: Told) -> None:
+        super().set_result(self._respond(reply))
 
 
 class PlainAnswer:
@@ -58,9 +58,9 @@ class PlainAnswer:
     def done(self) -> bool:
         return self._cancelled or self._told is not None
 
-    def set_result(self, told: Told, /) -> None:
+    def set_result(self, reply: Told, /) -> None:
         """`Waiter`."""
-        self._told = told
+        self._told = reply
         if self._callback is not None:
             self._callback(self)
 

@@ -40,12 +40,12 @@ def _event(request: HeartbeatRequest, waiter: int) -> Heartbeat:
     return Heartbeat(waiter, member_id, generation, instance_id)
 
 
-def _response(told: Told) -> HeartbeatResponse:
-    if isinstance(told, ErrorCode):
-        loading = told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return HeartbeatResponse(error_code=ErrorCode.NONE if loading else told)
-    assert isinstance(told, HeartbeatReply)
-    return HeartbeatResponse(error_code=told.error)
+def _response(reply: Told) -> HeartbeatResponse:
+    if isinstance(reply, ErrorCode):
+        loading = reply is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=ErrorCode.NONE if loading else reply)
+    assert isinstance(reply, HeartbeatReply)
+    return HeartbeatResponse(error_code=reply.error)
 
 
 def _plainly(request: HeartbeatRequest, _: Caller) -> tuple[Build, Respond]:

@@ -57,17 +57,17 @@ def _asked(request: JoinGroupRequest, caller: Caller) -> tuple[Build, Respond]:
         new_member_id = caller.groups.new_member_id(caller.client_id if instance_id is None else instance_id)
     return (
         lambda waiter: _event(request, caller, waiter, new_member_id),
-        lambda told: _response(told, request.member_id, caller.version),
+        lambda reply: _response(reply, request.member_id, caller.version),
     )
 
 
-def _response(told: Told, member_id: str, version: int) -> JoinGroupResponse:
-    if isinstance(told, ErrorCode):
-        return _refused(told, member_id, version)
-    assert isinstance(told, JoinReply)
-    if told.error is not ErrorCode.NONE:
-        return _refused(told.error, told.member_id, version)
-    _, member_id, generation, protocol_type, protocol, leader, members, skips_assignment = told
+def _response(reply: Told, member_id: str, version: int) -> JoinGroupResponse:
+    if isinstance(reply, ErrorCode):
+        return _refused(reply, member_id, version)
+    assert isinstance(reply, JoinReply)
+    if reply.error is not ErrorCode.NONE:
+        return _refused(reply.error, reply.member_id, version)
+    _, member_id, generation, protocol_type, protocol, leader, members, skips_assignment = reply
     others = tuple([JoinGroupResponseMember(*one) for one in members])
     return JoinGroupResponse(
         0, ErrorCode.NONE, generation, protocol_type, protocol, leader, skips_assignment, member_id, others

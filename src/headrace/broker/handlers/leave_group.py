@@ -39,22 +39,22 @@ def handle(
         context.services.groups,
         request.group_id,
         lambda waiter: Leave(waiter=waiter, members=leavers),
-        lambda told: _response(told, members, batch=batch),
+        lambda reply: _response(reply, members, batch=batch),
     )
 
 
-def _response(told: Told, members: Sequence[MemberIdentity], *, batch: bool) -> LeaveGroupResponse:
-    if isinstance(told, ErrorCode):
-        return LeaveGroupResponse(error_code=told)
-    assert isinstance(told, LeaveReply)
-    if told.error is not ErrorCode.NONE:
-        return LeaveGroupResponse(error_code=told.error)
+def _response(reply: Told, members: Sequence[MemberIdentity], *, batch: bool) -> LeaveGroupResponse:
+    if isinstance(reply, ErrorCode):
+        return LeaveGroupResponse(error_code=reply)
+    assert isinstance(reply, LeaveReply)
+    if reply.error is not ErrorCode.NONE:
+        return LeaveGroupResponse(error_code=reply.error)
     if not batch:
-        return LeaveGroupResponse(error_code=told.members[0])
+        return LeaveGroupResponse(error_code=reply.members[0])
     return LeaveGroupResponse(
         members=tuple(
             MemberResponse(member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=error)
-            for member, error in zip(members, told.members, strict=True)
+            for member, error in zip(members, reply.members, strict=True)
         )
     )
 

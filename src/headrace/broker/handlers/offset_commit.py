@@ -96,7 +96,7 @@ async def _commit(
 ) -> tuple[ErrorCode, ...]:
     if not offsets:
         return ()
-    told: Told = await context.services.groups.ask(
+    reply: Told = await context.services.groups.ask(
         request.group_id,
         lambda waiter: CommitOffsets(
             waiter=waiter,
@@ -106,10 +106,10 @@ async def _commit(
             offsets=offsets,
         ),
     )
-    if isinstance(told, ErrorCode):
-        return (told,) * len(offsets)
-    assert isinstance(told, CommitReply)
-    return tuple(_in_words_of(error, context.version) for error in told.errors)
+    if isinstance(reply, ErrorCode):
+        return (reply,) * len(offsets)
+    assert isinstance(reply, CommitReply)
+    return tuple(_in_words_of(error, context.version) for error in reply.errors)
 
 
 def _in_words_of(error: ErrorCode, version: int) -> ErrorCode:

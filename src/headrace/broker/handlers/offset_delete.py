@@ -25,15 +25,15 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     named = [NamedPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     known = tuple(partition for partition in named if _exists(partition, context))
-    told = await context.services.groups.ask(
+    reply = await context.services.groups.ask(
         request.group_id, lambda waiter: DeleteOffsets(waiter=waiter, partitions=known), surely=True
     )
-    if isinstance(told, ErrorCode):
-        return OffsetDeleteResponse(error_code=told)
-    assert isinstance(told, DeleteOffsetsReply)
-    if told.error is not ErrorCode.NONE:
-        return OffsetDeleteResponse(error_code=told.error)
-    errors = dict(zip(known, told.partitions, strict=True))
+    if isinstance(reply, ErrorCode):
+        return OffsetDeleteResponse(error_code=reply)
+    assert isinstance(reply, DeleteOffsetsReply)
+    if reply.error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=reply.error)
+    errors = dict(zip(known, reply.partitions, strict=True))
     return OffsetDeleteResponse(
         topics=tuple(
             OffsetDeleteResponseTopic(

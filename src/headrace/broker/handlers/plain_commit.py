@@ -98,14 +98,14 @@ class _Road:
         place = self._known[topic, index] = (NamedPartition(found.name, index), found.id)
         return place
 
-    def answer_to(self, wanted: PlainCommit, told: Told) -> Answer:
-        if isinstance(told, CommitReply):
-            errors = told.errors
+    def answer_to(self, wanted: PlainCommit, reply: Told) -> Answer:
+        if isinstance(reply, CommitReply):
+            errors = reply.errors
             if any(errors):
                 errors = tuple(self._in_words_of(error, self._version) for error in errors)
         else:
-            assert isinstance(told, ErrorCode)
-            errors = (told,) * sum(len(positions) for _, positions in wanted.topics)
+            assert isinstance(reply, ErrorCode)
+            errors = (reply,) * sum(len(positions) for _, positions in wanted.topics)
         for error in errors:
             if error:
                 self.on_error(ApiKey.OFFSET_COMMIT, error)

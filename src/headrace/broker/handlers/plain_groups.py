@@ -62,8 +62,8 @@ class _Road:
         shard.put(request.group_id, build, answer)
         return answer.answer() if answer.done() else answer
 
-    def _say(self, header: PlainHeader, respond: Respond, told: Told) -> Answer:
-        return self._said(header, respond(told))
+    def _say(self, header: PlainHeader, respond: Respond, reply: Told) -> Answer:
+        return self._said(header, respond(reply))
 
     def _said(self, header: PlainHeader, response: Any) -> Answer:
         if response.error_code:

@@ -128,9 +128,9 @@ class _Road:
             self._known[topic, index] = partition
         return partition
 
-    def answer_of_leaders(self, correlation_id: int, told: list[tuple[bytes, list[PlainAnswer]]]) -> Answer:
+    def answer_of_leaders(self, correlation_id: int, answers: list[tuple[bytes, list[PlainAnswer]]]) -> Answer:
         """Return the answer as the general handler does where other brokers lead some partitions now."""
-        response = ProduceResponse(responses=tuple(self._general(topic, parts) for topic, parts in told))
+        response = ProduceResponse(responses=tuple(self._general(topic, parts) for topic, parts in answers))
         response = told_in_produce(response, version=self._version, image=self._metadata.image)
         return encode_response_frame(_CODEC, self._version, correlation_id, response)
 
@@ -244,7 +244,7 @@ class _Part:
                 self._answer.has_error = True
             self._answer.on_settled()
 
-    def told(self) -> PlainAnswer:
+    def outcome(self) -> PlainAnswer:
         outcome = (self.index, self.error, self.base_offset, self.time_ms, self.log_start_offset, self.message)
         return new(PlainAnswer, outcome)
 
@@ -307,12 +307,12 @@ class _AnswerOfMany(_Promise):
     def answer(self) -> Answer:
         """Return the answer. Called once: it releases the parts, which refer to it, so that nothing is left for the
         garbage collector."""
-        told = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
+        answers = [(topic, [part.outcome() for part in parts]) for topic, parts in self._topics]
         self._topics = []
         if self.has_error:
-            errors = [part.error_code for _, parts in told for part in parts if part.error_code]
+            errors = [part.error_code for _, parts in answers for part in parts if part.error_code]
             for error in errors:
                 self._road.on_error(ApiKey.PRODUCE, error)
             if not MOVED.isdisjoint(errors):
-                return self._road.answer_of_leaders(self._correlation_id, told)
-        return [write_plain_answer(self._correlation_id, told)]
+                return self._road.answer_of_leaders(self._correlation_id, answers)
+        return [write_plain_answer(self._correlation_id, answers)]

@@ -38,13 +38,13 @@ def handle(
     return answered_as_member(groups, request.group_id, lambda waiter: _event(request, waiter), _response)
 
 
-def _response(told: Told) -> SyncGroupResponse:
-    if told is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        told = ErrorCode.REBALANCE_IN_PROGRESS
-    if isinstance(told, ErrorCode):
-        return SyncGroupResponse(error_code=told)
-    assert isinstance(told, SyncReply)
-    error, protocol_type, protocol, assignment = told
+def _response(reply: Told) -> SyncGroupResponse:
+    if reply is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        reply = ErrorCode.REBALANCE_IN_PROGRESS
+    if isinstance(reply, ErrorCode):
+        return SyncGroupResponse(error_code=reply)
+    assert isinstance(reply, SyncReply)
+    error, protocol_type, protocol, assignment = reply
     return SyncGroupResponse(0, error, protocol_type, protocol, assignment)
 
 

@@ -50,11 +50,11 @@ async def identify(disk: Disk, data: Path, broker_id: BrokerId, random: Random, 
 
 
 async def _wait_for_answer(join: Sequence[Address]) -> ClusterId:
-    backoff_ms, told = JOIN_BACKOFF_MS, False
+    backoff_ms, has_warned = JOIN_BACKOFF_MS, False
     while (answer := await _first_answer(join)) is None:
-        if not told:
+        if not has_warned:
             log.warning("waiting for a broker of the cluster to join", join=[str(address) for address in join])
-        told = True
+        has_warned = True
         await asyncio.sleep(backoff_ms / 1000)
         backoff_ms = min(2 * backoff_ms, JOIN_BACKOFF_MS_MAX)
     return answer[1]

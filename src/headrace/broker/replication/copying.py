@@ -399,18 +399,18 @@ class Source:
 
     def _start_over(self, copy: FollowerPartition, row: Copied) -> None:
         """Begin the copy where the leader's log begins, with the producers from before, as the leader told."""
-        told = row._replace(records=bytes(row.records))  # it outlives the frame
+        offered = row._replace(records=bytes(row.records))  # it outlives the frame
         log.warning(
             "a copy is begun anew: the leader does not have what comes next any more",
             topic=copy.topic,
             partition=copy.topic_partition.partition,
             log_end=copy.log.log_end_offset,
-            offset=told.log_start,
+            offset=offered.log_start,
             leader=self._leader,
         )
         if copy.has_begun:  # where it was begun is not in the leader's log
             copy.shun_history()
-        self._begin_elsewhere(copy, told)
+        self._begin_elsewhere(copy, offered)
 
     def _begin_whole(self, copy: FollowerPartition) -> None:
         """Copy everything that the leader has: it lacks what history has before this copy's log."""
@@ -423,20 +423,20 @@ class Source:
         )
         self._work(copy, self._change(copy, self._still(copy), lambda: copy.start_over(_whole())))
 
-    def _begin_elsewhere(self, copy: FollowerPartition, told: Copied | None) -> None:
+    def _begin_elsewhere(self, copy: FollowerPartition, offered: Copied | None) -> None:
         """Begin behind durable history. Where that cannot be read or ends before the leader's log, begin where the
-        leader says. `told`: the leader's answer; None: the copy stays where it is."""
+        leader says. `offered`: the leader's answer; None: the copy stays where it is."""
         attempt = object()
-        self._work(copy, self._attempt(copy, told, attempt))
+        self._work(copy, self._attempt(copy, offered, attempt))
         self._attempts[copy.topic_partition] = attempt
 
-    async def _attempt(self, copy: FollowerPartition, told: Copied | None, attempt: object) -> None:
+    async def _attempt(self, copy: FollowerPartition, offered: Copied | None, attempt: object) -> None:
         still = self._still(copy)
         found = await self._behind_history(copy)
-        takes_told = told is not None and (found is None or found.offset < told.log_start)
-        if told is not None and takes_told:
+        takes_told = offered is not None and (found is None or found.offset < offered.log_start)
+        if offered is not None and takes_told:
             try:
-                found = await self._loop.run_in_executor(None, _beginning_of, told)
+                found = await self._loop.run_in_executor(None, _beginning_of, offered)
             except CorruptData as error:
                 found = None
                 if self._attempts.get(copy.topic_partition) is attempt:
@@ -645,11 +645,11 @@ def _whole() -> Beginning:
     return Beginning(FIRST_OFFSET, NO_EPOCH, ProducerStates())
 
 
-def _beginning_of(told: Copied) -> Beginning:
+def _beginning_of(offered: Copied) -> Beginning:
     """Return the beginning that the leader told. Runs in a worker thread, for the producers may be many. Raises
     CorruptData."""
-    producers = ProducerStates.restore(bytes(told.records)) if told.records else ProducerStates()
-    return Beginning(told.log_start, told.diverging_epoch, producers)
+    producers = ProducerStates.restore(bytes(offered.records)) if offered.records else ProducerStates()
+    return Beginning(offered.log_start, offered.diverging_epoch, producers)
 
 
 def _some(keys: dict[T, None]) -> list[T]:

@@ -37,8 +37,8 @@ def told_in_produce(
 ) -> produce.ProduceResponse:
     """Return the answer with the leaders that it can name in this version. `carried`: batches that another leader has
     appended."""
-    told = [part.error_code for topic in response.responses for part in topic.partition_responses]
-    if version < PRODUCE_VERSION or (MOVED.isdisjoint(told) and not carried):
+    errors = [part.error_code for topic in response.responses for part in topic.partition_responses]
+    if version < PRODUCE_VERSION or (MOVED.isdisjoint(errors) and not carried):
         return response
     leaders, taken = _Leaders(image), frozenset(carried)
 
@@ -61,8 +61,8 @@ def told_in_produce(
 
 def told_in_fetch(response: fetch.FetchResponse, *, version: int, image: MetadataImage) -> fetch.FetchResponse:
     """As `told_in_produce`, for fetch, which uses topic ids in these versions."""
-    told = [part.error_code for topic in response.responses for part in topic.partitions]
-    if version < FETCH_VERSION or MOVED.isdisjoint(told):
+    errors = [part.error_code for topic in response.responses for part in topic.partitions]
+    if version < FETCH_VERSION or MOVED.isdisjoint(errors):
         return response
     leaders = _Leaders(image)
 
