@@ -21,24 +21,18 @@ import structlog
 
 from headrace.base.errors import HeadraceError, NoRoom
 from headrace.base.ids import TopicId, TopicPartition
-from headrace.base.ports import Clock
-from headrace.broker.kit.tasks import OnBug
-from headrace.broker.partitions.assigned import Assigned
 from headrace.broker.partitions.closing import Closing
-from headrace.broker.partitions.disk_room import DiskRoom
+from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.durable_wins import DurableWins
-from headrace.broker.partitions.events import PartitionEvents
-from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.frontiers import Frontiers
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.strays import Strays
 from headrace.broker.partitions.taking_up import Roomless, TakingUp, by_turns
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.storage.engine import LogEngine, LogIdentity
+from headrace.storage.engine import LogIdentity
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -48,68 +42,26 @@ class Assignments:
     """See the module. One per broker. Loop-only; blocking work goes to worker threads, in the order in which it was
     asked for."""
 
-    def __init__(
-        self,
-        *,
-        assigned: Assigned,
-        partitions: Partitions,
-        events: PartitionEvents,
-        engine: LogEngine,
-        strays: Strays,
-        flusher: Flusher,
-        clock: Clock,
-        room: DiskRoom,
-        has_store: bool,
-        frontiers: Frontiers | None,
-        on_bug: OnBug,
-    ) -> None:
+    def __init__(self, context: LogContext, strays: Strays, frontiers: Frontiers | None) -> None:
         """`frontiers`: None: there is no store here, and history cannot be read."""
-        self._assigned = assigned
-        self._partitions = partitions
-        self._work = partitions.work
-        self._events = events
+        self._assigned = context.assigned
+        self._partitions = context.partitions
+        self._work = context.partitions.work
+        self._events = context.events
+        self._flusher = context.flusher
+        self._room = context.room
+        self._has_store = context.has_store
         self._strays = strays
-        self._flusher = flusher
-        self._room = room
-        self._has_store = has_store
         self._durable_wins = DurableWins(
             frontiers=frontiers,
-            wanted=assigned.history_to_lead,
+            wanted=context.assigned.history_to_lead,
             again=self.try_again,
-            waits=partitions.waits,
-            on_bug=on_bug,
+            waits=context.partitions.waits,
+            on_bug=context.on_bug,
         )
-        self._roles = Roles(
-            assigned=assigned,
-            partitions=partitions,
-            events=events,
-            flusher=flusher,
-            room=room,
-            clock=clock,
-            has_store=has_store,
-            open_again=self.begin_again,
-            on_bug=on_bug,
-        )
-        self._closing = Closing(
-            engine=engine,
-            flusher=flusher,
-            assigned=assigned,
-            partitions=partitions,
-            roles=self._roles,
-            durable_wins=self._durable_wins,
-            events=events,
-            on_bug=on_bug,
-        )
-        self._taking_up = TakingUp(
-            engine=engine,
-            clock=clock,
-            assigned=assigned,
-            partitions=partitions,
-            roles=self._roles,
-            room=room,
-            events=events,
-            open_soon=self.open_soon,
-        )
+        self._roles = Roles(context, open_again=self.begin_again)
+        self._closing = Closing(context, self._roles, self._durable_wins)
+        self._taking_up = TakingUp(context, self._roles, open_soon=self.open_soon)
         self._is_closing = False
         """The logs are closed, or about to be: later changes of the image are for the next start."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.broker.core import Core
 from headrace.broker.partitions.assigned import Assigned
 from headrace.broker.partitions.assignments import Assignments
+from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.disk_room import DiskRoom, Waiting
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
@@ -46,20 +47,17 @@ def build_logs(
 ) -> Logs:
     """Build the room. `partitions` is empty, and others have it already. `frontiers`: None: there is no durable store.
     `on_waiting`: see `DiskRoom`."""
-    flusher = Flusher(engine, core.on_bug)
-    room = DiskRoom(engine.space, lambda: core.number("log.disk.min.free.bytes"), core.on_bug, on_waiting)
     directory_id = core.identity.directory_id
-    assignments = Assignments(
-        assigned=Assigned(node=core.node, directory_id=directory_id, configs=core.config.configs),
-        partitions=partitions,
-        events=events,
+    context = LogContext(
         engine=engine,
-        strays=Strays(engine, core.node, directory_id),
-        flusher=flusher,
+        partitions=partitions,
+        assigned=Assigned(node=core.node, directory_id=directory_id, configs=core.config.configs),
+        events=events,
+        flusher=Flusher(engine, core.on_bug),
+        room=DiskRoom(engine.space, lambda: core.number("log.disk.min.free.bytes"), core.on_bug, on_waiting),
         clock=core.clock,
-        room=room,
         has_store=core.objects is not None,
-        frontiers=frontiers,
         on_bug=core.on_bug,
     )
-    return Logs(partitions=partitions, flusher=flusher, room=room, assignments=assignments)
+    assignments = Assignments(context, Strays(engine, core.node, directory_id), frontiers)
+    return Logs(partitions=partitions, flusher=context.flusher, room=context.room, assignments=assignments)

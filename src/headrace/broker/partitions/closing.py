@@ -16,16 +16,13 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
-from headrace.broker.kit.tasks import OnBug, in_thread
-from headrace.broker.partitions.assigned import Assigned
+from headrace.broker.kit.tasks import in_thread
+from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.discarding import Discarding
 from headrace.broker.partitions.durable_wins import DurableWins
-from headrace.broker.partitions.events import PartitionEvents
-from headrace.broker.partitions.flusher import Flusher
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.strays import may_hold_more
-from headrace.storage.engine import LogEngine, LogIdentity, PartitionLog
+from headrace.storage.engine import LogIdentity, PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -34,26 +31,15 @@ log = structlog.get_logger(__name__)
 class Closing:
     """See the module. One per broker. Loop-only; blocking work goes to worker threads."""
 
-    def __init__(
-        self,
-        *,
-        engine: LogEngine,
-        flusher: Flusher,
-        assigned: Assigned,
-        partitions: Partitions,
-        roles: Roles,
-        durable_wins: DurableWins,
-        events: PartitionEvents,
-        on_bug: OnBug,
-    ) -> None:
-        self._engine = engine
-        self._flusher = flusher
-        self._assigned = assigned
-        self._partitions = partitions
+    def __init__(self, context: LogContext, roles: Roles, durable_wins: DurableWins) -> None:
+        self._engine = context.engine
+        self._flusher = context.flusher
+        self._assigned = context.assigned
+        self._partitions = context.partitions
+        self._events = context.events
         self._roles = roles
         self._durable_wins = durable_wins
-        self._events = events
-        self._discarding = Discarding(engine, on_bug)
+        self._discarding = Discarding(context.engine, context.on_bug)
 
     def discard(self, left: Sequence[Path]) -> None:
         """Remove directories that are left of deleted logs, beside all other work."""

@@ -11,16 +11,10 @@ from typing import Final
 import structlog
 
 from headrace.base.ids import NO_LEADER, LeaderEpoch, Offset, TopicId, TopicPartition
-from headrace.base.ports import Clock
-from headrace.broker.kit.tasks import OnBug
-from headrace.broker.partitions.assigned import Assigned
-from headrace.broker.partitions.disk_room import DiskRoom
+from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.durable_wins import agrees, wins
-from headrace.broker.partitions.events import PartitionEvents
-from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.repacking import Repacker
 from headrace.broker.partitions.replica import Common, Replica
 from headrace.broker.partitions.settings import PartitionSettings, log_config, partition_settings
@@ -42,29 +36,17 @@ UNFLUSHED: Final = (
 class Roles:
     """See the module. One per broker. Loop-only."""
 
-    def __init__(
-        self,
-        *,
-        assigned: Assigned,
-        partitions: Partitions,
-        events: PartitionEvents,
-        flusher: Flusher,
-        room: DiskRoom,
-        clock: Clock,
-        has_store: bool,
-        open_again: Callable[[TopicPartition], None],
-        on_bug: OnBug,
-    ) -> None:
+    def __init__(self, context: LogContext, open_again: Callable[[TopicPartition], None]) -> None:
         """`open_again` closes a log that was being changed when the disk was full, to open it once there is room."""
-        self._assigned = assigned
-        self._partitions = partitions
-        self._events = events
-        self._flusher = flusher
-        self._room = room
-        self._clock = clock
-        self._has_store = has_store
+        self._assigned = context.assigned
+        self._partitions = context.partitions
+        self._events = context.events
+        self._flusher = context.flusher
+        self._room = context.room
+        self._clock = context.clock
+        self._has_store = context.has_store
         self._open_again = open_again
-        self._repacker = Repacker(on_bug)
+        self._repacker = Repacker(context.on_bug)
         self._crashed: set[TopicPartition] = set()
         """Partitions that were opened after a crash, and whose counted records were not flushed (flush.policy=os)."""
         self._said_in: dict[TopicPartition, LeaderEpoch] = {}

@@ -17,20 +17,16 @@ import structlog
 from headrace.base.errors import NoRoom
 from headrace.base.ids import NO_LEADER, TopicPartition
 from headrace.base.limits import LOGS_TAKEN_UP_PER_TURN_MAX
-from headrace.base.ports import Clock
 from headrace.broker.kit.tasks import in_thread
-from headrace.broker.partitions.assigned import Assigned
 from headrace.broker.partitions.closing import close_all
-from headrace.broker.partitions.disk_room import DiskRoom
-from headrace.broker.partitions.events import PartitionEvents
+from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.opening import Opened, Opener, Wanted
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.settings import log_config, partition_settings
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.delta import LocalPartition
 from headrace.replica.recovery_start import recovery_start
-from headrace.storage.engine import Damage, LogEngine, PartitionLog, StampMismatch
+from headrace.storage.engine import Damage, PartitionLog, StampMismatch
 from headrace.storage.log.names import DAMAGED, LOG, numbered
 
 log = structlog.get_logger(__name__)
@@ -54,25 +50,14 @@ class Roomless(NamedTuple):
 class TakingUp:
     """See the module. One per broker. Loop-only; logs are opened in worker threads."""
 
-    def __init__(
-        self,
-        *,
-        engine: LogEngine,
-        clock: Clock,
-        assigned: Assigned,
-        partitions: Partitions,
-        roles: Roles,
-        room: DiskRoom,
-        events: PartitionEvents,
-        open_soon: Callable[[TopicPartition], None],
-    ) -> None:
+    def __init__(self, context: LogContext, roles: Roles, open_soon: Callable[[TopicPartition], None]) -> None:
         """`open_soon` tries once more to open a log, as there is room."""
-        self._opener = Opener(engine, clock)
-        self._assigned = assigned
-        self._partitions = partitions
+        self._opener = Opener(context.engine, context.clock)
+        self._assigned = context.assigned
+        self._partitions = context.partitions
+        self._room = context.room
+        self._events = context.events
         self._roles = roles
-        self._room = room
-        self._events = events
         self._open_soon = open_soon
 
     async def open(self, wanted: Sequence[LocalPartition]) -> list[TopicPartition]:

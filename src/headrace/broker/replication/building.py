@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
@@ -14,8 +14,10 @@ from headrace.broker.replication.copying import Copying, Me
 from headrace.broker.replication.followers import Followers
 from headrace.broker.replication.isr import IsrKeeper
 from headrace.broker.replication.renewals import Renewals
-from headrace.broker.replication.throttles import Throttles
+from headrace.broker.replication.throttles import BrokerThrottle, Throttles
 from headrace.storage.tier.frontier import Beginning
+
+ReadBeginning: TypeAlias = Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ def build_replication(
     core: Core,
     cluster: Cluster,
     partitions: Partitions,
-    beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None,
+    beginning: ReadBeginning | None,
 ) -> Replication:
     """Build the room. `beginning`: see `Me`."""
     throttles = Throttles(node=core.node, configs=core.config.configs, image=core.image(), clock=core.clock)
@@ -54,17 +56,7 @@ def build_replication(
         throttle=throttles.leader,
         on_bug=core.on_bug,
     )
-    me = Me(
-        cluster_id=core.cluster_id,
-        node=core.node,
-        broker_epoch=core.broker_epoch,
-        address_of=cluster.address_of,
-        throttle=throttles.follower,
-        on_dead=cluster.controller.on_peer_dead,
-        on_bug=core.on_bug,
-        beginning=beginning,
-    )
-    copying = Copying(me)
+    copying = Copying(_me(core, cluster, throttles.follower, beginning))
     return Replication(
         throttles=throttles,
         followers=followers,
@@ -78,6 +70,19 @@ def build_replication(
             copy=copying.copy,
             on_bug=core.on_bug,
         ),
+    )
+
+
+def _me(core: Core, cluster: Cluster, throttle: BrokerThrottle, beginning: ReadBeginning | None) -> Me:
+    return Me(
+        cluster_id=core.cluster_id,
+        node=core.node,
+        broker_epoch=core.broker_epoch,
+        address_of=cluster.address_of,
+        throttle=throttle,
+        on_dead=cluster.controller.on_peer_dead,
+        on_bug=core.on_bug,
+        beginning=beginning,
     )
 
 
