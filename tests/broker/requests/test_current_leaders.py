@@ -130,7 +130,7 @@ def test_nothing_is_told_where_there_is_nothing_to_tell(image: MetadataImage) ->
 
 def road(image: MetadataImage, version: int) -> _Road:
     parts: Any = SimpleNamespace(
-        partitions=SimpleNamespace(on_departure=[]),
+        partitions=SimpleNamespace(remember_in=lambda _: None),
         metadata=SimpleNamespace(image=image),
         deadlines=None,
         on_error=lambda api, error: None,
