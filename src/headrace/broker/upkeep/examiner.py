@@ -84,9 +84,9 @@ class Examiner:
 
     def suspect(self, partition: Replica, offset: Offset | None) -> bool:
         """Note that a log could not be read at `offset` (None: somewhere). Returns whether it will be examined now: not
-        where that was just done."""
+        before the start, nor where that was just done."""
         partition_log, now = partition.log, self._clock.monotonic()
-        if self._stopping or partition_log.read_only is not None or not partition_log.segments:
+        if self._task is None or self._stopping or partition_log.read_only is not None or not partition_log.segments:
             return False
         bases = partition_log.segments if offset is None else [partition_log.segment_of(offset)]
         examined = self._examined.get(partition_log, {})
