@@ -272,7 +272,7 @@ async def test_nothing_is_exported_behind_where_the_log_is_not_what_was_exported
 ) -> None:
     """A leader lost exported records, and its log was kept all the same, as where it cannot be compared. Another epoch
     wrote other records at the same offsets."""
-    monkeypatch.setattr("headrace.broker.partitions.partitions.wins", lambda *_: False)
+    monkeypatch.setattr("headrace.broker.partitions.assigned.wins", lambda *_: False)
     async with asyncio.timeout(60):
         async with tiered(tmp_path) as here:
             await here.create()

@@ -24,22 +24,24 @@ class ControllerRole:
     def __init__(self, metadata: MetadataDriver, works: Sequence[ControllerWork]) -> None:
         self._metadata = metadata
         self._works = works
-        self._is_stopped = False
+        self._is_running = False
+        metadata.on_controller(self._on_controller)
 
     def start(self) -> None:
-        """Follow the driver from now on."""
-        self._metadata.on_controller(self._on_controller)
+        """Do the work from now on, whenever this node is the controller."""
+        self._is_running = True
         if self._metadata.is_controller:
             self._on_controller(True)
 
     def stop(self) -> None:
         """End the work for good: the node stops."""
-        self._is_stopped = True
+        self._is_running = False
         for work in self._works:
             work.end()
 
     def _on_controller(self, active: bool) -> None:
-        for work in self._works:
-            work.end()
-            if active and not self._is_stopped:
-                work.begin()
+        if self._is_running:
+            for work in self._works:
+                work.end()
+                if active:
+                    work.begin()

@@ -12,7 +12,7 @@ import structlog
 
 from headrace.base.ids import NO_LEADER, LeaderEpoch, Offset, TopicId, TopicPartition
 from headrace.broker.partitions.context import LogContext
-from headrace.broker.partitions.durable_wins import agrees, wins
+from headrace.broker.partitions.durable_wins import agrees
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.repacking import Repacker
@@ -184,7 +184,7 @@ class Roles:
             return False
         if leads and (serving := self._partitions.leader(key)) is not None and not serving.has_stepped_down:
             others_led = image.leader_epoch != serving.leader_epoch
-            if not (others_led and wins(self._assigned.history(key), serving.log)):
+            if not (others_led and self._assigned.gives_way(local, serving.log)):
                 serving.lead(image)
                 return True
         if (copy := self._partitions.follower(key)) is not None and not copy.has_stepped_down:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from headrace.base.ids import NO_EPOCH
-from headrace.broker.partitions import frontiers, partitions
+from headrace.broker.partitions import assigned, frontiers
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.frontiers import Frontiers
 from headrace.controller import recovery
@@ -65,7 +65,7 @@ def producers_of_the_footer_are_not_taken() -> Iterator[None]:
 @contextmanager
 def durable_history_does_not_win() -> Iterator[None]:
     """A leader continues at the end of its log, though history goes further."""
-    with patch.object(partitions, "wins", lambda *_: False):
+    with patch.object(assigned, "wins", lambda *_: False):
         yield
 
 

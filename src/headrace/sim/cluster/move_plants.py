@@ -18,7 +18,7 @@ from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.durable import exporter
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.moves.handing_over import UNKNOWN, Owner
-from headrace.broker.partitions import partitions
+from headrace.broker.partitions import assigned
 from headrace.broker.partitions.durable_wins import wins
 from headrace.broker.partitions.gate import Gate
 from headrace.broker.partitions.opening import Begun, Opener, Wanted
@@ -198,7 +198,7 @@ def stale_local_log_wins() -> Iterator[None]:
     def believed(catalog: PartitionCatalog | None, partition_log: PartitionLog) -> bool:
         return partition_log.identity not in restamped and wins(catalog, partition_log)
 
-    with patch.object(Opener, "_begin_at", at_home), patch.object(partitions, "wins", believed):
+    with patch.object(Opener, "_begin_at", at_home), patch.object(assigned, "wins", believed):
         yield
 
 
