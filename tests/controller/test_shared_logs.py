@@ -396,6 +396,14 @@ def test_a_dead_broker_s_partitions_go_to_those_that_lead_the_fewest_in_one_entr
     assert leaders(unfence(image, 2)) == leaders(image), "it gets its share later"
 
 
+def test_the_broker_that_leads_the_fewest_gets_them_not_the_next_in_turn() -> None:
+    image = with_topic(cluster(1, 2, 3), 6)
+    wish = Reassignment(topic="t", partition=PartitionIndex(1), replicas=(BrokerId(1),))
+    image = after(image, reassign_partitions(image, [wish]))
+    assert leaders(image) == [1, 1, 3, 1, 2, 3]
+    assert leaders(fence(image, 3)) == [1, 1, 2, 1, 2, 2]
+
+
 def test_the_first_broker_that_lives_again_leads_all_and_its_directory_means_nothing() -> None:
     image = with_topic(cluster(1, 2), 4)
     image = fence(fence(image, 1), 2)
