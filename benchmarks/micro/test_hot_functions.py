@@ -24,7 +24,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.net.server.connection import Connection
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import LogConfig, LogIdentity
+from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.batches import check_batch, check_batches, encode_batch

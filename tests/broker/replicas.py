@@ -16,7 +16,7 @@ from headrace.controller.decision import Decision
 from headrace.metadata.events import IsrChanged, LeaderChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.broker import group_broker
 from tests.broker.clusters import Cluster
@@ -126,22 +126,14 @@ class _Gate:
             def begin(self, done: Any) -> None:
                 waiting.append(lambda: inner.begin(done))
 
-        held = Held()
-        held.inner = inner  # type: ignore[attr-defined]
-        return held
+            def end(self) -> None:
+                inner.end()
 
-    def end_round(self, ended: Any) -> None:
-        self._engine.end_round(getattr(ended, "inner", ended))
+        return Held()
 
     @property
-    def has_given_up_journal(self) -> bool:
-        return bool(self._engine.has_given_up_journal)
-
-    def begin_upkeep(self) -> Any:
-        return self._engine.begin_upkeep()
-
-    def end_upkeep(self, ended: Any) -> None:
-        self._engine.end_upkeep(ended)
+    def upkeep(self) -> Any:
+        return self._engine.upkeep
 
     @property
     def count(self) -> int:

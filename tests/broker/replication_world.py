@@ -19,7 +19,8 @@ from headrace.broker.partitions.replica import Replica
 from headrace.metadata.values import PartitionImage
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
-from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
+from headrace.storage.engine.files import Upkeep
+from headrace.storage.engine.flushing import FlushRound, FlushTicket, Outcomes
 from headrace.wire.batches import decode_records, iterate_headers
 from headrace.wire.messages.metadata import MetadataRequest
 from tests.broker import clusters
@@ -39,6 +40,9 @@ class HeldRound(NamedTuple):
     def begin(self, done: Callable[[Outcomes], object]) -> None:
         self.held.append(lambda: self.begun.begin(done))
 
+    def end(self) -> None:
+        self.begun.end()
+
 
 class HeldRounds:
     """A broker's engine, as its flusher sees it, whose disk is slow: no round begins until they are let go."""
@@ -51,14 +55,9 @@ class HeldRounds:
         begun = self._engine.begin_round(tickets)
         return begun if self._held is None else HeldRound(begun, self._held)
 
-    def end_round(self, ended: FlushRound) -> None:
-        self._engine.end_round(ended.begun if isinstance(ended, HeldRound) else ended)
-
-    def begin_upkeep(self) -> UpkeepWork | None:
-        return self._engine.begin_upkeep()
-
-    def end_upkeep(self, ended: UpkeepWork) -> None:
-        self._engine.end_upkeep(ended)
+    @property
+    def upkeep(self) -> Upkeep | None:
+        return self._engine.upkeep
 
     def let_go(self) -> None:
         held, self._held = self._held, None

@@ -18,7 +18,7 @@ from headrace.raft.messages import Entry, HardState
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.process import Process, ProcessDied
-from headrace.storage.engine import LogConfig, LogIdentity
+from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.raftlog.commitlog import open_commit_log

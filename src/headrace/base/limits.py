@@ -287,6 +287,8 @@ HISTORY_LOADS_PER_FETCH_MAX: Final = 8
 HISTORY_FAILURES_REMEMBERED_MAX: Final = 1_000
 HISTORY_RETRY_MS: Final = 1_000
 """Pause before a failed read is tried again."""
+RECORDS_FETCH_RETRY_MS: Final = 20
+"""Pause before a background reader asks again for records that its log has elsewhere, when too many fetches wait."""
 HISTORY_EPOCH_MS_MAX: Final = 1_000
 """Longest that the answer with history's start offset waits for the epoch there; it can be sent without the epoch."""
 FRONTIER_FOOTERS_READ_MAX: Final = 16

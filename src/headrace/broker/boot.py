@@ -29,7 +29,6 @@ from headrace.broker.home.lineage import Superseded, check_superseded, note_supe
 from headrace.broker.home.places import check_places, make_places
 from headrace.broker.partitions.condition import Descriptors
 from headrace.broker.parts import Parts, Ports, core_of
-from headrace.broker.upkeep.cleaner import CleaningRunner
 from headrace.controller.lost_quorum import superseded
 from headrace.metadata.configs import broker_value, check_broker_configs
 from headrace.metadata.delta import ImageDelta
@@ -38,6 +37,7 @@ from headrace.metadata.values import Endpoint
 from headrace.net.peer.peers import Peers
 from headrace.net.server.listener import Listener
 from headrace.raft.membership import Membership, Peer
+from headrace.storage.log.compaction.running import CleaningRunner
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal.journal import Journal, JournalSettings
 
@@ -181,7 +181,7 @@ class Broker:
         ).number()
         settings = config.journal or JournalSettings.within(bytes_max)
         journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, settings)
-        engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal)
+        engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal, cleaning=ports.cleaning)
         try:
             await loop.run_in_executor(None, make_places, ports.disk, config.data, identity)
             left = await loop.run_in_executor(None, engine.start)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from headrace.base.ids import BrokerEpoch, IncarnationId
 from headrace.base.ports import Clock, Disk, Objects, Random
@@ -30,14 +28,13 @@ from headrace.broker.replication.building import build_replication
 from headrace.broker.requests.building import Others, Requests, build_quotas, build_requests
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.upkeep.building import build_upkeep
-from headrace.broker.upkeep.cleaner import CleaningRunner
 from headrace.metadata.delta import ImageDelta
 from headrace.net.peer.peerframes import API_KEY as PEERS_API
 from headrace.net.peer.peers import Peers
 from headrace.net.server.connection import Serve
-from headrace.storage.engine import LogEngine
+from headrace.storage.engine.engines import LogEngine
+from headrace.storage.log.compaction.running import CleaningRunner
 from headrace.wire.ailments import API_KEY as AILMENTS_API
-from headrace.wire.ailments import State
 from headrace.wire.durable import API_KEY as DURABLE_API
 from headrace.wire.moves import API_KEY as MOVES_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
@@ -87,7 +84,7 @@ class Parts:
         self.readers = readers = build_store_readers(core)
         beginning = None if readers is None else readers.frontiers.beginning
         self.replication = build_replication(core, self.cluster, self.partitions, beginning)
-        self.upkeep = build_upkeep(core, self.partitions, ports.cleaning)
+        self.upkeep = build_upkeep(core, self.partitions)
         address_of = self.cluster.address_of
         self.forwarder = Forwarder(node=core.node, image=core.image, address_of=address_of, on_bug=core.on_bug)
         self.counts = build_counts(core, ALL)
@@ -120,7 +117,7 @@ class Parts:
         return Condition(
             partitions=self.partitions,
             room=self.logs.room,
-            sources=(partial(of_journal, engine), self.upkeep.cleaner.states, self.durable.states),
+            sources=(engine.states, self.upkeep.cleaner.states, self.durable.states),
             damaged=self.replication.renewals.ailments,
             heard=lambda: self.cluster.controller.heard,
             descriptors=descriptors,
@@ -208,9 +205,3 @@ class Parts:
             self.readers.stop()
         await self.cluster.stop()
         await asyncio.sleep(0)
-
-
-def of_journal(engine: LogEngine) -> Iterator[State]:
-    if engine.has_given_up_journal:
-        text = "it writes no journal any more, for a disk failed, and its flushes are slower for it"
-        yield State(kind="journal given up", text=text, todo="see to its disk, then restart it")

@@ -14,7 +14,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.broker.replication.building import Replication
 from headrace.broker.upkeep.building import Upkeep
 from headrace.replica.leader import ProposeIsr
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 
 
 class Reactions:

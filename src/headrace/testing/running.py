@@ -160,8 +160,8 @@ def _directory(data: Path | None) -> Iterator[Path]:
 async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
     from headrace.broker.boot import Broker
     from headrace.broker.system import SystemClock, system_random
-    from headrace.broker.upkeep.cleaner_child import run_in_child
     from headrace.storage.disk import LocalDisk
+    from headrace.storage.log.compaction.running import run_in_child
     from headrace.storage.objects import open_objects
 
     disk = LocalDisk()

@@ -30,6 +30,7 @@ from tests.broker.clusters import BY_HAND
 from tests.broker.data_path import batch, fetch, produce
 from tests.broker.group_broker import until
 from tests.broker.handlers.test_partition_reassignments import alter
+from tests.broker.local_logs import local
 from tests.broker.replication.test_reading_from_followers import RACKS
 from tests.broker.replication.test_reading_from_followers import fetch as fetch_in_rack
 from tests.broker.replication.test_replicas_with_history import BIG, CHECK, read, write
@@ -321,7 +322,7 @@ def test_who_is_elected_below_the_frontier_begins_there(tmp_path: Path) -> None:
 
 def kept_beside(world: World, broker: int) -> list[Path]:
     """Its former log, which it kept when it was discarded."""
-    return list(world.role(broker, "t").log.directory.glob(f"{GAVE_WAY}-*"))
+    return list(local(world.role(broker, "t").log).directory.glob(f"{GAVE_WAY}-*"))
 
 
 @pytest.mark.parametrize("why", ["is down", "is not mounted", "lacks the last object"])
@@ -397,8 +398,8 @@ def written_elsewhere(world: World, behind: int, epoch: int = 0) -> None:
         if (raw := sent(0, producer=number + 200))
     )
     copy = world.copy(behind, "t")
-    copy.log.truncate_to(Offset(0))
-    copy.log.append_verbatim(others, check_batches(others), now_ms=0)
+    local(copy.log).copying.truncate_to(Offset(0))
+    local(copy.log).copying.append_verbatim(others, check_batches(others), now_ms=0)
 
 
 def next_epoch(world: World) -> int:
@@ -490,7 +491,7 @@ def test_a_replica_that_began_behind_history_follows_a_leader_that_differs_from_
         world.copy(3, "t").shun_history()
         if not knows_before:  # as where its leader could not tell of which epoch the record before is
             log: Any = world.role(3, "t").log
-            log._epochs = LeaderEpochs([(log.epochs[-1][0], log.log_start_offset)])
+            log.leader_epochs = LeaderEpochs([(log.epochs[-1][0], log.log_start_offset)])
         written_elsewhere(world, behind, 0 if is_deposed else next_epoch(world))
         replicas.silence(world.cluster, old)
         await lead(world, behind, (behind,))
@@ -632,7 +633,7 @@ def test_a_copy_that_ends_below_where_history_begins_says_nothing_impossible(tmp
         (follower,) = {1, 2} - {world.leader("t")}
         copy = world.copy(follower, "t")
         world.cluster.brokers[follower].parts.replication.copying.drop(world.key("t"))
-        copy.log.truncate_to(Offset(5))
+        local(copy.log).copying.truncate_to(Offset(5))
         assert copy.history is not None
         copy.history = copy.history.deleted(Offset(15), ())
         assert copy.position.readable_from <= copy.position.log_end == 5
@@ -665,7 +666,7 @@ def test_a_new_replica_of_a_compacted_topic_is_copied_whole(tmp_path: Path) -> N
         await exported(world, 19)
         leading = world.leading("t")
         assert leading is not None
-        await until(lambda: leading.log.is_compacted)
+        await until(lambda: leading.log.gaps_below > 0)
         await reassign(world, (1, 2, 3))
         await lead(world, 3, (1, 2, 3))
         new = world.role(3, "t")

@@ -39,6 +39,7 @@ from tests.broker.durable.test_history_retention import Counted, history_of, mir
 from tests.broker.durable.test_merging import merge
 from tests.broker.durable.test_sweeper import exported
 from tests.broker.group_broker import until
+from tests.broker.local_logs import local
 from tests.broker.tiered import TIME, Tiered, tiered
 from tests.broker.upkeep.test_compaction import Ear
 
@@ -153,7 +154,7 @@ async def alter(here: Tiered, name: str, value: str) -> None:
 async def all_exported(here: Tiered) -> PartitionCatalog:
     """All closed segments."""
     await exported(here, 1)
-    await until(lambda: history_of(here).next_offset == here.partition.log.closed_segments()[-1].next_offset)
+    await until(lambda: history_of(here).next_offset == local(here.partition.log).closed_segments()[-1].next_offset)
     return history_of(here)
 
 
@@ -162,11 +163,11 @@ async def compact_now(here: Tiered) -> None:
     which nothing stays is not merged with its neighbour."""
     wanted = here.partition.history
     assert wanted is not None
-    assert not here.partition.log.is_compacted
+    assert here.partition.log.gaps_below == 0
     await alter(here, "min.compaction.lag.ms", "0")
-    held: Any = here.partition.log
-    await until(lambda: held.is_compacted and held._compaction.cleaning is None)
-    assert held.dirtiness(TIME, wanted.mirrored_end) == 0
+    held = local(here.partition.log)
+    await until(lambda: held.gaps_below > 0 and held.compaction.cleaning is None)
+    assert held.cleaning.dirtiness(TIME, wanted.mirrored_end) == 0
 
 
 async def keeps_house(here: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +197,7 @@ async def keeps_house(here: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def compacted(here: Tiered) -> None:
     """Wait until the log is."""
-    await until(lambda: here.partition.log.is_compacted)
+    await until(lambda: here.partition.log.gaps_below > 0)
 
 
 async def in_log(here: Tiered) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -322,9 +323,9 @@ async def test_the_log_is_not_compacted_before_history_has_it(tmp_path: Path, mo
         written = Written(here)
         await written.write(40)
         log = here.partition.log
-        assert log.dirtiness(TIME, here.partition.last_stable_offset) > 0
+        assert local(log).cleaning.dirtiness(TIME, here.partition.last_stable_offset) > 0
         assert here.partition.cleanable_end == 0
-        assert log.dirtiness(TIME, here.partition.cleanable_end) == 0
+        assert local(log).cleaning.dirtiness(TIME, here.partition.cleanable_end) == 0
 
 
 async def test_who_does_not_know_yet_how_far_history_goes_compacts_no_further(tmp_path: Path) -> None:
@@ -427,7 +428,7 @@ async def test_a_log_that_begins_behind_its_history_is_read_with_it_and_is_not_c
                 assert await written.consumed() == written.table
             await mirrored(here, tmp_path)
             assert stored(tmp_path)[0] == written.table
-            assert not here.partition.log.is_compacted
+            assert here.partition.log.gaps_below == 0
 
 
 def seen_with_store(root: Path, found: Sequence[tuple[int, bytes | None, bytes | None]]) -> Table:

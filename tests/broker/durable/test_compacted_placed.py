@@ -33,6 +33,7 @@ from tests.broker.durable.test_behind_history import lead, reassign
 from tests.broker.durable.test_behind_history import run as run_replicated
 from tests.broker.durable.test_compacted_history import COMPACTED, OFTEN, Table, alter, apply, stored, table_of
 from tests.broker.group_broker import RawClient, until
+from tests.broker.local_logs import local
 from tests.broker.moving import A, B, moving
 from tests.broker.replicas import set_isr
 from tests.broker.replication_world import World
@@ -102,13 +103,13 @@ class Placed:
     async def exported(self) -> None:
         """All that is closed; and the mirror knows."""
         await until(lambda: self.leading.history is not None)
-        await until(lambda: self.history.next_offset >= self.leading.log.closed_segments()[-1].next_offset)
+        await until(lambda: self.history.next_offset >= local(self.leading.log).closed_segments()[-1].next_offset)
 
     async def compacted(self) -> None:
         """Log, as far as may be, and history."""
         await self.exported()
-        held: Any = self.leading.log
-        await until(lambda: held.is_compacted and held.dirtiness(TIME, self.leading.cleanable_end) == 0)
+        held = local(self.leading.log)
+        await until(lambda: held.gaps_below > 0 and held.cleaning.dirtiness(TIME, self.leading.cleanable_end) == 0)
         merged = await self.merge()
         assert (merged.problems, merged.partitions) == ([], [0])
 

@@ -21,6 +21,7 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.wire.errors import ErrorCode
+from tests.broker.local_logs import local
 from tests.broker.partitions.no_events import NoEvents
 from tests.broker.rooms import a_room
 from tests.storage.log.compaction.test_log_compaction import CONFIG, World, read_from, world
@@ -104,7 +105,7 @@ class Both(History):
 
     def export(self, count: int) -> None:
         """The next closed segments. The mirror names the one before by then."""
-        for segment in self.held.log.closed_segments():
+        for segment in local(self.held.log).closed_segments():
             if count and segment.next_offset > self.catalog.next_offset and self.role.is_exported:
                 count -= 1
                 self.mirror = self.catalog

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,8 @@ from headrace.broker.system import SystemClock
 from headrace.controller.asks import DeleteHistory, PublishSegment
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.cutting import Range
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.names import COMPACTION
 from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.mirror import read_document, state_key
@@ -109,7 +109,7 @@ async def test_a_damaged_note_of_gaps_takes_no_history(tmp_path: Path, monkeypat
             await here.create(retention_bytes="-1", retention_ms="-1")
             await here.produce(0, 40)
             await here.local_start(SETTLED)
-            await until(lambda: history_of(here).next_offset >= here.partition.log.segments[-1])
+            await until(lambda: history_of(here).next_offset >= here.partition.log.ranges()[-1].base_offset)
         (directory,) = (tmp_path / "data" / "logs").glob("t-0")
         (directory / COMPACTION).write_text("damaged")
         async with tiered(tmp_path) as here:
@@ -142,10 +142,9 @@ class Log:
     20 on, of which 400 are exported."""
 
     size_bytes = 650
-    segments = (0, 20)
 
-    def closed_segments(self) -> list[Any]:
-        return [SimpleNamespace(base_offset=0, next_offset=20, size=200)]
+    def ranges(self) -> list[Range]:
+        return [Range(Offset(0), Offset(20), 200, True), Range(Offset(20), Offset(65), 450, False)]
 
 
 def test_retention_by_bytes_takes_no_more_once_segments_are_merged_across_the_logs_own() -> None:

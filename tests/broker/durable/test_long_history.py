@@ -19,7 +19,8 @@ from headrace.controller.durable import delete_history
 from headrace.metadata import runs
 from headrace.metadata.image import EMPTY_IMAGE
 from headrace.metadata.segments import CatalogEntry, Entries, PartitionCatalog, SegmentDescriptor
-from headrace.storage.engine import EpochEnd, FoundOffset, LogConfig
+from headrace.storage.engine.identity import LogConfig
+from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.tier.format import EpochStart
 from tests.controller.test_brokers import KEY, TOPIC, register, with_topic
 

@@ -15,7 +15,7 @@ from headrace.broker.handlers import list_offsets, plain_fetch
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.context import RequestContext
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import FoundOffset
+from headrace.storage.engine.reading import FoundOffset
 from headrace.storage.objects import DirectoryObjects
 from headrace.storage.tier.blocks import Block
 from headrace.wire.batches import decode_records, iterate_headers

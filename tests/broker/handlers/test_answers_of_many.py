@@ -12,7 +12,7 @@ from headrace.broker.handlers.plain_produce import _AnswerOfMany, _Road
 from headrace.broker.kit.parking import Commit
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
-from headrace.storage.engine import Appended
+from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.walking import UNWALKED, Walked

@@ -28,7 +28,7 @@ from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
 from headrace.replica.sealing import packed
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.objects import DirectoryObjects
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 
 
 class NoEvents:

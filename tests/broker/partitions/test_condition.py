@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -21,12 +22,13 @@ from headrace.broker.durable import exporter as exporter_module
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.partitions.condition import Condition
 from headrace.broker.partitions.disk_room import DiskRoom
-from headrace.broker.parts import of_journal
 from headrace.broker.system import SystemClock
 from headrace.broker.upkeep.cleaner import Cleaner, Pace
 from headrace.metadata.image import EMPTY_IMAGE
+from headrace.storage.log.engine import LocalLogEngine
 from headrace.wire.ailments import KINDS, State
 from headrace.wire.errors import ErrorCode
+from tests.storage.log.memory_disk import MemoryDisk
 
 NO_TOPIC = TopicId(UUID(int=1))
 
@@ -134,10 +136,10 @@ async def test_descriptors_are_told_before_they_are_used_up() -> None:
 
 
 async def test_a_journal_that_is_given_up_is_told() -> None:
-    engine: Any = SimpleNamespace(has_given_up_journal=False)
-    watched = Watched(sources=[lambda: of_journal(engine)])
+    journal: Any = SimpleNamespace(is_given_up=False)
+    watched = Watched(sources=[LocalLogEngine(MemoryDisk(), Path("logs"), journal=journal).states])
     assert await watched.look() == {}
-    engine.has_given_up_journal = True
+    journal.is_given_up = True
     state = (await watched.look())["journal given up"]
     assert "slower" in state.text
     assert "restart" in state.todo
@@ -186,6 +188,10 @@ class Role:
         self.log: Any = self
         self.gaps_below = 0
 
+    @property
+    def cleaning(self) -> Role:
+        return self
+
     def dirtiness(self, now_ms: int, up_to: int) -> float:
         if self.error is not None:
             raise self.error
@@ -202,7 +208,6 @@ def cleaner_of(*roles: Role) -> Cleaner:
         partitions=partitions,
         clock=SystemClock(),
         random=unused,
-        run=unused,
         pace=lambda _: Pace(1_000, 1e9),
         image=EMPTY_IMAGE,
         on_bug=_no_bug,

@@ -6,15 +6,12 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.broker.partitions.discarding import Discarding
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import LogEngine
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.data_path import batch, create, produce
 from tests.broker.group_broker import RawClient, running, until
@@ -102,7 +99,7 @@ class Scripted:
     """A `LogRemoval` in so many parts; those that are named fail."""
 
     def __init__(self, name: str, parts: int, failing: Sequence[int], done: list[str]) -> None:
-        self.directory = Path(name)
+        self.name = name
         self._left = parts
         self._tries = 0
         self._failing = failing
@@ -111,29 +108,26 @@ class Scripted:
     def some(self) -> bool:
         self._tries += 1
         if self._tries in self._failing:
-            self._done.append(f"{self.directory} fails")
+            self._done.append(f"{self.name} fails")
             raise OSError("scripted")
         self._left -= 1
-        self._done.append(str(self.directory))
+        self._done.append(self.name)
         return self._left == 0
 
 
-def scripted(done: list[str], **removals: tuple[int, Sequence[int]]) -> Discarding:
-    made = {Path(name): Scripted(name, parts, failing, done) for name, (parts, failing) in removals.items()}
-    engine = SimpleNamespace(removal=lambda path: made[path])
-
+def scripted() -> Discarding:
     def on_bug(error: BaseException) -> None:
         raise error
 
-    return Discarding(cast("LogEngine", engine), on_bug)
+    return Discarding(on_bug)
 
 
 async def test_what_fails_goes_behind_the_others_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.broker.partitions.discarding.DELETED_RETRY_MS", 1)
     done = list[str]()
-    discarding = scripted(done, a=(2, (2, 3, 4)), b=(2, ()))
+    discarding = scripted()
     async with asyncio.timeout(60):
-        discarding.add([Path("a"), Path("b")])
+        discarding.add([Scripted("a", 2, (2, 3, 4), done), Scripted("b", 2, (), done)])
         await until(lambda: len(done) == 7)
     assert done == ["a", "a fails", "b", "b", "a fails", "a fails", "a"]
     await discarding.stop()
@@ -141,12 +135,12 @@ async def test_what_fails_goes_behind_the_others_and_is_tried_again(monkeypatch:
 
 async def test_what_comes_while_nothing_can_be_removed_does_not_wait_nor_does_a_stop() -> None:
     done = list[str]()
-    discarding = scripted(done, a=(1, range(9)), b=(1, ()), c=(1, ()))
+    discarding = scripted()
     async with asyncio.timeout(30):
-        discarding.add([Path("a")])
+        discarding.add([Scripted("a", 1, range(9), done)])
         await until(lambda: done == ["a fails"])
-        discarding.add([Path("b")])
+        discarding.add([Scripted("b", 1, (), done)])
         await until(lambda: "b" in done)
         await discarding.stop()
-        discarding.add([Path("c")])
+        discarding.add([Scripted("c", 1, (), done)])
     assert "c" not in done

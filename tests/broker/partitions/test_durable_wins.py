@@ -22,11 +22,11 @@ Epochs = Sequence[int]
 def log_of(epochs: Epochs, *, start: int = 0) -> LocalLog:
     log = open_log(new_disk())
     if start:
-        log.restart_at(Offset(start))
+        log.copying.restart_at(Offset(start))
     for offset, epoch in enumerate(epochs, start):
         raw = batch(1, size=60, seed=offset)
         placed = offset.to_bytes(8, "big") + raw[8:12] + epoch.to_bytes(4, "big") + raw[16:]
-        log.append_verbatim(placed, check_batches(placed), now_ms=0)
+        log.copying.append_verbatim(placed, check_batches(placed), now_ms=0)
     flush(log)
     return log
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
+from headrace.base.ids import Offset
 from headrace.broker.partitions import flusher as flusher_module
 from headrace.broker.partitions.flusher import Flusher
-from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
+from headrace.storage.engine.files import UpkeepWork
+from headrace.storage.engine.flushing import FlushRound, FlushTicket, Outcome, Outcomes
 from tests.broker.group_broker import until
 
 
@@ -20,6 +23,7 @@ class Gate:
     def __init__(self, failure: OSError | None = None) -> None:
         self.opened = threading.Event()
         self.failure = failure
+        self.end = Offset(0)
 
     def sync(self) -> None:
         self.opened.wait(30)
@@ -33,17 +37,17 @@ class Dirty:
     def __init__(self, *tickets: Gate, broken: bool = False) -> None:
         self.tickets = list(tickets)
         self.begun: list[Gate] = []
-        self.ended: list[OSError | None] = []
+        self.ended: list[Outcome] = []
         self.broken = broken
         self.written_out = 0
 
-    def begin_flush(self) -> FlushTicket | None:
+    def begin_flush(self) -> Gate | None:
         if not self.tickets:
             return None
         self.begun.append(self.tickets.pop(0))
         return self.begun[-1]
 
-    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+    def finish_flush(self, ticket: FlushTicket, failure: Outcome) -> None:
         assert not self.broken, "planted"
         self.ended.append(failure)
 
@@ -55,15 +59,19 @@ class Dirty:
 class EachSynced:
     """A round that syncs each ticket in a worker thread."""
 
-    def __init__(self, tickets: Sequence[FlushTicket]) -> None:
-        self.tickets = tickets
+    def __init__(self, tickets: Sequence[FlushTicket], ended: list[FlushRound]) -> None:
+        self.tickets = cast("Sequence[Gate]", tickets)
+        self.ended = ended
 
     def begin(self, done: Callable[[Outcomes], object]) -> None:
         work = asyncio.get_running_loop().run_in_executor(None, lambda: [synced(ticket) for ticket in self.tickets])
         work.add_done_callback(lambda work: done(work.result))
 
+    def end(self) -> None:
+        self.ended.append(self)
 
-def synced(ticket: FlushTicket) -> OSError | None:
+
+def synced(ticket: Gate) -> OSError | None:
     try:
         ticket.sync()
     except OSError as error:
@@ -76,9 +84,13 @@ class Chore:
 
     def __init__(self) -> None:
         self.opened = threading.Event()
+        self.has_ended = False
 
     def run(self) -> None:
         self.opened.wait(30)
+
+    def end(self) -> None:
+        self.has_ended = True
 
 
 class Engine:
@@ -87,19 +99,16 @@ class Engine:
     def __init__(self, *chores: Chore) -> None:
         self.chores = list(chores)
         self.ended: list[FlushRound] = []
-        self.kept_up: list[UpkeepWork] = []
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:
-        return EachSynced(tickets)
+        return EachSynced(tickets, self.ended)
 
-    def end_round(self, ended: FlushRound) -> None:
-        self.ended.append(ended)
+    @property
+    def upkeep(self) -> Engine:
+        return self
 
     def begin_upkeep(self) -> UpkeepWork | None:
         return self.chores.pop(0) if self.chores else None
-
-    def end_upkeep(self, ended: UpkeepWork) -> None:
-        self.kept_up.append(ended)
 
 
 def never(error: BaseException) -> None:
@@ -132,11 +141,11 @@ async def test_own_files_are_written_after_the_answers_and_before_the_next_round
     told: list[str] = []
 
     class Noting(Dirty):
-        def begin_flush(self) -> FlushTicket | None:
+        def begin_flush(self) -> Gate | None:
             told.append("begin")
             return super().begin_flush()
 
-        def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+        def finish_flush(self, ticket: FlushTicket, failure: Outcome) -> None:
             super().finish_flush(ticket, failure)
             told.append("finish")
             asyncio.get_running_loop().call_soon(told.append, "answer")
@@ -285,10 +294,10 @@ async def test_upkeep_runs_beside_the_rounds_and_idle_waits_for_it() -> None:
         flusher.request(partition)
         await flusher.round_over()
         assert len(engine.ended) == ended
-        assert engine.kept_up == []
+        assert not chore.has_ended
     chore.opened.set()
     await flusher.idle()
-    assert engine.kept_up == [chore]
+    assert chore.has_ended
 
 
 class Mistaken(Gate):

@@ -21,12 +21,13 @@ from headrace.broker.partitions.settings import PartitionSettings
 from headrace.broker.system import SystemClock
 from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ACCEPT, Duplicate, ProducerStates, Refuse, Verdict
-from headrace.storage.engine import FlushTicket
+from headrace.storage.engine.flushing import FlushTicket, Outcome
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import PREFIX, encode_batch, parse_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
+from tests.broker.local_logs import local
 from tests.broker.partitions.no_events import NoEvents
 from tests.broker.rooms import a_room
 from tests.metadata.histories import descriptor
@@ -89,7 +90,7 @@ async def test_nobody_deletes_from_a_log_that_is_being_cut() -> None:
         copy.append(as_led(base, size=200))
     await copy._flusher.idle()
     copy.on_marks(Offset(10), Offset(0))
-    assert len(copy.log.segments) > 2
+    assert len(copy.log.ranges()) > 2
     copy.is_changing = True
     copy.keep_house(2**62, producers_since_ms=0)
     assert copy.log.log_start_offset == 0
@@ -102,11 +103,11 @@ async def test_nobody_writes_to_a_log_that_is_being_cut_though_there_is_room_for
     """A worker thread does, and twice would be a hole."""
     copy = copied()
     copy.append(as_led(0))
-    held = copy.log._contents.held_size  # type: ignore[attr-defined]
+    held = copy.log.contents.held_size  # type: ignore[attr-defined]
     copy.is_changing = True
     copy.log.write_out = _nobody_writes  # type: ignore[method-assign]
     assert copy.go_on(), "it waits no more: who cuts it sees to that"
-    assert copy.log._contents.held_size == held  # type: ignore[attr-defined]
+    assert copy.log.contents.held_size == held  # type: ignore[attr-defined]
 
 
 def _nobody_writes() -> None:
@@ -131,7 +132,7 @@ async def test_what_is_flushed_is_told_though_more_was_appended_meanwhile() -> N
     copy.on_flushed = lambda copy: told.append((copy.log.flushed_end, copy.log.log_end_offset))
     ended = copy.finish_flush
 
-    def append_meanwhile(ticket: FlushTicket, failure: OSError | None) -> None:
+    def append_meanwhile(ticket: FlushTicket, failure: Outcome) -> None:
         if copy.log.log_end_offset < 3:
             copy.append(as_led(copy.log.log_end_offset))
         ended(ticket, failure)
@@ -268,7 +269,7 @@ async def cut_and_compare(copy: FollowerPartition, plan: list[Writing], data: st
     if not is_flushed or data.draw(st.booleans()):
         copy.flush_soon()
         await copy._flusher.idle()
-    disk = deepcopy(copy.log._disk)
+    disk = deepcopy(local(copy.log).disk)
     assert isinstance(disk, MemoryDisk)
     disk.power_cut()
     again = open_log(disk, replace(SMALL, retention_ms=0))
@@ -308,7 +309,7 @@ async def test_of_a_segment_that_is_exported_in_part_the_rest_is_counted() -> No
         copy.append(as_led(base, size=200))
     copy.roll()
     await copy._flusher.idle()
-    closed = copy.log.closed_segments()
+    closed = local(copy.log).closed_segments()
     assert [segment.next_offset for segment in closed] == [2, 4, 6, 8, 10]
     size = copy.log.size_bytes
     assert bytes_above(copy.log, history_to(2, 4)) == size - closed[0].size - closed[1].size
@@ -323,7 +324,7 @@ async def test_a_durable_segment_that_ends_inside_one_of_the_log_is_not_counted_
         copy.append(as_led(base, size=200))
     copy.roll()
     await copy._flusher.idle()
-    closed = copy.log.closed_segments()
+    closed = local(copy.log).closed_segments()
     size = copy.log.size_bytes
     for ends in ((3,), (2, 3), (1, 3)):  # of the second one, offset 2 is exported
         above = bytes_above(copy.log, history_to(*ends))

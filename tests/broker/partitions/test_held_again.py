@@ -17,7 +17,7 @@ from headrace.controller.decision import Decision
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.metadata.events import LeaderChanged, MetadataEvent
 from headrace.metadata.image import MetadataImage
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from tests import loops
 from tests.broker.clusters import BY_HAND

@@ -55,7 +55,7 @@ async def journaling(directory: Path) -> AsyncIterator[str]:
                 assert (await produce(client, "t", batch(b"first"))).error_code == 0
         assert broker._parts is not None
         [partition] = [each for each in broker._parts.partitions if each.topic == "t"]
-        journal = partition.log._journal  # type: ignore[attr-defined]
+        journal = partition.log.journal  # type: ignore[attr-defined]
         await until(lambda: journal.is_ready)
         PARTITIONS[bootstrap] = partition
         SERVED[bootstrap] = broker._parts.partitions
@@ -237,7 +237,7 @@ async def test_whoever_waits_for_a_flush_that_finds_no_room_is_acknowledged_once
     async with asyncio.timeout(30), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         partition = PARTITIONS[bootstrap]
         log: Any = partition.log
-        log._journal.is_ready = False
+        log.journal.is_ready = False
         with monkeypatch.context() as patch:
             patch.setattr(Ticket, "_write_small_files", _full)
             partition.roll()
@@ -263,14 +263,14 @@ async def test_what_only_the_journal_has_is_found_by_whoever_looks_for_it(
                 sought = encode_batch([Record(0, time_ms, None, b"sought", ())])
                 last = (await produce(client, "t", sought)).base_offset
                 assert log.flushed_end == log.log_end_offset == last + 1
-                assert log._contents.held_size
-                assert log.begin_examination(Offset(0)) is None, "it would miss what is there"
+                assert log.contents.held_size
+                assert log.examining.begin_examination(Offset(0)) is None, "it would miss what is there"
                 if asked_ms is None:
                     assert b"sought" in bytes((await fetch(client, "t", last)).records)
                 else:
                     assert (await offset_at(client, "t", asked_ms)).offset == last
-                assert not log._contents.held_size
-            assert log.begin_examination(Offset(0)) is not None
+                assert not log.contents.held_size
+            assert log.examining.begin_examination(Offset(0)) is not None
 
 
 @pytest.mark.parametrize("look", ["fetch", "by time"])
@@ -330,7 +330,7 @@ async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
             under_way = asyncio.create_task(first.ask(9, request(batch(b"x"))))
             await until(lambda: bool(syncs))
             held = asyncio.create_task(second.ask(9, request(batch(b"y"))))
-            await until(lambda: log._contents.held_size > 0)
+            await until(lambda: log.contents.held_size > 0)
             with monkeypatch.context() as patch:
                 patch.setattr(Contents, "write_out", _failing(errno.EIO))
                 with pytest.raises(StorageFailure):

@@ -27,7 +27,8 @@ from headrace.broker.system import SystemClock
 from headrace.metadata.throttled import ThrottledReplicas
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.reassignments import reassign
-from headrace.storage.engine import Damage, EpochEnd
+from headrace.storage.engine.reading import EpochEnd
+from headrace.storage.log.segment import SegmentDamage
 from headrace.wire.batches import PREFIX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
@@ -699,8 +700,8 @@ def test_damage_that_is_cut_off_keeps_nobody_from_copying(tmp_path: Path) -> Non
             generation = (await led.placed()).generation
             led.tell(copier.row(generation, as_led(0, b"a") + as_led(1, b"b")))
             assert (await led.flushed()).flushed_end == 2
-            damage = Damage(segment=0, start=1, end=2, position=len(as_led(0, b"a")), resume=0, reason="planted")
-            (segment,) = copy.log._contents.segments  # type: ignore[attr-defined]
+            damage = SegmentDamage(segment=0, start=1, end=2, position=len(as_led(0, b"a")), resume=0, reason="planted")
+            (segment,) = copy.log.contents.segments  # type: ignore[attr-defined]
             segment.damages = (damage,)
             copy.on_damage()
             assert (await led.flushed()).readable_from == 2

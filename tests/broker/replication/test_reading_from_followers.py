@@ -12,7 +12,7 @@ import pytest
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.metadata.config_table import RACK_AWARE
-from headrace.storage.engine import Damage
+from headrace.storage.log.segment import SegmentDamage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests import loops
@@ -236,8 +236,8 @@ def test_what_a_follower_has_deleted_or_damaged_is_read_elsewhere(tmp_path: Path
         leader, (follower, _) = await with_records(world, 4)
         copy = world.copy(follower, "t")
         copy.log.delete_records_before(Offset(1))
-        damage = Damage(segment=0, start=1, end=2, position=0, resume=0, reason="planted")
-        (segment,) = copy.log._contents.segments  # type: ignore[attr-defined]
+        damage = SegmentDamage(segment=0, start=1, end=2, position=0, resume=0, reason="planted")
+        (segment,) = copy.log.contents.segments  # type: ignore[attr-defined]
         segment.damages = (damage,)
         copy.on_damage()
         for offset in (0, 1):

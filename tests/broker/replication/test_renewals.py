@@ -23,13 +23,14 @@ from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import LeaderChanged
 from headrace.metadata.image import MetadataImage
-from headrace.storage.engine import EpochEnd
-from headrace.storage.log import partition as log_module
+from headrace.storage.engine.reading import EpochEnd
+from headrace.storage.log import cutting as log_module
 from headrace.storage.log.recovery.replaced import REPLACED
 from headrace.wire.errors import ErrorCode
 from tests import loops
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
+from tests.broker.local_logs import local
 from tests.broker.replicas import elect, known, set_isr
 from tests.broker.replication_world import World, replicating
 
@@ -64,7 +65,7 @@ def record(number: int) -> bytes:
 
 
 def segments(world: World, broker: int) -> list[Path]:
-    return sorted(world.role(broker, "t").log.directory.glob("*.log"))
+    return sorted(local(world.role(broker, "t").log).directory.glob("*.log"))
 
 
 def flip(path: Path, at: int = 100) -> None:
@@ -87,7 +88,7 @@ def damage(world: World, broker: int, number: int = 0) -> Path:
 
 def is_sound(world: World, broker: int) -> bool:
     role = world.role(broker, "t")
-    return not role.is_damaged and not role.log.has_replaced and not list(role.log.directory.glob("replaced*"))
+    return not role.is_damaged and not role.has_replaced and not list(local(role.log).directory.glob("replaced*"))
 
 
 async def mended(world: World, broker: int, count: int = 3) -> None:
@@ -162,7 +163,7 @@ def test_damage_that_a_leader_does_not_know_of_is_met_by_the_copy_and_another_le
         leader, (follower, third) = world.leader("t"), world.followers("t")
         sound = contents(world, third)
         flip(segments(world, leader)[1])
-        world.role(leader, "t").log._contents.newest.drop()  # type: ignore[attr-defined]  # it has it in memory, too
+        world.role(leader, "t").log.contents.newest.drop()  # type: ignore[attr-defined]  # it has it in memory, too
         damage(world, follower)
         await until(lambda: world.leading("t") is not None and world.leader("t") == third)
         for each in (leader, follower):
@@ -251,7 +252,7 @@ def test_a_copy_that_fails_or_ends_while_its_log_becomes_quiet_is_not_begun_anew
         monkeypatch.setattr(copy.events, "is_to_begin_again", lambda _: True)
         await source._begin_anew(copy)
         assert contents(world, follower) == before
-        assert not copy.log.has_replaced
+        assert not copy.has_replaced
         assert copy.log.log_end_offset == COUNT
 
     run(tmp_path, work)
@@ -317,7 +318,7 @@ def test_a_copy_without_a_leader_keeps_no_other_from_being_begun_anew(
             await until(lambda: world.image("t", broker=follower).leader == NO_LEADER)
         finally:
             goes_on.set()
-        await until(lambda: world.copy(follower, "t").log.has_replaced)
+        await until(lambda: world.copy(follower, "t").has_replaced)
         await world.make("u", 1, 2, **SEGMENT)
         other = world.leader("u")
         if other == follower:
@@ -327,7 +328,7 @@ def test_a_copy_without_a_leader_keeps_no_other_from_being_begun_anew(
             assert (await produce(client, "u", record(number))).error_code == 0
         await world.until_end("u", COUNT, follower, other)
         role, epoch = world.role(follower, "u"), world.image("u").leader_epoch
-        flip(sorted(role.log.directory.glob("*.log"))[0])
+        flip(sorted(local(role.log).directory.glob("*.log"))[0])
         assert suspected(role, Offset(0))
         await until(lambda: world.image("u").leader_epoch > epoch)
         await until(lambda: not world.role(follower, "u").is_damaged)
@@ -354,13 +355,13 @@ def test_a_few_at_a_time_leave_their_isrs(tmp_path: Path, monkeypatch: pytest.Mo
 
         world.cluster.brokers[BrokerId(victim)].observe(count)
         for role in world.partitions(victim).replicas:
-            flip(sorted(role.log.directory.glob("*.log"))[0])
+            flip(sorted(local(role.log).directory.glob("*.log"))[0])
             assert suspected(role, Offset(0))
 
         def are_mended() -> bool:
             roles = world.partitions(victim).replicas
-            were_damaged = all(list(role.log.directory.glob("*.damaged")) for role in roles)
-            return were_damaged and not any(role.is_damaged or role.log.has_replaced for role in roles)
+            were_damaged = all(list(local(role.log).directory.glob("*.damaged")) for role in roles)
+            return were_damaged and not any(role.is_damaged or role.has_replaced for role in roles)
 
         await until(are_mended)
         for index in range(4):
@@ -399,10 +400,10 @@ def test_what_is_kept_beside_a_log_stays_while_that_leads(tmp_path: Path) -> Non
     async def work(world: World) -> None:
         await filled(world)
         leader, (follower, _) = world.leader("t"), world.followers("t")
-        logs = {each: world.role(each, "t").log for each in (leader, follower)}
+        logs = {each: local(world.role(each, "t").log) for each in (leader, follower)}
         for each, kept in logs.items():
             (kept.directory / REPLACED).mkdir()
-            kept.has_replaced = True  # type: ignore[misc]
+            kept.has_replaced = True
             world.role(each, "t").events.on_damaged(world.key("t"))
         await until(lambda: not logs[follower].has_replaced)
         for _ in range(3):
@@ -440,7 +441,7 @@ def nobody_lets_in(world: World, broker: int) -> list[TopicPartition]:
     """That broker's log of 't' has replaced data beside it, which is never removed from now on. Returns the keys that
     are reported instead."""
     told: list[TopicPartition] = []
-    world.role(broker, "t").log.has_replaced = True  # type: ignore[misc]
+    local(world.role(broker, "t").log).has_replaced = True
     renewals = world.cluster.brokers[BrokerId(broker)].parts.replication.renewals
     vars(renewals).update(note_let_in=told.append)
     return told

@@ -21,6 +21,7 @@ from tests import loops
 from tests.broker.clusters import running
 from tests.broker.data_path import batch, delete_records, fetch, produce
 from tests.broker.group_broker import RawClient
+from tests.broker.local_logs import local
 from tests.broker.replicas import DEADLINE_S, elect, follower, held_rounds, known, leader, make_topic, set_isr, until
 
 
@@ -222,9 +223,9 @@ def test_a_compacted_log_is_copied_with_its_gaps(ends_in_a_gap: bool, tmp_path: 
                 for number, value in sent.items():
                     assert (await produce(client, "t", keyed(number % 3, value))).error_code == 0
                 await until(lambda: leads.log.gaps_below > 40)
-                await until(lambda: leads.log.dirtiness(2**62, Offset(60)) == 0)
+                await until(lambda: local(leads.log).cleaning.dirtiness(2**62, Offset(60)) == 0)
                 if ends_in_a_gap:  # as where tombstones came last
-                    leads.log.skip_to(Offset(70), now_ms=0)
+                    local(leads.log).copying.skip_to(Offset(70), now_ms=0)
                     leads._flusher.request(leads)
                 end = leads.log.log_end_offset
                 await cluster.start(other)

@@ -18,7 +18,7 @@ from headrace.controller.brokers import fence_broker, register_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Endpoint
-from headrace.storage.engine import Appended
+from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_response_header

@@ -16,12 +16,12 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.broker.upkeep import cleaner
-from headrace.broker.upkeep.cleaner import CleaningRunner, thread_runner
-from headrace.broker.upkeep.cleaner_child import run_in_child
 from headrace.cli.work.dumping import dump_logs
 from headrace.storage.disk import LocalDisk
+from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.log.compaction.child import decode_cleaned, pacer
-from headrace.storage.log.compaction.cleaning import Cleaned, CleaningJob, SourceSegment, Stopped
+from headrace.storage.log.compaction.cleaning import Cleaned, CleaningJob, SourceSegment
+from headrace.storage.log.compaction.running import CleaningRunner, run_in_child, thread_runner
 from headrace.wire.batches import decode_records, encode_batch, iterate_headers
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode

@@ -22,8 +22,6 @@ import pytest
 
 from headrace.base.addresses import Address
 from headrace.broker.partitions import partition as broker_partition
-from headrace.broker.upkeep import cleaner_child
-from headrace.broker.upkeep.cleaner import thread_runner
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
@@ -34,7 +32,8 @@ from headrace.spark.write.packing import Stamp
 from headrace.spark.write.sink import parse_write_options
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.checkpoints import Compacted, decode_compacted, decode_fields, encode_fields
-from headrace.storage.log.compaction import keeping
+from headrace.storage.log.compaction import keeping, running
+from headrace.storage.log.compaction.running import thread_runner
 from headrace.storage.tier.format import decode_footer
 from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import Store
@@ -379,7 +378,7 @@ def rewriting(root: Path, *, seed: int, partitions: int) -> Iterator[Rewriting]:
     with pytest.MonkeyPatch.context() as patch:
         # control batches, as a coordinator of transactions will write them
         patch.setattr(broker_partition, "UNUSUAL", 0)
-        patch.setattr(cleaner_child, "run_in_child", thread_runner(LocalDisk()))
+        patch.setattr(running, "run_in_child", thread_runner(LocalDisk()))
         here.start()
         try:
             compacted(here, random)

@@ -11,7 +11,8 @@ from typing import Any
 from unittest.mock import patch
 
 from headrace.base.ids import Offset, PartitionIndex, TopicId
-from headrace.storage.engine import FlushTicket, LogConfig, LogIdentity
+from headrace.storage.engine.flushing import FlushTicket, Outcome
+from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal.journal import Journal, JournalSettings, Upkeep
 from headrace.storage.log.partition import LocalLog
@@ -73,11 +74,11 @@ class Store:
     def open(self, identity: LogIdentity, config: LogConfig = SMALL, start: int = 0) -> LocalLog:
         return self.engine.open(identity, config, start=Offset(start))
 
-    def flush(self, *logs: LocalLog, meanwhile: Callable[[], object] = lambda: None) -> Sequence[OSError | None]:
+    def flush(self, *logs: LocalLog, meanwhile: Callable[[], object] = lambda: None) -> Sequence[Outcome]:
         """One round over those that need it; what it makes of each of these."""
         self.tidy_up()
         work = [(log, ticket) for log in logs if (ticket := log.begin_flush()) is not None]
-        told: list[OSError | None] = []
+        told: list[Outcome] = []
         if work:
             tickets: list[FlushTicket] = [ticket for _, ticket in work]
             together = self.engine.begin_round(tickets)
@@ -85,7 +86,7 @@ class Store:
             with inline_workers():
                 together.begin(lambda outcomes: told.extend(outcomes()))
                 self.disk.end_syncs()
-            self.engine.end_round(together)
+            together.end()
             for (log, ticket), failure in zip(work, told, strict=True):
                 if failure is None:
                     log.finish_flush(ticket)
@@ -105,7 +106,7 @@ class Store:
             self.begin_upkeep()
 
     def begin_upkeep(self) -> None:
-        if (upkeep := self.engine.begin_upkeep()) is not None:
+        if (upkeep := self.journal.begin_upkeep()) is not None:
             assert self.upkeep is None, "one at a time"
             self.upkeep = upkeep
 
@@ -114,7 +115,7 @@ class Store:
         if self.upkeep is not None:
             upkeep, self.upkeep = self.upkeep, None
             upkeep.run()
-            self.engine.end_upkeep(upkeep)
+            upkeep.end()
 
     def stop(self, *logs: LocalLog) -> None:
         """A clean stop."""

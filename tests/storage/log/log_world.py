@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
-from headrace.storage.engine import LogConfig, LogIdentity
+from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.partition import LocalLog
+from headrace.storage.log.segment import SegmentInfo
 from headrace.wire.batches import Record, check_batches, encode_batch
 from headrace.wire.compression import Compression
 from tests.storage.log.memory_disk import MemoryDisk
@@ -119,3 +120,12 @@ def flush(log: LocalLog) -> None:
         ticket.sync()
         assert log.finish_flush(ticket) == log.flushed_end
     assert log.flushed_end == log.log_end_offset
+
+
+def dropped(log: LocalLog, now_ms: int, up_to: Offset) -> list[SegmentInfo]:
+    """The segments that retention drops now."""
+    before, start = [*log.closed_segments()], log.log_start_offset
+    after = log.apply_retention(now_ms, up_to)
+    gone = before[: len(before) - len([each for each in log.closed_segments() if each in before])]
+    assert after == log.log_start_offset == max(start, *(each.next_offset for each in gone), start)
+    return gone

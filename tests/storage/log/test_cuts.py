@@ -21,7 +21,7 @@ def test_a_producer_snapshot_that_waits_for_its_flush_is_read_after_a_cut() -> N
     twin.append(batch(1), batch(1))
     twin.log.write_producer_snapshot(b"as of 3", Offset(3))
     assert twin.log.latest_producer_snapshot() == (3, b"as of 3")
-    twin.log.truncate_to(Offset(2))
+    twin.log.copying.truncate_to(Offset(2))
     assert twin.log.latest_producer_snapshot() == (1, b"as of 1")
 
 
@@ -46,7 +46,7 @@ def test_what_is_told_of_producers_at_a_cut_is_durable_before_newer_snapshots_go
             disk.fail_after(steps)
         done = True
         try:
-            twin.log.truncate_to(Offset(2), told)
+            twin.log.copying.truncate_to(Offset(2), told)
         except StorageFailure:
             done = False
         assert seen in ([], [(2, bytes([0, 1, 2]))]), "all of it is there while it is told"
@@ -80,7 +80,7 @@ def test_a_snapshot_of_the_cut_stays_though_an_older_one_of_its_name_was_to_go()
         twin.log.write_producer_snapshot(b"as of %d" % end, Offset(end))
         if end < 3:
             flush(twin.log)
-    twin.log.truncate_to(Offset(1), lambda end: b"as of %d" % end)
+    twin.log.copying.truncate_to(Offset(1), lambda end: b"as of %d" % end)
     flush(twin.log)
     for log in (twin.log, open_log(disk)):
         assert log.latest_producer_snapshot() == (1, b"as of 1")
@@ -102,5 +102,5 @@ def test_damage_behind_the_cut_is_not_looked_at() -> None:
         seen.extend(header.base_offset for header in twin.log.batches_from(Offset(0), end))
         return b""
 
-    twin.log.truncate_to(Offset(1), told)
+    twin.log.copying.truncate_to(Offset(1), told)
     assert (twin.log.log_end_offset, seen) == (1, [0])

@@ -20,10 +20,10 @@ from tests.storage.log.memory_disk import MemoryDisk
 KEPT = 6
 """Offsets that stay where the log is cut: three batches of two."""
 CHANGES: dict[str, tuple[Callable[[LocalLog], object], int]] = {
-    "cut": (lambda log: log.truncate_to(Offset(KEPT), lambda _: b"producers"), KEPT),
-    "cut to nothing": (lambda log: log.truncate_to(Offset(0)), 0),
-    "restarted": (lambda log: log.restart_at(Offset(50), epoch=LeaderEpoch(3), producers=b"producers"), 50),
-    "begun anew": (lambda log: log.begin_anew(), 0),
+    "cut": (lambda log: log.copying.truncate_to(Offset(KEPT), lambda _: b"producers"), KEPT),
+    "cut to nothing": (lambda log: log.copying.truncate_to(Offset(0)), 0),
+    "restarted": (lambda log: log.copying.restart_at(Offset(50), epoch=LeaderEpoch(3), producers=b"producers"), 50),
+    "begun anew": (lambda log: log.copying.begin_anew(), 0),
     "given way": (lambda log: log.give_way(Offset(50), epoch=LeaderEpoch(3), producers=b"producers"), 50),
 }
 """And where the log ends then."""
@@ -64,7 +64,7 @@ def test_wherever_the_disk_is_full_the_log_is_as_it_was_or_is_opened_again(chang
             world.append()
             world.store.flush(twin.log)
         assert twin.end > KEPT
-        assert (twin.log._contents.held_size > 0) == is_held
+        assert (twin.log.contents.held_size > 0) == is_held
         outcome = "done"
         with full_from(world.disk, at):
             try:

@@ -13,6 +13,7 @@ import pytest
 from headrace.base.errors import NoRoom, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
+from headrace.storage.engine.flushing import Outcome
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import check_batches
 from tests.storage.log.journal.test_journal import BIG, World
@@ -47,7 +48,7 @@ def file_of(world: World, number: int = 0) -> bytes:
 
 
 def is_held(log: LocalLog) -> bool:
-    return log._contents.held_size > 0
+    return log.contents.held_size > 0
 
 
 def test_what_was_acknowledged_before_its_own_file_failed_is_kept_by_the_journal() -> None:
@@ -164,7 +165,7 @@ def test_what_is_lost_behind_a_ticket_takes_it_along_and_the_journal_keeps_what_
     ticket = log.begin_flush()
     assert ticket is not None
     together = world.store.engine.begin_round([ticket])
-    told: list[OSError | None] = []
+    told: list[Outcome] = []
     with inline_workers():
         together.begin(lambda outcomes: told.extend(outcomes()))
     flushed = log.log_end_offset
@@ -177,7 +178,7 @@ def test_what_is_lost_behind_a_ticket_takes_it_along_and_the_journal_keeps_what_
         assert log.failed, "more than the append that was refused is lost, and others wait for it"
     with inline_workers():
         world.disk.end_syncs()
-    world.store.engine.end_round(together)
+    together.end()
     world.twins[0].stored.pop()
     if lost:
         assert [failure is None for failure in told] == [False], "the log itself has lost it"
@@ -241,7 +242,7 @@ def test_a_flush_of_more_than_appends_covers_what_is_held(what: str) -> None:
         case "delete":
             log.delete_records_before(Offset(1))
         case _:
-            log.truncate_to(Offset(world.twins[0].end - 2))
+            log.copying.truncate_to(Offset(world.twins[0].end - 2))
             world.twins[0].stored.pop()
     assert world.store.flush(log) in ([None], [])
     assert log.flushed_end == log.log_end_offset == world.twins[0].end
@@ -274,8 +275,8 @@ def test_a_segment_is_never_longer_than_it_may_be_with_what_is_held() -> None:
     [log] = world.logs
     for _ in range(60):
         world.append(size=100)
-        assert log._contents.active is not None
-        assert log._contents.active.size + log._contents.held_size <= ROOMY.segment_bytes
+        assert log.contents.active is not None
+        assert log.contents.active.size + log.contents.held_size <= ROOMY.segment_bytes
     world.store.flush(log)
     assert all(segment.size <= ROOMY.segment_bytes for segment in log.closed_segments())
     assert read_all(log) == world.twins[0].bytes_from(0)
@@ -379,7 +380,7 @@ def test_the_journal_is_given_no_entry_that_lacks_what_came_under_os() -> None:
 def flushed_part(log: LocalLog) -> tuple[bytes, Offset]:
     """All that is flushed; of a log that has failed, what its own file has of that."""
     parts, at = [], Offset(0)
-    end = min(log.flushed_end, log._contents.segments[-1].end) if log.failed else log.flushed_end
+    end = min(log.flushed_end, log.contents.segments[-1].end) if log.failed else log.flushed_end
     while part := log.read(at, 4096, Offset(end), at_least_one=True):
         parts.append(bytes(part))
         at = Offset(check_batches(part)[-1][1].next_offset)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.wire.batches import check_batches
 from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.base.ids import DirectoryId, Offset, TopicId
-from headrace.storage.engine import StampMismatch
+from headrace.storage.engine.faults import StampMismatch
 from headrace.storage.log.engine import LocalLogEngine
 from tests.storage.log.log_world import (
     DIRECTORY,
@@ -110,7 +110,7 @@ def test_a_deleted_partition_is_gone_and_its_name_free_even_if_the_power_goes() 
     disk.power_cut()
     assert not disk.exists(DIRECTORY)
     for left in engine.start():
-        while not engine.removal(left).some():
+        while not left.some():
             pass
     assert disk.list_directory(ROOT) == []
 

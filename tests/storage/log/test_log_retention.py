@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.storage.engine import LogConfig
-from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, flush, new_disk, open_log, read_all
+from headrace.storage.engine.identity import LogConfig
+from tests.storage.log.log_world import NOW_MS, SMALL, Twin, batch, dropped, flush, new_disk, open_log, read_all
 from tests.storage.log.memory_disk import MemoryDisk
 from tests.tiers import examples
 
@@ -29,16 +29,16 @@ def segmented(count: int = 8) -> tuple[MemoryDisk, Twin]:
 def test_segments_go_when_all_their_records_are_too_old() -> None:
     disk, twin = segmented()
     twin.log.reconfigure(replace(SMALL, retention_ms=3000))
-    assert twin.log.apply_retention(4000, Offset(100)) == []  # 1000 is not yet past it
-    dropped = twin.log.apply_retention(6500, Offset(100))
-    assert [(info.base_offset, info.next_offset, info.max_timestamp) for info in dropped] == [
+    assert dropped(twin.log, 4000, Offset(100)) == []  # 1000 is not yet past it
+    gone = dropped(twin.log, 6500, Offset(100))
+    assert [(info.base_offset, info.next_offset, info.max_timestamp) for info in gone] == [
         (0, 2, 1000), (2, 4, 2000), (4, 6, 3000),
     ]  # fmt: skip
     assert twin.log.log_start_offset == 6
-    assert disk.exists(dropped[0].path)
+    assert disk.exists(gone[0].path)
     flush(twin.log)
-    assert not disk.exists(dropped[0].path)
-    assert not disk.exists(dropped[0].path.with_suffix(".index"))
+    assert not disk.exists(gone[0].path)
+    assert not disk.exists(gone[0].path.with_suffix(".index"))
     disk.power_cut()
     again = open_log(disk)
     assert again.log_start_offset == 6
@@ -49,17 +49,17 @@ def test_segments_go_when_the_log_holds_enough_without_them() -> None:
     _, twin = segmented()
     size = twin.log.size_bytes // 8
     twin.log.reconfigure(replace(SMALL, retention_bytes=3 * size))
-    assert len(twin.log.apply_retention(NOW_MS, Offset(100))) == 5
+    assert len(dropped(twin.log, NOW_MS, Offset(100))) == 5
     assert twin.log.size_bytes == 3 * size
-    assert twin.log.apply_retention(NOW_MS, Offset(100)) == []
+    assert dropped(twin.log, NOW_MS, Offset(100)) == []
 
 
 @given(st.integers(0, 17))
 def test_nothing_goes_that_reaches_above_what_may(up_to: int) -> None:
     _, twin = segmented()
     twin.log.reconfigure(replace(SMALL, retention_ms=0, retention_bytes=0))
-    dropped = twin.log.apply_retention(NOW_MS, Offset(up_to))
-    assert len(dropped) == up_to // 2 if up_to < 16 else len(dropped) == 8
+    gone = dropped(twin.log, NOW_MS, Offset(up_to))
+    assert len(gone) == up_to // 2 if up_to < 16 else len(gone) == 8
     assert twin.log.log_start_offset <= up_to
 
 
@@ -68,9 +68,9 @@ def test_an_active_segment_that_is_all_too_old_is_closed_and_goes_next() -> None
     twin = Twin(open_log(disk, LogConfig(retention_ms=1000)))
     twin.append(batch(times=(5,)))
     flush(twin.log)
-    assert twin.log.apply_retention(NOW_MS, Offset(1)) == []
+    assert dropped(twin.log, NOW_MS, Offset(1)) == []
     flush(twin.log)
-    assert len(twin.log.apply_retention(NOW_MS, Offset(1))) == 1
+    assert len(dropped(twin.log, NOW_MS, Offset(1))) == 1
     flush(twin.log)
     disk.power_cut()
     again = Twin(open_log(disk))
@@ -87,8 +87,8 @@ def test_records_without_times_are_as_old_as_their_file() -> None:
     twin.append(batch(times=(-1,)))
     twin.log.roll()
     flush(twin.log)
-    assert twin.log.apply_retention(NOW_MS, Offset(1)) == []
-    assert [info.base_offset for info in twin.log.apply_retention(NOW_MS + 1, Offset(1))] == [0]
+    assert dropped(twin.log, NOW_MS, Offset(1)) == []
+    assert [info.base_offset for info in dropped(twin.log, NOW_MS + 1, Offset(1))] == [0]
 
 
 def test_a_segment_is_closed_when_its_records_would_span_too_much_time() -> None:
@@ -128,7 +128,7 @@ def test_deleted_records_stay_deleted(offset: int, clean: bool) -> None:
 def test_a_cut_log_ends_at_or_below_the_cut_and_goes_on_there(offset: int) -> None:
     disk, twin = segmented()
     twin.append(batch(2))
-    twin.log.truncate_to(Offset(offset))
+    twin.log.copying.truncate_to(Offset(offset))
     end = min(offset - offset % 2, 18)
     assert twin.log.log_end_offset == end
     twin.stored = [stored for stored in twin.stored if stored.last_offset < end]
@@ -147,7 +147,7 @@ def test_a_log_that_is_cut_below_its_start_begins_anew_there(offset: int) -> Non
     """Also at the base of a segment that retention has dropped, but not yet removed."""
     disk, twin = segmented()
     twin.log.delete_records_before(Offset(11))
-    twin.log.truncate_to(Offset(offset))
+    twin.log.copying.truncate_to(Offset(offset))
     assert (twin.log.log_start_offset, twin.log.log_end_offset) == (offset, offset)
     again = Twin(twin.log, epoch=1)
     again.append(batch(3))
@@ -167,7 +167,7 @@ def test_only_the_two_newest_producer_snapshots_are_kept_and_none_above_a_cut() 
     names = [name for name in disk.list_directory(twin.log.directory) if name.endswith(".snapshot")]
     assert names == [f"{19:020d}.snapshot", f"{20:020d}.snapshot"]
     assert open_log(disk).latest_producer_snapshot() == (20, b"3")
-    twin.log.truncate_to(Offset(19))
+    twin.log.copying.truncate_to(Offset(19))
     assert twin.log.latest_producer_snapshot() == (19, b"2")
     assert open_log(disk).latest_producer_snapshot() == (19, b"2")
 

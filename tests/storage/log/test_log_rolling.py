@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY
 from tests.storage.log.log_world import DIRECTORY, Twin, batch, flush, new_disk, open_log
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.removal import Removal
 from tests.storage.log.log_world import IDENTITY
@@ -50,11 +50,12 @@ def test_what_is_deleted_goes_by_parts_of_so_many_bytes(tmp_path: Path) -> None:
     left = engine.begin_delete(IDENTITY)
     assert left is not None
     assert engine.begin_delete(IDENTITY) is None
-    assert LocalLogEngine(LocalDisk(), tmp_path / "logs").start() == [left]
-    sizes, removal = [left_in(left)], engine.removal(left)
-    while not removal.some():
-        sizes.append(left_in(left))
-    assert not left.exists()
+    (again,) = LocalLogEngine(LocalDisk(), tmp_path / "logs").start()
+    assert again.name == left.name == str(left.directory)
+    sizes = [left_in(left.directory)]
+    while not left.some():
+        sizes.append(left_in(left.directory))
+    assert not left.directory.exists()
     assert all(before - after <= AT_ONCE for before, after in pairwise([*sizes, 0]))
     assert len(sizes) >= 9
 

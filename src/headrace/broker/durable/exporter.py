@@ -49,7 +49,8 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
+from headrace.storage.engine.reading import read_or_fetch
 from headrace.storage.tier.blocks import read_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
@@ -333,12 +334,12 @@ class Exporter:
         return image.durable(partition.topic_partition)
 
     def _next_span(self, partition: Partition) -> tuple[Offset, Offset] | None:
-        """Return the next offsets to export, from one closed segment; None where there are none."""
+        """Return the next offsets to export, from one closed range; None where there are none."""
         catalog = self._catalog(partition, self._metadata.image)
         start = catalog.next_offset
-        for segment in partition.log.closed_segments():
-            if segment.next_offset > start and segment.next_offset <= partition.last_stable_offset:
-                return Offset(max(start, segment.base_offset, partition.log.log_start_offset)), segment.next_offset
+        for part in partition.log.ranges():
+            if part.is_closed and start < part.next_offset <= partition.last_stable_offset:
+                return Offset(max(start, part.base_offset, partition.log.log_start_offset)), part.next_offset
         return None
 
     async def _export(self, partition: Partition, start: Offset, end: Offset) -> bool:
@@ -382,7 +383,7 @@ class Exporter:
         chunks: list[Buffer] = []
         size = 0
         while partition.log.log_start_offset <= start < end and size < bytes_max:
-            chunk = partition.log.read(start, EXPORT_READ_BYTES, end, at_least_one=True)
+            chunk = await read_or_fetch(partition.log, start, EXPORT_READ_BYTES, end, at_least_one=True)
             if not chunk:
                 break
             chunks.append(bytes(chunk))

@@ -32,7 +32,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Clock, Objects
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
-from headrace.storage.engine import EpochEnd, FoundOffset
+from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.tier.blocks import Block, Plan, epoch_at, first_at_or_after, highest_from, read_block, read_plan
 
 log = structlog.get_logger(__name__)

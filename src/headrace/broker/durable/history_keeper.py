@@ -38,7 +38,8 @@ from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import DeleteHistory
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
-from headrace.storage.engine import LogConfig, PartitionLog
+from headrace.storage.engine.identity import LogConfig
+from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.tier.mirror import MirroredState, read_state
 from headrace.wire.errors import ErrorCode
 
@@ -264,26 +265,25 @@ def _retained_from(partition: Partition, history: PartitionCatalog, now_ms: int)
 
 
 def surplus_end(partition_log: PartitionLog) -> Offset:
-    """Return the end of the closed segments without which the log still holds `retention_bytes`."""
+    """Return the end of the closed ranges without which the log still holds `retention_bytes`."""
     size, end = partition_log.size_bytes, partition_log.log_start_offset
-    for segment in partition_log.closed_segments():
-        size -= segment.size
-        if size < partition_log.config.retention_bytes:
+    for part in partition_log.ranges():
+        size -= part.size
+        if not part.is_closed or size < partition_log.config.retention_bytes:
             break
-        end = segment.next_offset
+        end = part.next_offset
     return end
 
 
 def bytes_above(partition_log: PartitionLog, history: PartitionCatalog) -> int:
-    """Return the bytes of the log that are not exported yet. The rest of a partly exported segment counts. Less of it
+    """Return the bytes of the log that are not exported yet. The rest of a partly exported range counts. Less of it
     counts where a durable segment begins below and ends in it: rather too much is kept."""
-    exported = {
-        segment.base_offset: segment.size
-        for segment in partition_log.closed_segments()
-        if segment.next_offset <= history.next_offset
-    }
-    size = partition_log.size_bytes - sum(exported.values())
-    base = next((each for each in partition_log.segments if each not in exported), history.next_offset)
+    size, base = partition_log.size_bytes, history.next_offset
+    for part in partition_log.ranges():
+        if part.is_closed and part.next_offset <= history.next_offset:
+            size -= part.size
+        elif part.next_offset > part.base_offset:
+            base = min(base, part.base_offset)
     if base < history.next_offset:
         size -= sum(entry.descriptor.batch_bytes for entry in history.reaching(base))
     return max(0, size)

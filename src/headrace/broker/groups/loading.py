@@ -11,6 +11,7 @@ from headrace.base.limits import GROUP_LOAD_BYTES
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.partition import Partition
 from headrace.coordinators.groups.replay import Replay
+from headrace.storage.engine.reading import read_or_fetch
 from headrace.wire.batches import check_batch, decode_pairs, iterate_headers
 from headrace.wire.errors import ErrorCode
 
@@ -34,11 +35,13 @@ class _Outcome:
 
 
 async def read(partition: Partition, end: Offset, replay: Replay, is_over: Callable[[], bool]) -> None:
-    """Read what lies below `end` into `replay`, until `is_over` returns true. Raises CorruptData or OSError."""
-    loop, at = asyncio.get_running_loop(), partition.log.log_start_offset
+    """Read what lies below `end` into `replay`, until `is_over` returns true. Raises CorruptData, StorageFailure,
+    OSError."""
+    loop, log = asyncio.get_running_loop(), partition.log
+    at = log.log_start_offset
     while at < end and not is_over():
-        data = partition.read(at, GROUP_LOAD_BYTES, committed_only=False, at_least_one=True)
-        if not data and partition.log.is_compacted:
+        data = await read_or_fetch(log, at, GROUP_LOAD_BYTES, partition.visible_end, at_least_one=True)
+        if not data and log.gaps_below > 0:
             break  # nothing is left up to the end
         at = await loop.run_in_executor(None, _replay, replay, data, at)
 

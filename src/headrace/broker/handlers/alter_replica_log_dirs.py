@@ -43,7 +43,7 @@ def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> Alte
 
 def _error(name: str, index: int, path: str, context: RequestContext) -> ErrorCode:
     partitions = context.services.partitions
-    if path != str(partitions.log_directory):
+    if path != partitions.log_place:
         return ErrorCode.LOG_DIR_NOT_FOUND
     topic = context.image.topic(name)
     if topic is None or not 0 <= index < len(topic.partitions):

@@ -31,7 +31,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for replica in held:
         by_topic.setdefault(replica.topic, []).append(_described(replica))
-    directory = str(partitions.log_directory)
+    directory = partitions.log_place
     try:
         space = await partitions.space()
     except OSError:

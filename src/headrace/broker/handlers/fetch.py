@@ -48,7 +48,8 @@ from headrace.broker.requests.current_leaders import told_in_fetch
 from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer
-from headrace.storage.engine import DamagedRange
+from headrace.storage.engine.faults import DamagedRange, NotAtHand
+from headrace.storage.engine.reading import Fetching
 from headrace.storage.tier.blocks import Block
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
@@ -88,8 +89,8 @@ class Attempt(NamedTuple):
     size: int
     is_final: bool
     """There is an error, or another replica to read from: the request does not wait."""
-    loading: list[Loading]
-    """Reads of durable history that are under way."""
+    loading: list[Loading | Fetching]
+    """Reads of durable history, and of records that a log has elsewhere, that are under way."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
@@ -172,6 +173,8 @@ class Reader:
         """Empty: the reader names none, and reads from leaders only."""
         self._loading: dict[PartitionKey, Loading] = {}
         """Reads of durable history that the first attempt has waited for. Held here, no other read can evict them."""
+        self._fetching: dict[PartitionKey, Fetching] = {}
+        """As `_loading`, of records that the logs have, but not at hand."""
 
     def attempt(self) -> Attempt:
         """Read every wanted partition in order, until the request's bytes are reached."""
@@ -204,11 +207,11 @@ class Reader:
                     if wanted.offset < partition.log.log_start_offset:
                         records, error = self._read_history(key, partition, wanted, size)
                     else:
-                        records, error = self._read(partition, wanted, size)
+                        records, error = self._read(key, partition, wanted, size)
                     size += len(records)
                     is_final = is_final or error is not ErrorCode.NONE
             found.append(new(Found, (key, error, partition, records, nearer)))
-        return Attempt(found, watched, size, is_final, list(self._loading.values()))
+        return Attempt(found, watched, size, is_final, [*self._loading.values(), *self._fetching.values()])
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
         """Return the replica in the reader's rack that it should read from instead; NOBODY: this one."""
@@ -217,7 +220,7 @@ class Reader:
         preferred = self._context.services.read_replicas.preferred(partition, self._rack, offset)
         return NOBODY if preferred is None else preferred
 
-    def _read(self, partition: Replica, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
+    def _read(self, key: PartitionKey, partition: Replica, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
         """Read as much as the request has room for, after `so_far` bytes of other partitions."""
         room = min(wanted.bytes_max, self._bytes_max - so_far)
         if room <= 0 and so_far > 0:
@@ -226,17 +229,29 @@ class Reader:
             records = partition.read(
                 wanted.offset, max(room, 0), committed_only=self._committed_only, at_least_one=so_far == 0
             )
+        except NotAtHand as missing:
+            return self._read_fetched(key, partition, wanted, missing, so_far)
         except (CorruptData, StorageFailure, OSError) as error:
-            if not isinstance(error, DamagedRange):  # that was logged when it was found
-                log.warning(
-                    "fetch failed: the log could not be read",
-                    topic=partition.topic,
-                    partition=partition.topic_partition.partition,
-                    offset=wanted.offset,
-                    reason=str(error),
-                )
-            return b"", partition.on_unreadable(error, wanted.offset)
+            return b"", _unreadable(partition, wanted, error)
         return records, ErrorCode.NONE
+
+    def _read_fetched(
+        self, key: PartitionKey, partition: Replica, wanted: Wanted, missing: NotAtHand, so_far: int
+    ) -> tuple[Buffer, ErrorCode]:
+        """As `_read`, for records that the log has elsewhere. Returns no bytes where they are still to be fetched."""
+        fetching = self._fetching.pop(key, None)
+        try:
+            if fetching is not None and fetching.done() and not fetching.cancelled():
+                fetched = fetching.result()
+                if fetched.base_offset <= wanted.offset < fetched.next_offset:
+                    end = partition.last_stable_offset if self._committed_only else partition.visible_end
+                    room = max(min(wanted.bytes_max, self._bytes_max - so_far), 0)
+                    return fetched.read(wanted.offset, room, end, at_least_one=so_far == 0), ErrorCode.NONE
+            if len(self._fetching) < HISTORY_LOADS_PER_FETCH_MAX and (begun := missing.fetch()) is not None:
+                self._fetching[key] = begun
+        except (CorruptData, StorageFailure, OSError) as error:
+            return b"", _unreadable(partition, wanted, error)
+        return b"", ErrorCode.NONE
 
     def _read_history(
         self, key: PartitionKey, partition: Replica, wanted: Wanted, so_far: int
@@ -321,6 +336,19 @@ _NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:9]
 """The empty fields of a partition's answer."""
 _NONE_ABORTED: Final = PartitionData(aborted_transactions=())[5:9]
 """As `_NO_EXTRAS`, under read_committed: as on Kafka, the list of aborted transactions is empty, not null."""
+
+
+def _unreadable(partition: Replica, wanted: Wanted, error: Exception) -> ErrorCode:
+    """Log that a log could not be read, unless its damage was logged when it was found. Returns the client's error."""
+    if not isinstance(error, DamagedRange):
+        log.warning(
+            "fetch failed: the log could not be read",
+            topic=partition.topic,
+            partition=partition.topic_partition.partition,
+            offset=wanted.offset,
+            reason=str(error),
+        )
+    return partition.on_unreadable(error, wanted.offset)
 
 
 def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> FetchableTopicResponse:

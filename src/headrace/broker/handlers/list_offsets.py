@@ -36,7 +36,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.visibility import until_own_appends_are_visible
 from headrace.metadata.image import TopicImage
-from headrace.storage.engine import FoundOffset
+from headrace.storage.engine.reading import FoundOffset
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_offsets import (

@@ -24,6 +24,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.context import Services, Shortcut
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer, Connection
+from headrace.storage.engine.faults import NotAtHand
 from headrace.storage.tier.blocks import Block
 from headrace.wire.errors import ErrorCode
 from headrace.wire.plain_fetch import (
@@ -197,13 +198,13 @@ class _Road:
 def _read(
     partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
 ) -> Buffer | None:
-    """Read one partition's log; None where it cannot be read."""
+    """Read one partition's log; None where it cannot be read at once."""
     try:
         return partition.read(offset, bytes_max, committed_only=committed_only, at_least_one=at_least_one)
     except StorageFailure as error:  # it may be met but once
         partition.on_unreadable(error, offset)
         return None
-    except (CorruptData, OSError):
+    except (CorruptData, OSError, NotAtHand):
         return None
 
 

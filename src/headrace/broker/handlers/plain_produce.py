@@ -18,7 +18,7 @@ from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Services, Shortcut
 from headrace.broker.requests.current_leaders import MOVED, told_in_produce
 from headrace.net.server.listener import Answer, Connection, Later
-from headrace.storage.engine import Appended
+from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode

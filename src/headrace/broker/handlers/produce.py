@@ -32,7 +32,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.current_leaders import told_in_produce
-from headrace.storage.engine import Appended
+from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import (

@@ -43,7 +43,7 @@ from headrace.controller.moves import Seal, SealedTail, is_live
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.replica.producer_snapshots import encode_snapshot
 from headrace.replica.sealing import packed
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -326,10 +326,11 @@ class Steps:
 def bytes_from(partition_log: PartitionLog, offset: Offset) -> int:
     """Return about how many bytes the log has from `offset` on."""
     found, closed, end = 0.0, 0, partition_log.log_start_offset
-    for segment in partition_log.closed_segments():
-        closed += segment.size
-        found += segment.size * _part(segment.base_offset, segment.next_offset, offset)
-        end = segment.next_offset
+    for part in partition_log.ranges():
+        if part.is_closed:
+            closed += part.size
+            found += part.size * _part(part.base_offset, part.next_offset, offset)
+            end = part.next_offset
     active = partition_log.size_bytes - closed
     return int(found + active * _part(end, partition_log.log_end_offset, offset))
 

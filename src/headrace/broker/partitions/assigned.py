@@ -13,7 +13,8 @@ from headrace.metadata.delta import LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import TopicImage
-from headrace.storage.engine import LogIdentity, PartitionLog
+from headrace.storage.engine.identity import LogIdentity
+from headrace.storage.engine.logs import PartitionLog
 
 
 class Assigned:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import structlog
 
@@ -32,7 +31,8 @@ from headrace.broker.partitions.strays import Strays
 from headrace.broker.partitions.taking_up import Roomless, TakingUp, by_turns
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.storage.engine import LogIdentity
+from headrace.storage.engine.engines import LogRemoval
+from headrace.storage.engine.identity import LogIdentity
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -163,14 +163,14 @@ class Assignments:
         try:
             producers = await self._durable_wins.begin_anew(local.key, catalog, role.log, role.producers)
         except NoRoom as error:
-            log.error("a log cannot be begun anew before there is room", log=str(role.log.directory), reason=str(error))
+            log.error("a log cannot be begun anew before there is room", log=role.log.identity.name, reason=str(error))
             if role.log.failed:
                 self.begin_again(local.key)
             else:
                 self._room.lack(Roomless(self.try_again, local.key), is_full=True)
             return False
         except HeadraceError as error:
-            log.error("a log could not be begun anew", log=str(role.log.directory), reason=str(error))
+            log.error("a log could not be begun anew", log=role.log.identity.name, reason=str(error))
             return role.log.failed  # then it is not served
         if producers is None:
             return False
@@ -213,7 +213,7 @@ class Assignments:
 
     # the end
 
-    def discard(self, left: Sequence[Path]) -> None:
+    def discard(self, left: Sequence[LogRemoval]) -> None:
         """Remove the directories that `LogEngine.start` has found, beside all other work."""
         self._closing.discard(left)
 

@@ -15,7 +15,7 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.frontiers import Frontiers
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.strays import Strays
-from headrace.storage.engine import LogEngine
+from headrace.storage.engine.engines import LogEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

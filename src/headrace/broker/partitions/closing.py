@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial
-from pathlib import Path
 
 import structlog
 
@@ -22,7 +21,9 @@ from headrace.broker.partitions.discarding import Discarding
 from headrace.broker.partitions.durable_wins import DurableWins
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.strays import may_hold_more
-from headrace.storage.engine import LogIdentity, PartitionLog
+from headrace.storage.engine.engines import LogRemoval
+from headrace.storage.engine.identity import LogIdentity
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -39,9 +40,9 @@ class Closing:
         self._events = context.events
         self._roles = roles
         self._durable_wins = durable_wins
-        self._discarding = Discarding(context.engine, context.on_bug)
+        self._discarding = Discarding(context.on_bug)
 
-    def discard(self, left: Sequence[Path]) -> None:
+    def discard(self, left: Sequence[LogRemoval]) -> None:
         """Remove directories that are left of deleted logs, beside all other work."""
         self._discarding.add(left)
 
@@ -86,9 +87,9 @@ class Closing:
 
     def _delete(
         self, logs: Sequence[PartitionLog], gone: Sequence[LogIdentity], kept: Collection[LogIdentity]
-    ) -> list[Path]:
-        """Delete the logs of `gone`, in a worker thread; those in `kept` are set aside. Returns the directories that
-        are left, which nobody waits for."""
+    ) -> list[LogRemoval]:
+        """Delete the logs of `gone`, in a worker thread; those in `kept` are set aside. Returns what is left, which
+        nobody waits for."""
         for each in logs:
             _close(each, clean=each.identity in kept and not each.failed)
         left = []
@@ -100,12 +101,15 @@ class Closing:
                     left.append(self._engine.begin_delete(identity))
             except (OSError, HeadraceError) as error:
                 log.warning("a deleted partition's files are left", topic=identity.topic_name, reason=str(error))
-        return [directory for directory in left if directory is not None]
+        return [each for each in left if each is not None]
 
     def _set_aside(self, identity: LogIdentity) -> None:
         """Set a log aside, in a worker thread. Raises OSError, HeadraceError."""
-        is_there = self._engine.stamped(identity) is not None
-        if is_there and (directory := self._engine.set_aside(identity)) is not None:
+        files = self._engine.files
+        if files is None:
+            return  # it was left where the next owner finds it
+        is_there = files.stamped(identity) is not None
+        if is_there and (directory := files.set_aside(identity)) is not None:
             log.error(
                 "a partition was recovered elsewhere, behind durable history, while this broker was thought gone for "
                 "good: its log is set aside, and what it has beyond that is nowhere else",
@@ -152,4 +156,4 @@ def _close(partition_log: PartitionLog, *, clean: bool) -> None:
     try:
         partition_log.close(clean=clean)
     except (OSError, HeadraceError) as error:
-        log.warning("a log was not closed cleanly", directory=str(partition_log.directory), reason=str(error))
+        log.warning("a log was not closed cleanly", log=partition_log.identity.name, reason=str(error))

@@ -11,7 +11,7 @@ from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.partitions import Partitions
-from headrace.storage.engine import LogEngine
+from headrace.storage.engine.engines import LogEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

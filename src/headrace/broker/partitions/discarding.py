@@ -14,13 +14,12 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 import structlog
 
 from headrace.base.limits import DELETED_PAUSE_MS, DELETED_RETRY_MS
 from headrace.broker.kit.tasks import OnBug, in_thread, started
-from headrace.storage.engine import LogEngine, LogRemoval
+from headrace.storage.engine.engines import LogRemoval
 
 log = structlog.get_logger(__name__)
 
@@ -28,23 +27,22 @@ log = structlog.get_logger(__name__)
 class Discarding:
     """One per engine."""
 
-    def __init__(self, engine: LogEngine, on_bug: OnBug) -> None:
-        self._engine = engine
+    def __init__(self, on_bug: OnBug) -> None:
         self._on_bug = on_bug
         self._left: deque[LogRemoval] = deque()
-        self._failed: set[Path] = set()
+        self._failed: set[str] = set()
         """The part of `_left` that could not be removed when it was last tried."""
-        self._told: set[Path] = set()
+        self._told: set[str] = set()
         """The part of `_left` whose failure was logged."""
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._is_over = False
 
-    def add(self, directories: Iterable[Path]) -> None:
-        """Remove these directories, which `LogEngine.begin_delete` or an earlier process has left."""
+    def add(self, left: Iterable[LogRemoval]) -> None:
+        """Remove what `LogEngine.begin_delete` or an earlier process has left."""
         if self._is_over:
             return
-        self._left.extend(map(self._engine.removal, directories))
+        self._left.extend(left)
         self._news.set()
         if self._left and (self._task is None or self._task.done()):
             self._task = started(self._run(), "removing of logs that are gone", self._on_bug)
@@ -71,21 +69,21 @@ class Discarding:
         try:
             is_gone = await in_thread(removal.some)
         except OSError as error:
-            self._on_failed(removal.directory, error)
+            self._on_failed(removal.name, error)
             self._left.rotate(-1)
             return False
-        self._failed.discard(removal.directory)
+        self._failed.discard(removal.name)
         if is_gone:
-            self._told.discard(removal.directory)
+            self._told.discard(removal.name)
         return is_gone
 
-    def _on_failed(self, directory: Path, error: OSError) -> None:
-        self._failed.add(directory)
-        if directory not in self._told:
-            self._told.add(directory)
+    def _on_failed(self, name: str, error: OSError) -> None:
+        self._failed.add(name)
+        if name not in self._told:
+            self._told.add(name)
             log.warning(
                 "files of a log that is gone cannot be removed yet; they are tried again",
-                directory=str(directory),
+                directory=name,
                 reason=str(error),
             )
 

@@ -42,7 +42,7 @@ from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.frontiers import DAMAGE, Frontiers
 from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.tier.frontier import NotTold
 
 log = structlog.get_logger(__name__)
@@ -134,11 +134,11 @@ class DurableWins:
         log.error(
             "a leader's log gave way to durable history, which goes on above its end: what it had is set aside, and "
             "what was neither exported nor is held by another broker is nowhere else",
-            log=partition_log.directory.name,
+            log=partition_log.identity.name,
             log_start=was[0],
             log_end=was[1],
             frontier=offset,
-            kept_in=None if kept_in is None else str(kept_in),
+            kept_in=kept_in,
         )
         return producers
 

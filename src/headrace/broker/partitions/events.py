@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.base.ids import Offset, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.replica.leader import ProposeIsr
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import FollowerPartition

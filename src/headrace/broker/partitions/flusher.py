@@ -16,7 +16,8 @@ from typing import Protocol
 
 from headrace.base.limits import LOGS_FLUSHED_AT_ONCE_MAX
 from headrace.broker.kit.gathering import GroupCommitTimer
-from headrace.storage.engine import FlushRound, FlushTicket, Outcomes, UpkeepWork
+from headrace.storage.engine.files import Upkeep, UpkeepWork
+from headrace.storage.engine.flushing import FlushRound, FlushTicket, Outcome, Outcomes
 
 
 class Flushable(Protocol):
@@ -25,7 +26,7 @@ class Flushable(Protocol):
     def begin_flush(self) -> FlushTicket | None:
         """Return the data to sync now, or None where there is none."""
 
-    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+    def finish_flush(self, ticket: FlushTicket, failure: Outcome) -> None:
         """Note the end of the sync; with `failure`, the data that it covered is in doubt for ever."""
 
     def write_out(self) -> object:
@@ -34,12 +35,12 @@ class Flushable(Protocol):
 
 
 class Rounds(Protocol):
-    """The engine, as the flusher sees it (`storage.engine.LogEngine`)."""
+    """The engine, as the flusher sees it (`storage.engine.engines.LogEngine`)."""
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound: ...
-    def end_round(self, ended: FlushRound) -> None: ...
-    def begin_upkeep(self) -> UpkeepWork | None: ...
-    def end_upkeep(self, ended: UpkeepWork) -> None: ...
+
+    @property
+    def upkeep(self) -> Upkeep | None: ...
 
 
 class Flusher:
@@ -139,7 +140,7 @@ class Flusher:
         found = outcomes()
         self.rounds += 1
         self.seconds += self._loop.time() - self._began
-        self._engine.end_round(together)
+        together.end()
         for (partition, ticket), failure in zip(work, found, strict=True):
             partition.finish_flush(ticket, failure)
         self._answered = work
@@ -162,14 +163,14 @@ class Flusher:
 
     def _keep_up(self) -> None:
         """Let the engine do its own work, beside the rounds."""
-        if (upkeep := self._engine.begin_upkeep()) is not None:
-            self._upkeep = self._loop.run_in_executor(None, upkeep.run)
-            self._upkeep.add_done_callback(lambda done: None if done.cancelled() else self._kept_up(upkeep, done))
+        if (keeper := self._engine.upkeep) is not None and (work := keeper.begin_upkeep()) is not None:
+            self._upkeep = self._loop.run_in_executor(None, work.run)
+            self._upkeep.add_done_callback(lambda done: None if done.cancelled() else self._kept_up(work, done))
 
-    def _kept_up(self, upkeep: UpkeepWork, done: asyncio.Future[None]) -> None:
+    def _kept_up(self, work: UpkeepWork, done: asyncio.Future[None]) -> None:
         try:
             done.result()
-            self._engine.end_upkeep(upkeep)
+            work.end()
         except Exception as error:
             self._give_up(error)
 

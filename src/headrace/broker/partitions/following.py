@@ -27,7 +27,10 @@ from headrace.broker.partitions.opening import recover_producers
 from headrace.broker.partitions.replica import Common, Replica, damaged_range
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import NO_GAPS, EpochEnd, FlushTicket, PartitionLog
+from headrace.storage.engine.cutting import NO_GAPS
+from headrace.storage.engine.flushing import FlushTicket
+from headrace.storage.engine.logs import PartitionLog
+from headrace.storage.engine.reading import EpochEnd
 from headrace.storage.tier.frontier import Beginning
 from headrace.wire.batches import check_batches
 from headrace.wire.errors import ErrorCode
@@ -58,6 +61,8 @@ class FollowerPartition(Replica):
         self.leader = leader
         self.is_in_sync = is_in_sync
         """Whether the committed ISR has this broker."""
+        assert self._copying is not None, "only logs that are copied have followers"
+        self._copied = self._copying
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
         self._told: Offset | None = None
@@ -127,7 +132,7 @@ class FollowerPartition(Replica):
     def begin(self) -> None:
         """Make the log a follower's: epochs that it led without writing anything are removed."""
         if not self.log.failed:
-            self.log.truncate_to(self.log.log_end_offset)
+            self._copied.truncate_to(self.log.log_end_offset)
 
     @property
     def is_throttled(self) -> bool:
@@ -207,7 +212,7 @@ class FollowerPartition(Replica):
         now_ms = self._clock.now_ms()
         headers = check_batches(records, gaps_below=gaps_below)
         try:
-            self.log.append_verbatim(records, headers, now_ms=now_ms, gaps_below=gaps_below)
+            self._copied.append_verbatim(records, headers, now_ms=now_ms, gaps_below=gaps_below)
         except NoRoom as error:
             self._fail(error)
             raise
@@ -229,7 +234,7 @@ class FollowerPartition(Replica):
         """Move the log's end to `offset`: compaction has left nothing before it in the leader's log. Raises as
         `append`."""
         try:
-            self.log.skip_to(offset, now_ms=self._clock.now_ms())
+            self._copied.skip_to(offset, now_ms=self._clock.now_ms())
         except NoRoom as error:
             self._fail(error)
             raise
@@ -278,7 +283,7 @@ class FollowerPartition(Replica):
         self._tell_of_loss(offset)
         if offset < self.high_watermark:
             self._high_watermark = offset
-        self.log.truncate_to(offset, self._forget_producers_above)
+        self._copied.truncate_to(offset, self._forget_producers_above)
         self._sound_from = min(self._sound_from, self.log.log_end_offset)
         self.damaged = damaged_range(self.log)
 
@@ -289,7 +294,7 @@ class FollowerPartition(Replica):
         try:
             self.producers = recover_producers(self.log, self._clock.now_ms(), end)
         except OSError as error:
-            raise StorageFailure(f"The producers of {self.log.directory.name} cannot be read: {error}.") from error
+            raise StorageFailure(f"The producers of {self.log.identity.name} cannot be read: {error}.") from error
         self.producers.remember(before)
         return self.producers.snapshot() if len(self.producers) else b""
 
@@ -318,7 +323,7 @@ class FollowerPartition(Replica):
     def begin_anew(self) -> None:
         """Drop everything, except the log that is kept in another directory until this copy is in sync again. The next
         data is at the leader's log start. As `cut`; only where it `may_be_dropped`."""
-        self.log.begin_anew()
+        self._copied.begin_anew()
         self._begun(Offset(0))
         self.in_doubt = None
 
@@ -326,7 +331,7 @@ class FollowerPartition(Replica):
         """Drop everything, and begin at the given offset. As `cut`."""
         offset, epoch, producers = beginning
         self._tell_of_loss(offset)
-        self.log.restart_at(offset, epoch=epoch, producers=producers.snapshot() if len(producers) else b"")
+        self._copied.restart_at(offset, epoch=epoch, producers=producers.snapshot() if len(producers) else b"")
         self._begun(offset)
         self.producers = producers
         self._began_at = offset

@@ -46,7 +46,7 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ClientError, ConnectionLostError
-from headrace.storage.engine import Appended
+from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import HEADER_BYTES, parse_header
 from headrace.wire.errors import ErrorCode, error_of

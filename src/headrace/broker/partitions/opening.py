@@ -13,7 +13,7 @@ from typing import NamedTuple
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure, without_frames
-from headrace.base.ids import LAST_OFFSET, Offset
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock
 from headrace.broker.kit.tasks import in_thread
@@ -21,7 +21,10 @@ from headrace.metadata.moves import StorageStateSealed
 from headrace.replica.producers import ProducerStates
 from headrace.replica.recovery_start import LOCAL, Anew, LocalLog, Offline, Start, TakeOver
 from headrace.replica.sealing import unpacked
-from headrace.storage.engine import LogConfig, LogEngine, LogIdentity, LogOpening, PartitionLog
+from headrace.storage.engine.engines import LogEngine, LogOpening
+from headrace.storage.engine.files import LogDirectories
+from headrace.storage.engine.identity import LogConfig, LogIdentity
+from headrace.storage.engine.logs import PartitionLog
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +37,8 @@ class Wanted(NamedTuple):
     start: Callable[[int | None], Start] = lambda _: LOCAL
     """Decides where it begins (`replica.recovery_start`), by the assignment epoch that is stamped on its directory.
     Called only where that may be another."""
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    """The epoch in which this broker is to lead it; -1: it is not to."""
 
 
 class Begun(NamedTuple):
@@ -80,8 +85,10 @@ class Opener:
 
     async def open_aside(self, wanted: Wanted) -> Opened | Exception:
         """Open an empty log, after the directory under its name is set aside: it is of another disk or assignment."""
+        files = self._engine.files
+        assert files is not None, "it said that the directory is of another"
         try:
-            kept = await in_thread(partial(self._engine.set_aside, wanted.identity))
+            kept = await in_thread(partial(files.set_aside, wanted.identity))
         except (OSError, HeadraceError) as error:
             return without_frames(error)
         log.warning(
@@ -101,26 +108,23 @@ class Opener:
             return without_frames(error)
 
     def _begin_at(self, wanted: Wanted) -> Begun:
-        identity, config = wanted.identity, wanted.config
-        if identity.assignment_epoch == 0:  # a directory with another's stamp is refused
-            return Begun(self._engine.begin_open(identity, config), None)
-        found = self._engine.stamped(identity)
+        identity, files = wanted.identity, self._engine.files
+        begin = partial(self._engine.begin_open, identity, wanted.config, leader_epoch=wanted.leader_epoch)
+        if identity.assignment_epoch == 0 or files is None:  # a directory with another's stamp is refused
+            return Begun(begin(), None)
+        found = files.stamped(identity)
         match wanted.start(None if found is None else found.assignment_epoch):
             case TakeOver(state=state, is_there=is_there):
                 if not is_there:
-                    self._set_aside(identity)
-                return Begun(self._engine.begin_open(identity, config, start=state.next_offset), state)
+                    _set_aside(files, identity)
+                return Begun(begin(start=state.next_offset), state)
             case Anew(offset=offset):
-                self._set_aside(identity)
-                return Begun(self._engine.begin_open(identity, config, start=offset), None, is_anew=True)
+                _set_aside(files, identity)
+                return Begun(begin(start=offset), None, is_anew=True)
             case Offline(reason=reason):
                 raise StorageFailure(reason)
             case LocalLog():
-                return Begun(self._engine.begin_open(identity, config), None)
-
-    def _set_aside(self, identity: LogIdentity) -> None:
-        if (kept := self._engine.set_aside(identity)) is not None:
-            log.warning("what this broker had of a partition before it was handed over is set aside", kept_in=str(kept))
+                return Begun(begin(), None)
 
     def _finish(self, begun: Begun | Exception) -> Opened | Exception:
         """Recover the log, then the producers' state from its snapshot and the batches behind it, in a worker
@@ -137,7 +141,7 @@ class Opener:
                 producers = recover_producers(opened, self._clock.now_ms())
             except CorruptData as error:
                 log.warning(
-                    "a log is examined: its batches cannot be walked", log=str(opened.directory), reason=str(error)
+                    "a log is examined: its batches cannot be walked", log=opened.identity.name, reason=str(error)
                 )
                 _examine_all(opened)
                 producers = recover_producers(opened, self._clock.now_ms())
@@ -146,11 +150,16 @@ class Opener:
         return Opened(opened, producers)
 
 
+def _set_aside(files: LogDirectories, identity: LogIdentity) -> None:
+    if (kept := files.set_aside(identity)) is not None:
+        log.warning("what this broker had of a partition before it was handed over is set aside", kept_in=str(kept))
+
+
 def _take_over(opened: PartitionLog, state: StorageStateSealed) -> None:
     """Settle a log that is taken over, in a worker thread. Raises StorageFailure, CorruptData."""
     if (opened.log_start_offset, opened.log_end_offset) != (state.next_offset, state.next_offset):
         raise StorageFailure(
-            f"The log of {opened.directory.name} is to begin, empty, at {state.next_offset}, and holds "
+            f"The log of {opened.identity.name} is to begin, empty, at {state.next_offset}, and holds "
             f"{opened.log_start_offset} to {opened.log_end_offset}: move it away, and restart the broker."
         )
     opened.settle_empty(unpacked(state.producers))
@@ -158,10 +167,17 @@ def _take_over(opened: PartitionLog, state: StorageStateSealed) -> None:
 
 def _examine_all(partition_log: PartitionLog) -> None:
     """Examine every segment, in a worker thread, before anybody else has the log."""
-    for base in partition_log.segments:
-        if (examination := partition_log.begin_examination(base)) is not None:
-            examination.run()
-            partition_log.end_examination(examination, done=True)
+    if (examinable := partition_log.examining) is None:
+        return
+    for base in examinable.segments:
+        if (examination := examinable.begin_examination(base)) is not None:
+            try:
+                while not examination.step():
+                    pass
+            finally:
+                examination.close()
+            examination.conclude()
+            examination.end(done=True)
 
 
 def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LAST_OFFSET) -> ProducerStates:
@@ -176,7 +192,7 @@ def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LA
             producers = ProducerStates.restore(snapshot[1])
             start = snapshot[0]
         except CorruptData as error:
-            log.warning("producers are rebuilt from the whole log", log=str(partition_log.directory), reason=str(error))
+            log.warning("producers are rebuilt from the whole log", log=partition_log.identity.name, reason=str(error))
     for header in partition_log.batches_from(start, end):
         if header.last_offset >= end:
             break

@@ -32,7 +32,7 @@ from headrace.broker.partitions.validating import refusal_of, walked_at_once, wa
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
 from headrace.replica.producers import ACCEPT, Refuse
-from headrace.storage.engine import Appended
+from headrace.storage.engine.appending import Appended
 from headrace.wire.batches import (
     CONTROL,
     HEADER_BYTES,

@@ -7,7 +7,6 @@ image.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
@@ -18,7 +17,7 @@ from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
 from headrace.metadata.image import MetadataImage
-from headrace.storage.engine import LogEngine
+from headrace.storage.engine.engines import LogEngine
 from headrace.wire.errors import ErrorCode
 
 Place: TypeAlias = tuple[str | TopicId, PartitionIndex]
@@ -102,9 +101,9 @@ class Partitions:
         self._remembered.append(known)
 
     @property
-    def log_directory(self) -> Path:
-        """The directory of the logs."""
-        return self._engine.root
+    def log_place(self) -> str:
+        """Where the logs are, as clients are told."""
+        return self._engine.place
 
     async def space(self) -> Space:
         """Return the space on the logs' volume. Raises OSError."""

@@ -24,7 +24,9 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import DamagedRange, FlushTicket, PartitionLog
+from headrace.storage.engine.faults import DamagedRange, Fenced
+from headrace.storage.engine.flushing import FlushTicket, Outcome
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 from headrace.wire.validation import RecordFault
 
@@ -66,6 +68,7 @@ class Replica(ABC):
         self.topic = common["topic"]
         self.topic_partition = common["topic_partition"]
         self.log = partition_log = common["partition_log"]
+        self._copying = partition_log.copying
         self.settings = common["settings"]
         self.producers = common["producers"]
         self.has_store = common["has_store"]
@@ -80,6 +83,8 @@ class Replica(ABC):
         self._ended = ErrorCode.NONE
         self.has_stepped_down = False
         """The role is over."""
+        self.is_fenced = False
+        """The log's engine refuses this leader epoch. The log has to be opened again before it gets another role."""
         self.damaged = damaged_range(partition_log)
         """All known damage of the log lies in this range of offsets; None: there is none."""
         self.history: PartitionCatalog | None = None
@@ -148,7 +153,7 @@ class Replica(ABC):
     def keeps_all(self) -> bool:
         """Whether no record of its log goes because history has it. History of a compacted log has other records
         (decision 0042)."""
-        return self.settings.compact or self.log.is_compacted
+        return self.settings.compact or self.log.gaps_below > 0
 
     @property
     def cleanable_end(self) -> Offset:
@@ -275,6 +280,16 @@ class Replica(ABC):
     def availability(self) -> ErrorCode:
         """NONE while it serves; else why not."""
         return self._ended
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether its log keeps the contents that a new copy has replaced."""
+        return self._copying is not None and self._copying.has_replaced
+
+    def drop_replaced(self) -> None:
+        """See `Copying.drop_replaced`. In a worker thread."""
+        if self._copying is not None:
+            self._copying.drop_replaced()
 
     @property
     def has_failed(self) -> bool:
@@ -411,11 +426,12 @@ class Replica(ABC):
             self._fail(StorageFailure("what it held could not be written"))
         return ticket
 
-    def finish_flush(self, ticket: FlushTicket, failure: OSError | None) -> None:
+    def finish_flush(self, ticket: FlushTicket, failure: Outcome) -> None:
         """Note the end of the sync, for the flusher."""
         if failure is not None:
             self.log.fail_flush(ticket)
-            self._fail(failure if self.log.failed else NoRoom(str(failure)))
+            is_final = self.log.failed or isinstance(failure, Fenced)
+            self._fail(failure if is_final else NoRoom(str(failure)))
             return
         flushed_end = self.log.finish_flush(ticket)  # even where the epoch is over: the log is still to be closed
         if self._ended is ErrorCode.NONE:
@@ -456,6 +472,8 @@ class Replica(ABC):
         self._fail(error)
         if isinstance(error, NoRoom):
             return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
+        if isinstance(error, Fenced):
+            return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is led in a later epoch.")
         return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
 
     def _fail(self, cause: Exception) -> None:
@@ -463,6 +481,8 @@ class Replica(ABC):
         disk is no failure: unwritten data waits for room, and its clients go on waiting."""
         if isinstance(cause, NoRoom):
             self._room.lack(self, is_full=True)
+        elif isinstance(cause, Fenced):
+            self._on_fenced()
         elif self._ended is ErrorCode.NONE:
             log.error(
                 "partition offline: its disk failed; replace the disk, then restart the broker",
@@ -471,6 +491,19 @@ class Replica(ABC):
                 exc_info=cause,
             )
             self.fail_again()
+
+    def _on_fenced(self) -> None:
+        """End this role, and its log: a later leader epoch is stored already, which the image will show. No disk has
+        failed, so the controller is not told so."""
+        if not self.is_fenced and self._ended is ErrorCode.NONE:
+            log.warning(
+                "a partition is led in a later epoch: nothing more of this one is stored, or acknowledged",
+                topic=self.topic,
+                partition=self.topic_partition.partition,
+                leader_epoch=self.leader_epoch,
+            )
+            self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.is_fenced = True
 
     def go_on(self) -> bool:
         """See `Waiting`. Nothing is written while a worker thread cuts the log: the copy then goes on by itself."""

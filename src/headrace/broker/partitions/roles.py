@@ -22,7 +22,7 @@ from headrace.metadata.delta import LocalPartition
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -191,15 +191,18 @@ class Roles:
             if not leads:
                 self._follow_on(copy, image)
                 return True
-            if copy.log.has_replaced and _is_elected_cleanly(copy, image):
+            if copy.has_replaced and _is_elected_cleanly(copy, image):
                 self._events.on_let_in(key)  # it came to be in sync in the same entry
         self.end(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return False
 
     def is_of_another(self, local: LocalPartition) -> bool:
-        """Whether the open log was left behind when the partition was handed over."""
+        """Whether the open log was left behind when the partition was handed over, or its engine refuses the epoch in
+        which it was opened."""
         role = self._partitions.role(local.key)
-        return role is not None and role.log.identity.assignment_epoch != local.partition.assignment_epoch
+        if role is None:
+            return False
+        return role.is_fenced or role.log.identity.assignment_epoch != local.partition.assignment_epoch
 
     def _follow_on(self, copy: FollowerPartition, image: PartitionImage) -> None:
         was_throttled = copy.is_throttled
@@ -213,7 +216,7 @@ class Roles:
         self._feed(copy)
 
     def _tell_let_in(self, copy: FollowerPartition) -> None:
-        if copy.is_in_sync and copy.log.has_replaced:
+        if copy.is_in_sync and copy.has_replaced:
             self._events.on_let_in(copy.topic_partition)
 
     def _feed(self, copy: FollowerPartition) -> None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from headrace.base.reading import LONG_MAX
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.packed_blocks import CODECS as STORAGE_CODECS
 from headrace.wire.compression import LZ4_FAST_LEVEL, ZSTD_LEVEL, Compression
 from headrace.wire.validation import Rules

@@ -20,7 +20,6 @@ later records. These logs are then their only copy.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -30,7 +29,9 @@ from headrace.base.ids import BrokerId, DirectoryId, TopicPartition
 from headrace.broker.kit.tasks import in_thread
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
-from headrace.storage.engine import LogEngine, LogIdentity
+from headrace.storage.engine.engines import LogEngine, LogRemoval
+from headrace.storage.engine.files import LogDirectories
+from headrace.storage.engine.identity import LogIdentity
 
 log = structlog.get_logger(__name__)
 
@@ -46,15 +47,17 @@ class Strays:
         self._node = node
         self._directory_id = directory_id
 
-    async def clear(self, image: MetadataImage) -> list[Path]:
-        """Clear the directory, once, before any log is opened. `image` has this process's own registration. Returns the
-        directories that `LogEngine.begin_delete` has left."""
-        return await in_thread(partial(self._clear, image))
+    async def clear(self, image: MetadataImage) -> list[LogRemoval]:
+        """Clear the directory, once, before any log is opened. `image` has this process's own registration. Returns
+        what `LogEngine.begin_delete` has left. An engine whose logs are in no directory of this broker has no strays.
+        """
+        files = self._engine.files
+        return [] if files is None else await in_thread(partial(self._clear, files, image))
 
-    def _clear(self, image: MetadataImage) -> list[Path]:
+    def _clear(self, files: LogDirectories, image: MetadataImage) -> list[LogRemoval]:
         """Clear the directory, in a worker thread."""
         try:
-            found = self._engine.identities()
+            found = files.identities()
         except OSError as error:
             log.warning("logs that are not held here any more were not looked for", reason=str(error))
             return []
@@ -63,12 +66,12 @@ class Strays:
             if identity.directory_id != self._directory_id or self._is_kept(identity, image):
                 continue
             try:
-                if self._engine.stamped(identity) != identity:
+                if files.stamped(identity) != identity:
                     continue  # another log is under its name: this is somebody's copy of one
                 if self._is_left_behind(identity, image):
                     left.append(self._engine.begin_delete(identity))
                 else:
-                    kept.append(self._engine.set_aside(identity))
+                    kept.append(files.set_aside(identity))
             except (OSError, HeadraceError) as error:
                 log.warning("a log that is not held here any more is left", log=str(identity), reason=str(error))
         if kept:
@@ -77,7 +80,7 @@ class Strays:
                 count=len(kept),
                 kept_in=[str(directory) for directory in kept[:TOLD_MAX]],
             )
-        return [directory for directory in left if directory is not None]
+        return [each for each in left if each is not None]
 
     def _is_kept(self, identity: LogIdentity, image: MetadataImage) -> bool:
         """Whether the log is held here, or was sealed here and is kept until the move is finished."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from headrace.base.errors import NoRoom
-from headrace.base.ids import NO_LEADER, TopicPartition
+from headrace.base.ids import NO_EPOCH, NO_LEADER, TopicPartition
 from headrace.base.limits import LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.broker.kit.tasks import in_thread
 from headrace.broker.partitions.closing import close_all
@@ -26,8 +26,8 @@ from headrace.broker.partitions.settings import log_config, partition_settings
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.delta import LocalPartition
 from headrace.replica.recovery_start import recovery_start
-from headrace.storage.engine import Damage, PartitionLog, StampMismatch
-from headrace.storage.log.names import DAMAGED, LOG, numbered
+from headrace.storage.engine.faults import Damage, StampMismatch
+from headrace.storage.engine.logs import PartitionLog
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +96,9 @@ class TakingUp:
 
     def _asked(self, local: LocalPartition, config: TopicConfig) -> Wanted:
         identity = self._assigned.identity(local.topic, local.partition.index, local.partition.assignment_epoch)
-        return Wanted(identity, log_config(config), partial(recovery_start, local.partition, self._assigned.node))
+        node, partition = self._assigned.node, local.partition
+        epoch = partition.leader_epoch if partition.leader == node else NO_EPOCH
+        return Wanted(identity, log_config(config), partial(recovery_start, partition, node), epoch)
 
     def _take_up(self, local: LocalPartition, config: TopicConfig, opened: Opened | Exception) -> None:
         if isinstance(opened, Exception):
@@ -106,11 +108,13 @@ class TakingUp:
         self._partitions.clear_offline(local.key)
         _tell_oddities(local, partition_log)
         tell_damage(local.topic.name, local.partition.index, partition_log, partition_log.damages)
-        if not (partition_log.was_closed or partition_log.config.fsync):
+        files, copied = partition_log.files, partition_log.copying
+        if files is not None and not (files.was_closed or partition_log.config.fsync):
             self._roles.note_crash(local.key)
         settings = partition_settings(config, internal=local.topic.internal)
         self._roles.assume(local, partition_log, producers, settings, partition_log.log_start_offset)
-        if partition_log.damages or partition_log.read_only is not None or partition_log.has_replaced:
+        has_replaced = copied is not None and copied.has_replaced
+        if partition_log.damages or partition_log.read_only is not None or has_replaced:
             self._events.on_damaged(local.key)
 
     def _refuse(self, local: LocalPartition, error: Exception) -> None:
@@ -138,12 +142,13 @@ async def by_turns(things: Iterable[T]) -> AsyncIterator[T]:
 
 
 def _tell_oddities(local: LocalPartition, partition_log: PartitionLog) -> None:
-    if partition_log.set_aside is not None:
+    files = partition_log.files
+    if files is not None and files.set_aside is not None:
         log.warning(
             "another topic's files were under this name and are kept beside it",
             topic=local.topic.name,
             partition=local.partition.index,
-            kept_in=str(partition_log.set_aside),
+            kept_in=str(files.set_aside),
         )
     if partition_log.read_only is not None:
         log.error(
@@ -157,8 +162,8 @@ def _tell_oddities(local: LocalPartition, partition_log: PartitionLog) -> None:
 
 def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages: Sequence[Damage]) -> None:
     """Log one line for each range: what is wrong, and what to do."""
+    files = partition_log.files
     for damage in damages:
-        path = numbered(partition_log.directory, damage.segment, LOG)
         log.error(
             "a log is damaged: fetches in this range are answered with CORRUPT_MESSAGE, all else is served; put back a "
             "sound copy of the file and restart the broker, or let consumers seek to next_offset",
@@ -166,7 +171,6 @@ def tell_damage(topic: str, partition: int, partition_log: PartitionLog, damages
             partition=partition,
             first_offset=damage.start,
             next_offset=damage.end,
-            file=str(path),
-            kept_as=path.name + DAMAGED,
             reason=damage.reason,
+            **({} if files is None else files.where(damage)),
         )

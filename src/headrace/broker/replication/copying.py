@@ -37,7 +37,7 @@ from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine import EpochEnd
+from headrace.storage.engine.reading import EpochEnd
 from headrace.storage.tier.frontier import Beginning
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (

@@ -40,7 +40,8 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Answer, Connection
 from headrace.replica.follower import diverges, is_older_than_all
-from headrace.storage.engine import DamagedRange, EpochEnd
+from headrace.storage.engine.faults import DamagedRange
+from headrace.storage.engine.reading import EpochEnd
 from headrace.wire.batches import end_of, parse_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (

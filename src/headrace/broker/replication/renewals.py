@@ -302,14 +302,14 @@ class Renewals:
             if role.stuck_at is not None:
                 self._obstacles[key] = STUCK
             return
-        if role.log.has_replaced and isinstance(role, Partition) and key not in self._let_in:
+        if role.has_replaced and isinstance(role, Partition) and key not in self._let_in:
             return  # it may lead by an unclean election, with less than it had
         self._forget(key)
-        if not role.log.has_replaced:
+        if not role.has_replaced:
             return
         log.info("a copy that was begun anew is in sync", topic=role.topic, partition=key.partition)
         try:
-            await in_thread(role.log.drop_replaced)
+            await in_thread(role.drop_replaced)
         except StorageFailure as error:
             log.warning("what a copy replaced is left", topic=role.topic, partition=key.partition, reason=str(error))
 

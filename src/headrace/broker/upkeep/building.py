@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.broker.core import Core
 from headrace.broker.partitions.partitions import Partitions
-from headrace.broker.upkeep.cleaner import Cleaner, CleaningRunner, Pace, thread_runner
+from headrace.broker.upkeep.cleaner import Cleaner, Pace
 from headrace.broker.upkeep.examiner import Examiner
 from headrace.broker.upkeep.housekeeper import Housekeeper
 from headrace.broker.upkeep.reporter import Reporter
@@ -39,8 +39,8 @@ class Upkeep:
         self.housekeeper.stop()
 
 
-def build_upkeep(core: Core, partitions: Partitions, cleaning: CleaningRunner | None) -> Upkeep:
-    """Build the room. `cleaning`: None: a worker thread does the slow work of compaction."""
+def build_upkeep(core: Core, partitions: Partitions) -> Upkeep:
+    """Build the room."""
     return Upkeep(
         housekeeper=Housekeeper(
             interval_ms=core.number("log.retention.check.interval.ms"),
@@ -54,7 +54,6 @@ def build_upkeep(core: Core, partitions: Partitions, cleaning: CleaningRunner | 
             partitions=partitions,
             clock=core.clock,
             random=core.random,
-            run=cleaning or thread_runner(core.disk),
             pace=lambda image: _pace(core, image),
             image=core.image(),
             on_bug=core.on_bug,

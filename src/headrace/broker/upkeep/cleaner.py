@@ -17,46 +17,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import structlog
 
-from headrace.base.errors import OUT_OF_DESCRIPTORS, OUT_OF_ROOM, CorruptData
+from headrace.base.errors import OUT_OF_DESCRIPTORS, OUT_OF_ROOM, CorruptData, StorageFailure
 from headrace.base.limits import CLEANER_PAUSE_MS_MIN
-from headrace.base.ports import Clock, Disk, Random
+from headrace.base.ports import Clock, Random
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.condition import listed
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.storage.engine import PartitionLog
-from headrace.storage.log.compaction.cleaning import Cleaned, CleaningJob, Stopped, clean
-from headrace.storage.log.compaction.planning import Cleaning
+from headrace.storage.engine.cleaning import Cleaning, Stopped
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
-
-
-class CleaningRunner(Protocol):
-    """Runs the slow work, at most at `bytes_per_second`."""
-
-    async def __call__(self, job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
-        """Clean one job's files. Raises OSError, CorruptData, or Stopped soon after `stopping` is set; then the job's
-        files are written to no more."""
-
-
-def thread_runner(disk: Disk) -> CleaningRunner:
-    """Return a runner in a worker thread of this process, unthrottled: for a disk that no other process can see."""
-
-    async def run(job: CleaningJob, stopping: asyncio.Event, bytes_per_second: float) -> Cleaned:
-        return await _in_thread(partial(clean, disk, job, stopping=stopping.is_set))
-
-    return run
 
 
 class Pace(NamedTuple):
@@ -77,7 +56,6 @@ class Cleaner:
         partitions: Partitions,
         clock: Clock,
         random: Random,
-        run: CleaningRunner,
         pace: Callable[[MetadataImage], Pace],
         image: MetadataImage,
         on_bug: OnBug,
@@ -88,7 +66,6 @@ class Cleaner:
         self._partitions = partitions
         self._clock = clock
         self._random = random
-        self._run = run
         self._failed: set[PartitionLog] = set()
         """Logs that are not compacted any more, or not before they change."""
         self._given_up: set[PartitionLog] = set()
@@ -152,9 +129,11 @@ class Cleaner:
             usable = partition.availability is ErrorCode.NONE and partition.log not in self._failed
             if not (partition.settings.compact and usable) or partition.log in self._put_off or partition.lacks_room:
                 continue
+            if (cleanable := partition.log.cleaning) is None:
+                continue
             _roll_if_late(partition, now_ms)
             try:
-                dirtiness = partition.log.dirtiness(now_ms, partition.cleanable_end)
+                dirtiness = cleanable.dirtiness(now_ms, partition.cleanable_end)
             except (OSError, CorruptData) as error:
                 self._give_up(partition, error)
                 continue
@@ -195,11 +174,13 @@ class Cleaner:
         )
 
     async def _clean(self, partition: Replica) -> None:
+        cleanable = partition.log.cleaning
+        assert cleanable is not None, "it was the dirtiest"
         token = f"{self._random.getrandbits(64):016x}"
         up_to, remembered = partition.cleanable_end, partition.producers.remembered()
         tombstones_from = partition.tombstones_kept_from
         try:
-            cleaning = partition.log.begin_cleaning(
+            cleaning = cleanable.begin_cleaning(
                 self._clock.now_ms(), up_to, remembered, token, tombstones_from=tombstones_from
             )
         except (OSError, CorruptData) as error:
@@ -216,19 +197,17 @@ class Cleaner:
         try:
             await self._carry_out(partition, cleaning)
         finally:
-            partition.log.end_cleaning(cleaning)
+            cleaning.end()
             self._at = None
             self._free.set()
 
     async def _carry_out(self, partition: Replica, cleaning: Cleaning) -> None:
         before = partition.log.size_bytes
         try:
-            cleaned = await self._run(cleaning.job, self._letting_go, self._pace.bytes_per_second)
-            await self._swap(partition, cleaning, cleaned)
+            clean_to = await cleaning.carry_out(self._letting_go, self._pace.bytes_per_second)
         except Stopped:
-            await _tidy(cleaning)
-        except (OSError, CorruptData) as error:
-            await _tidy(cleaning)
+            return
+        except (OSError, CorruptData, StorageFailure) as error:
             self._give_up(partition, error)
             if cleaning.is_committed:
                 partition.fail_cleaning(error)
@@ -237,24 +216,10 @@ class Cleaner:
                 "compacted",
                 topic=partition.topic,
                 partition=partition.topic_partition.partition,
-                clean_to=cleaned.clean_to,
+                clean_to=clean_to,
                 bytes_before=before,
                 bytes_after=partition.log.size_bytes,
             )
-
-    async def _swap(self, partition: Replica, cleaning: Cleaning, cleaned: Cleaned) -> None:
-        """Swap file by file, the oldest first: a record that a tombstone replaced goes no later than the tombstone."""
-        await _in_thread(partial(cleaning.note, cleaned))
-        for file in cleaned.files:
-            if self._letting_go.is_set():
-                raise Stopped
-            if file.name is None:
-                continue
-            await _in_thread(partial(cleaning.commit, file))
-            partition.log.install_cleaned(cleaning)
-            await _in_thread(cleaning.settle)
-            partition.log.settled_cleaned(cleaning)
-        await _in_thread(partial(cleaning.conclude, cleaned))
 
 
 def _roll_if_late(partition: Replica, now_ms: int) -> None:
@@ -263,15 +228,3 @@ def _roll_if_late(partition: Replica, now_ms: int) -> None:
     since_ms = partition.open_since_ms
     if since_ms is not None and now_ms - since_ms > partition.log.config.max_compaction_lag_ms:
         partition.roll()
-
-
-async def _tidy(cleaning: Cleaning) -> None:
-    """Remove what is left of the job; where even that fails, the next start does."""
-    try:
-        await _in_thread(cleaning.discard)
-    except OSError as error:
-        log.warning("files of a cleaning are left", directory=str(cleaning.job.directory), reason=str(error))
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -21,8 +21,8 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.taking_up import tell_damage
-from headrace.storage.engine import PartitionLog
-from headrace.storage.log.recovery.damage import Examination
+from headrace.storage.engine.files import Examination
+from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -86,9 +86,12 @@ class Examiner:
         """Note that a log could not be read at `offset` (None: somewhere). Returns whether it will be examined now: not
         before the start, nor where that was just done."""
         partition_log, now = partition.log, self._clock.monotonic()
-        if self._task is None or self._stopping or partition_log.read_only is not None or not partition_log.segments:
+        examinable = partition_log.examining
+        if self._task is None or self._stopping or partition_log.read_only is not None:
             return False
-        bases = partition_log.segments if offset is None else [partition_log.segment_of(offset)]
+        if examinable is None or not examinable.segments:
+            return False
+        bases = examinable.segments if offset is None else [examinable.segment_of(offset)]
         examined = self._examined.get(partition_log, {})
         due = [base for base in bases if now - examined.get(base, -AGAIN_AFTER_S) >= AGAIN_AFTER_S]
         for base in due:
@@ -137,7 +140,7 @@ class Examiner:
 
     def _everything(self) -> Iterator[tuple[Replica, Offset]]:
         for partition in self._partitions.replicas:
-            for base in partition.log.segments:
+            for base in () if (examinable := partition.log.examining) is None else examinable.segments:
                 yield partition, base
 
     async def _examine(self, partition: Replica, base: Offset, *, is_suspected: bool) -> None:
@@ -145,9 +148,10 @@ class Examiner:
         if partition.availability is not ErrorCode.NONE:
             return  # its log may belong to a worker thread, which cuts it
         partition.write_out()
-        if partition.availability is not ErrorCode.NONE or base not in partition_log.segments:
+        examinable = partition_log.examining
+        if partition.availability is not ErrorCode.NONE or examinable is None or base not in examinable.segments:
             return
-        examination = partition_log.begin_examination(base)
+        examination = examinable.begin_examination(base)
         if examination is None:
             if is_suspected:
                 self._suspicions[partition, base] = None
@@ -159,9 +163,9 @@ class Examiner:
         try:
             done = await self._read(examination, is_suspected=is_suspected)
         except OSError as error:
-            log.warning("a segment could not be examined", path=str(examination.segment.path), reason=str(error))
+            log.warning("a segment could not be examined", path=examination.place, reason=str(error))
         finally:
-            found = partition_log.end_examination(examination, done=done)
+            found = examination.end(done=done)
             self._at = None
             self._free.set()
         if is_suspected and not self._letting_go:  # even where it failed: it would only be read again, and fail again
@@ -173,7 +177,7 @@ class Examiner:
                 partition.on_damage()
                 partition.events.on_damaged(partition.topic_partition)
         if examination.has_rebuilt:
-            log.warning("an index did not say what is in its segment; made anew", path=str(examination.segment.path))
+            log.warning("an index did not say what is in its segment; made anew", path=examination.place)
 
     async def _read(self, examination: Examination, *, is_suspected: bool) -> bool:
         """Read a step at a time; False where it was cut off."""

@@ -23,11 +23,11 @@ from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import FIRST_BROKER, BrokerConfig
 from headrace.broker.system import SystemClock, descriptors, system_random, tune_interpreter
-from headrace.broker.upkeep.cleaner_child import run_in_child
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
+from headrace.storage.log.compaction.running import run_in_child
 from headrace.storage.objects import open_objects
 
 DURABLE_URL = "durable.url"

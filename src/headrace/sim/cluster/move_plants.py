@@ -40,7 +40,8 @@ from headrace.metadata.events import MetadataEvent, MoveCancelled, SegmentPublis
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import PartitionImage
-from headrace.storage.engine import LogIdentity, PartitionLog
+from headrace.storage.engine.identity import LogIdentity
+from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.log.checkpoints import encode_stamp, write_file
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.names import STAMP

@@ -27,7 +27,7 @@ from headrace.net.peer.peerframes import Envelope
 from headrace.net.peer.peers import Peers
 from headrace.replica.follower import Position
 from headrace.replica.leader import AdvanceHighWatermark, Effects, Leader
-from headrace.storage.engine import PartitionLog
+from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.log.journal.journal import Journal
 from headrace.storage.log.journal.rounds import LogKey
 from headrace.wire.errors import ErrorCode

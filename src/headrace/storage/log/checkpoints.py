@@ -23,7 +23,7 @@ from crc32c import crc32c
 from headrace.base.errors import OUT_OF_ROOM, CorruptData, FullDisk
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
-from headrace.storage.engine import LogIdentity
+from headrace.storage.engine.identity import LogIdentity
 from headrace.storage.log.names import DOUBT, SEALED, STAMP, TEMPORARY
 from headrace.storage.log.segment import Segment
 

@@ -20,14 +20,14 @@ from typing import Final
 from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
 from headrace.base.ports import Disk
-from headrace.storage.engine import Damage, LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.appending import Placed
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.reading.cutting import cut, first_batch
 from headrace.storage.log.reading.newest import Newest
 from headrace.storage.log.reading.repeat_reads import RepeatReads
 from headrace.storage.log.scan import headers_in
-from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment
+from headrace.storage.log.segment import RELATIVE_OFFSET_MAX, Segment, SegmentDamage
 from headrace.wire.batches import HEADER_BYTES, LENGTH_END, BatchHeader, mend_emptied
 
 BATCHES_WALKED: Final = 64
@@ -294,7 +294,7 @@ class Contents:
         """The segment that holds `offset`, or the nearest one. At least one segment must exist."""
         return self.segments[max(bisect_right(self.segments, offset, key=_base_of) - 1, 0)]
 
-    def heed(self, segment: Segment, damages: Sequence[Damage], size: int) -> None:
+    def heed(self, segment: Segment, damages: Sequence[SegmentDamage], size: int) -> None:
         """From now on, reads of the segment avoid these damaged ranges, and everything beyond `size`."""
         segment.damages = tuple(damages)
         self.size -= segment.size - size

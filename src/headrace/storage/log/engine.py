@@ -1,4 +1,4 @@
-"""The local engine: one directory of partition directories on a `Disk`. See `headrace.storage.engine.LogEngine`.
+"""The local engine: one directory of partition directories on a `Disk`. See `headrace.storage.engine.engines`.
 
 Promises: an unknown directory is moved aside, never deleted. A name that a call gives or removes is durable before the
 call returns. The exception is the name of a new log, which its first flush makes durable.
@@ -7,26 +7,20 @@ call returns. The exception is the name of a new log, which its first flush make
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import cast
 
 from headrace.base.errors import OUT_OF_DESCRIPTORS, CorruptData, FullDisk, NoRoom, StorageFailure
-from headrace.base.ids import Offset
+from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import NEWEST_BYTES_MAX, OPEN_SEGMENT_FILES_MAX, READ_AGAIN_BYTES_MAX
 from headrace.base.ports import Disk, Space
-from headrace.storage.engine import (
-    DamagedLog,
-    FlushRound,
-    FlushTicket,
-    LogConfig,
-    LogIdentity,
-    Outcomes,
-    StampMismatch,
-    UpkeepWork,
-)
+from headrace.storage.engine.faults import DamagedLog, StampMismatch
+from headrace.storage.engine.files import LogDirectories, Upkeep
+from headrace.storage.engine.flushing import FlushTicket, Outcomes
+from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.log.checkpoints import (
     Stamp,
     decode_stamp,
@@ -35,9 +29,10 @@ from headrace.storage.log.checkpoints import (
     read_seal,
     write_file,
 )
+from headrace.storage.log.compaction.running import CleaningRunner, thread_runner
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
-from headrace.storage.log.journal.journal import Journal, JournalRound, Recoverable, Upkeep
+from headrace.storage.log.journal.journal import Journal, JournalRound, Recoverable
 from headrace.storage.log.journal.rounds import LogKey
 from headrace.storage.log.names import CHECKPOINT, DELETED, STAMP, STRAY, key_of, out_of_use, partition_name
 from headrace.storage.log.partition import LocalLog
@@ -47,8 +42,7 @@ from headrace.storage.log.recovery.opening import Recovered, Recovery, recover
 from headrace.storage.log.recovery.replaced import BEGUN_ANEW, finish_begun_anew
 from headrace.storage.log.recovery.salvage import salvage
 from headrace.storage.log.removal import Removal
-
-FIRST_OFFSET: Final = Offset(0)
+from headrace.wire.ailments import State
 
 
 class LocalLogEngine:
@@ -62,11 +56,13 @@ class LocalLogEngine:
         root: Path,
         *,
         journal: Journal | None = None,
+        cleaning: CleaningRunner | None = None,
         open_files_max: int = OPEN_SEGMENT_FILES_MAX,
     ) -> None:
         self._disk = disk
         self._root = root
         self._journal = journal
+        self._cleaning = cleaning or thread_runner(disk)
         self._files = SegmentFiles(disk, open_files_max)
         self._newest = ReadCacheBudget[int](NEWEST_BYTES_MAX)
         self._again = ReadCacheBudget[Question](READ_AGAIN_BYTES_MAX)
@@ -75,10 +71,27 @@ class LocalLogEngine:
     def root(self) -> Path:
         return self._root
 
+    @property
+    def place(self) -> str:
+        return str(self._root)
+
+    @property
+    def files(self) -> LogDirectories:
+        return self
+
+    @property
+    def upkeep(self) -> Upkeep | None:
+        return self._journal
+
+    def states(self) -> Iterator[State]:
+        if self._journal is not None and self._journal.is_given_up:
+            text = "it writes no journal any more, for a disk failed, and its flushes are slower for it"
+            yield State(kind="journal given up", text=text, todo="see to its disk, then restart it")
+
     def space(self) -> Space:
         return self._disk.space(self.root)
 
-    def start(self) -> list[Path]:
+    def start(self) -> list[Removal]:
         try:
             self._disk.make_directory(self.root)
             self._disk.sync_directory(self.root.parent)
@@ -88,7 +101,7 @@ class LocalLogEngine:
                 self._start_journal(self._journal)
         except OSError as error:
             raise StorageFailure(f"The directory {self.root} cannot be used: {error}.") from error
-        return left
+        return [Removal(self._disk, directory) for directory in left]
 
     def _start_journal(self, journal: Journal) -> None:
         """Start the journal, and settle the logs in it that are gone."""
@@ -106,7 +119,14 @@ class LocalLogEngine:
     def open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> LocalLog:
         return self.begin_open(identity, config, start=start).finish()
 
-    def begin_open(self, identity: LogIdentity, config: LogConfig, *, start: Offset = FIRST_OFFSET) -> Opening:
+    def begin_open(
+        self,
+        identity: LogIdentity,
+        config: LogConfig,
+        *,
+        start: Offset = FIRST_OFFSET,
+        leader_epoch: LeaderEpoch = NO_EPOCH,
+    ) -> Opening:
         directory, key = self.root / partition_name(identity), key_of(identity)
         journaled: Sequence[Recoverable] = ()
         self._refuse_lost(key)
@@ -142,6 +162,7 @@ class LocalLogEngine:
                 journal=self._journal,
                 is_journaled=stamp is not None,  # by an earlier life: the settling may not be durable
                 sealed_in=None if stamp is None else read_seal(self._disk, directory),
+                cleaning=self._cleaning,
             )
 
         return Opening(directory, found, finish, must_sync=returns)
@@ -231,9 +252,9 @@ class LocalLogEngine:
 
     def delete(self, identity: LogIdentity) -> None:
         if (left := self.begin_delete(identity)) is not None:
-            self._disk.remove_tree(left)
+            self._disk.remove_tree(left.directory)
 
-    def begin_delete(self, identity: LogIdentity) -> Path | None:
+    def begin_delete(self, identity: LogIdentity) -> Removal | None:
         directory = self.root / partition_name(identity)
         stamp = self._stamp(directory)
         if stamp is None or stamp.identity.topic_id != identity.topic_id:
@@ -241,30 +262,10 @@ class LocalLogEngine:
         left = self._move(directory, stamp.identity.topic_id.hex, DELETED)
         if self._journal is not None:
             self._journal.settle(key_of(stamp.identity))
-        return left
-
-    def removal(self, left: Path) -> Removal:
         return Removal(self._disk, left)
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
-        return LocalRound(self._disk, [ticket for ticket in tickets if isinstance(ticket, Ticket)], self._journal)
-
-    def end_round(self, ended: FlushRound) -> None:
-        assert isinstance(ended, LocalRound)
-        if self._journal is not None:
-            self._journal.end_round(ended.journaled)
-
-    @property
-    def has_given_up_journal(self) -> bool:
-        return self._journal is not None and self._journal.is_given_up
-
-    def begin_upkeep(self) -> Upkeep | None:
-        return None if self._journal is None else self._journal.begin_upkeep()
-
-    def end_upkeep(self, ended: UpkeepWork) -> None:
-        assert self._journal is not None
-        assert isinstance(ended, Upkeep)
-        self._journal.end_upkeep(ended)
+        return LocalRound(self._disk, cast("Sequence[Ticket]", tickets), self._journal)  # its own logs made them
 
     def close(self, *, clean: bool = True) -> None:
         if self._journal is not None:
@@ -351,6 +352,10 @@ class LocalRound:
             self._sync_each(done, journaled=False)
         elif failure is not None:
             self._on_journaled(done, failure)
+
+    def end(self) -> None:
+        if self._journal is not None:
+            self._journal.end_round(self.journaled)
 
     def _on_journaled(self, done: Done, failure: OSError | None) -> None:
         """The journal's records are durable, or its sync failed. Sync the own files of the other logs, or of all logs

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
-from headrace.storage.engine import EpochEnd
+from headrace.storage.engine.reading import EpochEnd
 
 _epoch_of = itemgetter(0)
 _start_of = itemgetter(1)

@@ -20,7 +20,7 @@ from pathlib import Path
 from headrace.base.errors import FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
-from headrace.storage.engine import NO_GAPS
+from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
 from headrace.storage.log.compaction.planning import Note
 from headrace.storage.log.files import SegmentFiles

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from headrace.storage.engine import LogIdentity
+from headrace.storage.engine.identity import LogIdentity
 from headrace.storage.log.journal.rounds import LogKey
 
 LOG: Final = ".log"
@@ -71,7 +71,7 @@ def segment_paths(directory: Path, base: int) -> tuple[Path, Path, Path]:
 
 
 def partition_name(identity: LogIdentity) -> str:
-    return f"{identity.topic_name}-{identity.partition}"
+    return identity.name
 
 
 def key_of(identity: LogIdentity) -> LogKey:

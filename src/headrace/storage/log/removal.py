@@ -23,6 +23,10 @@ class Removal:
         self._files: deque[Path] | None = None
         """Files still to remove; None: not listed yet."""
 
+    @property
+    def name(self) -> str:
+        return str(self.directory)
+
     def some(self) -> bool:
         if self._files is None:
             self._files = deque(self._found())

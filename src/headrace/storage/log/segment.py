@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from headrace.base.errors import CorruptData
+from headrace.base.ids import Offset
 from headrace.base.ports import Disk, File
-from headrace.storage.engine import Damage, DamagedRange
+from headrace.storage.engine.faults import Damage, DamagedRange
 from headrace.storage.log.names import LOG, numbered, segment_paths
 from headrace.storage.log.scan import headers_in
 from headrace.wire.batches import BatchHeader
@@ -26,6 +28,30 @@ INDEX_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 """Highest timestamp so far, and the relative last offset of its batch."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentDamage(Damage):
+    """Damage, and where it lies in a segment's file."""
+
+    segment: int
+    """Base offset of the segment that holds the range."""
+    position: int
+    """Position in the segment's file where the sound batches before the damage end."""
+    resume: int
+    """Position where sound batches begin again."""
+
+
+class SegmentInfo(NamedTuple):
+    """One closed segment. Nothing is appended to it any more."""
+
+    base_offset: Offset
+    next_offset: Offset
+    path: Path
+    size: int
+    """Bytes."""
+    max_timestamp: int
+    """Highest timestamp of its records, in milliseconds; -1 where they have none."""
 
 
 class Segment:
@@ -76,7 +102,7 @@ class Segment:
         """The segment is closed, and its batches and indexes are durable."""
         self.swap: Path | None = None
         """The file that holds its batches until they have the segment's own name. The loop then sets None."""
-        self.damages: tuple[Damage, ...] = ()
+        self.damages: tuple[SegmentDamage, ...] = ()
         """Ranges that cannot be read, in order."""
         self.file: File | None = None
         self.pins = 0

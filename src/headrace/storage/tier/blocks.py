@@ -29,7 +29,7 @@ from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import HISTORY_BLOCK_BYTES
 from headrace.base.ports import Objects, ReadableObjects
 from headrace.metadata.segments import SegmentDescriptor
-from headrace.storage.engine import FoundOffset
+from headrace.storage.engine.reading import FoundOffset
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
 from headrace.storage.tier.packed import parts_of, read_parts
 from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, mend_emptied, small_records

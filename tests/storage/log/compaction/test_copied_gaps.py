@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
-from headrace.storage.engine import NO_GAPS
+from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import CorruptBatch, check_batches, emptied, encode_batch, iterate_headers
 from headrace.wire.records import Record
@@ -33,7 +33,7 @@ def led(*offsets: int, end: int = 0, epoch: int = 0, size: int = 40) -> bytes:
 def copy(log: LocalLog, *batches: bytes, gaps_below: int = NO_GAPS) -> None:
     joined = b"".join(batches)
     headers = check_batches(joined, gaps_below=gaps_below)
-    log.append_verbatim(joined, headers, now_ms=NOW_MS, gaps_below=Offset(gaps_below))
+    log.copying.append_verbatim(joined, headers, now_ms=NOW_MS, gaps_below=Offset(gaps_below))
 
 
 def held(log: LocalLog) -> bytes:
@@ -125,7 +125,7 @@ def check(steps: Sequence[str], cut_in: int, seed: int, *, fsync: bool) -> None:
             elif step == "skip":
                 end += 3
                 stored.append((end, b""))
-                log.skip_to(Offset(end), now_ms=NOW_MS)
+                log.copying.skip_to(Offset(end), now_ms=NOW_MS)
             elif step == "flush":
                 flush(log)
                 promised = end if fsync or not stored else promised
@@ -134,7 +134,7 @@ def check(steps: Sequence[str], cut_in: int, seed: int, *, fsync: bool) -> None:
             elif stored:
                 before = stored[-2][0] if len(stored) > 1 else 0
                 promised = min(promised, before)
-                log.truncate_to(Offset(before))
+                log.copying.truncate_to(Offset(before))
                 end = log.log_end_offset
                 stored = [each for each in stored if each[0] <= end]
     except PowerCut:
@@ -154,7 +154,7 @@ def test_a_copy_that_begins_anew_before_its_gaps_has_none() -> None:
     flush(log)
     log.delete_records_before(Offset(61))
     flush(log)
-    log.restart_at(Offset(20))
+    log.copying.restart_at(Offset(20))
     again = restarted(disk)
     assert (again.log_start_offset, again.log_end_offset, again.gaps_below) == (20, 20, 20)
     copy(again, led(20))

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
-from headrace.storage.engine import LogConfig
-from headrace.storage.log.compaction.cleaning import Cleaned, Stopped, clean
+from headrace.storage.engine.cleaning import Stopped
+from headrace.storage.engine.identity import LogConfig
+from headrace.storage.log.compaction.cleaning import Cleaned, clean
 from headrace.storage.log.compaction.keeping import with_records
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
@@ -31,7 +32,7 @@ from headrace.wire.batches import (
 )
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
-from tests.storage.log.log_world import DIRECTORY, NOW_MS, flush, new_disk, open_log
+from tests.storage.log.log_world import DIRECTORY, NOW_MS, dropped, flush, new_disk, open_log
 from tests.storage.log.memory_disk import MemoryDisk, PowerCut
 from tests.tiers import examples
 
@@ -83,29 +84,30 @@ class World:
     ) -> Cleaned:
         """A whole cleaning, or its first `only` swaps. `meanwhile` happens before each swap, and in its middle."""
         self.cleanings += 1
-        cleaning = self.log.begin_cleaning(
+        begun = self.log.cleaning.begin_cleaning(
             self.now_ms,
             Offset(min(up_to, self.log.flushed_end)),
             remembered,
             f"{self.cleanings:016x}",
             tombstones_from=Offset(tombstones_from),
         )
-        if cleaning is None:
+        if begun is None:
             return Cleaned(clean_to=0, files=())
+        cleaning = begun.work
         cleaned = clean(self.disk, replace(cleaning.job, keys_max=keys_max))
         cleaning.note(cleaned)
         for file in cleaned.files[:only]:
             if file.name is not None:
                 meanwhile()
                 cleaning.commit(file)
-                self.log.install_cleaned(cleaning)
+                self.log.compaction.install(cleaning)
                 meanwhile()
                 cleaning.settle()
-                self.log.settled_cleaned(cleaning)
+                self.log.compaction.settled(cleaning)
         if len(cleaned.files) <= only:
             cleaning.conclude(cleaned)
         cleaning.discard()
-        self.log.end_cleaning(cleaning)
+        begun.end()
         return cleaned
 
     def delete_before(self, offset: int) -> None:
@@ -174,7 +176,7 @@ def test_what_is_read_last_of_every_key_is_as_before(
             here.check()
             here.now_ms += 600
     here.close_segment()
-    while here.log.dirtiness(here.now_ms, here.log.flushed_end):
+    while here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end):
         here.clean(keys_max=keys_max)
         here.check()
     seen = read_from(here.log, 0)
@@ -248,7 +250,7 @@ class Lives:
         here.written = {at: each for at, each in here.written.items() if at < here.log.log_end_offset}
         here.check()
         assert not [name for name in self.names() if name.endswith((".cleaned", ".swap"))]
-        for segment in here.log._contents.segments:
+        for segment in here.log.contents.segments:
             headers = [header for _, header in iterate_headers(bytes(here.disk.file(segment.path).data))]
             assert all(segment.base <= each.base_offset <= each.last_offset < segment.end for each in headers)
         self.promised, self.promised_start = here.log.log_end_offset, here.log.log_start_offset
@@ -438,7 +440,7 @@ def test_the_last_batch_of_a_log_stays_without_its_records_so_that_its_end_is_re
     here.close_segment()
     *_, raw = raw_from(here.log, 0)
     (header,), records = [check_batch(raw)], decode_records(raw)
-    here.log.truncate_to(Offset(1))
+    here.log.copying.truncate_to(Offset(1))
     expired = with_records(header, records, 0)
     here.log.append(expired, check_batches(expired), leader_epoch=LeaderEpoch(0), now_ms=here.now_ms)
     here.close_segment()
@@ -503,13 +505,13 @@ def test_what_is_due() -> None:
 
     def dirtiness(**config: object) -> float:
         log.reconfigure(replace(CONFIG, **config))  # type: ignore[arg-type]
-        return log.dirtiness(here.now_ms, log.flushed_end)
+        return log.cleaning.dirtiness(here.now_ms, log.flushed_end)
 
     here.append([(b"a", b"1")])
     flush(log)
     assert dirtiness() == 0, "never the active segment"
     here.close_segment()
-    assert log.dirtiness(here.now_ms, Offset(0)) == 0, "only below the high watermark"
+    assert log.cleaning.dirtiness(here.now_ms, Offset(0)) == 0, "only below the high watermark"
     assert dirtiness() == 1
     assert dirtiness(compact=False) == 0
     assert dirtiness(min_compaction_lag_ms=50) == 0
@@ -529,12 +531,12 @@ def test_what_is_due() -> None:
 def test_an_empty_segment_does_not_say_how_long_a_log_waits() -> None:
     """A follower that skips offsets closes a segment without bytes."""
     here = world(replace(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=99))
-    here.log.skip_to(Offset(5), now_ms=here.now_ms)
+    here.log.copying.skip_to(Offset(5), now_ms=here.now_ms)
     here.append([(b"a", b"1")])
     here.close_segment()
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 0
     here.now_ms += 100
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 1
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 1
 
 
 def test_the_keys_of_one_cleaning_are_bounded() -> None:
@@ -543,7 +545,7 @@ def test_the_keys_of_one_cleaning_are_bounded() -> None:
         here.append([(b"%d" % number, b"v")])
     here.close_segment()
     ends = []
-    while here.log.dirtiness(here.now_ms, here.log.flushed_end):
+    while here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end):
         ends.append(here.clean(keys_max=4).clean_to)
     assert ends == [4, 8, 9]
 
@@ -559,18 +561,18 @@ def test_what_is_deleted_before_or_during_a_cleaning_stays_so() -> None:
     flush(here.log)
     here.clean(meanwhile=lambda: here.delete_before(5))
     here.check()
-    bases = [segment.base for segment in here.log._contents.segments]
+    bases = [segment.base for segment in here.log.contents.segments]
     assert bases[:2] == [0, 2], "what lay below the start was not made part of another"
     assert here.log.log_start_offset == 5
     here.log.apply_retention(here.now_ms, here.log.flushed_end)
-    assert here.log._contents.segments[0].base == 2
+    assert here.log.contents.segments[0].base == 2
     here.check()
     flush(here.log)
     here.log.close()
     here.log = open_log(here.disk, CONFIG)
     assert here.log.log_start_offset == 5
     here.check()
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0.0
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 0.0
 
 
 def test_retention_waits_for_a_cleaning() -> None:
@@ -579,12 +581,12 @@ def test_retention_waits_for_a_cleaning() -> None:
         here.append([(b"a", b"v")])
         here.close_segment()
     here.append([(b"a", b"v")])
-    cleaning = here.log.begin_cleaning(here.now_ms, here.log.flushed_end, frozenset(), "t")
+    cleaning = here.log.cleaning.begin_cleaning(here.now_ms, here.log.flushed_end, frozenset(), "t")
     assert cleaning is not None
     here.log.reconfigure(replace(CONFIG, retention_bytes=0))
-    assert here.log.apply_retention(here.now_ms, here.log.flushed_end) == []
-    here.log.end_cleaning(cleaning)
-    assert len(here.log.apply_retention(here.now_ms, here.log.flushed_end)) == 3
+    assert dropped(here.log, here.now_ms, here.log.flushed_end) == []
+    cleaning.end()
+    assert len(dropped(here.log, here.now_ms, here.log.flushed_end)) == 3
 
 
 def test_damage_and_a_stop_leave_the_log_as_it_was() -> None:
@@ -592,17 +594,17 @@ def test_damage_and_a_stop_leave_the_log_as_it_was() -> None:
     here.append([(b"a", b"1")])
     here.append([(b"a", b"2")])
     here.close_segment()
-    cleaning = here.log.begin_cleaning(here.now_ms, here.log.flushed_end, frozenset(), "t")
+    cleaning = here.log.cleaning.begin_cleaning(here.now_ms, here.log.flushed_end, frozenset(), "t")
     assert cleaning is not None
     with pytest.raises(Stopped):
-        clean(here.disk, cleaning.job, stopping=lambda: True)
+        clean(here.disk, cleaning.work.job, stopping=lambda: True)
     here.disk.file(DIRECTORY / f"{0:020d}.log").data[65] ^= 1
     with pytest.raises(CorruptData):
-        clean(here.disk, cleaning.job)
-    cleaning.discard()
-    here.log.end_cleaning(cleaning)
+        clean(here.disk, cleaning.work.job)
+    cleaning.work.discard()
+    cleaning.end()
     assert here.log.closed_segments()[0].size == here.log.size_bytes
-    assert not here.log.is_compacted
+    assert here.log.gaps_below == 0
 
 
 def test_without_its_checkpoint_a_compacted_log_is_read_again_whole() -> None:
@@ -629,7 +631,7 @@ def test_a_cut_below_what_is_clean() -> None:
         here.append([(b"%d" % (number % 2), b"v")])
         here.close_segment()
     here.clean()
-    here.log.truncate_to(Offset(5))
+    here.log.copying.truncate_to(Offset(5))
     assert here.log.log_end_offset == 5
     here.written = {at: each for at, each in here.written.items() if at < 5}
     here.append([(b"9", b"v")])

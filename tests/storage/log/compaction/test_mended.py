@@ -77,14 +77,14 @@ def test_no_reader_is_given_it(codec: Compression, max_bytes: int) -> None:
 def test_the_next_cleaning_mends_it_though_nothing_is_dirty(codec: Compression) -> None:
     here = compacted_by_older(codec)
     before = list(raw_from(here.log, 0))
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 1.0
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 1.0
     here.clean(remembered=KEPT)
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0.0, "once"
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 0.0, "once"
     assert unreadable_in(on_disk(here)) == 0
     assert list(raw_from(here.log, 0)) == before, "as it was given before"
     here.log.close()
     here.log = open_log(here.disk, CONFIG)
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0.0, "for good"
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 0.0, "for good"
     assert list(raw_from(here.log, 0)) == before
     here.check()
 
@@ -96,7 +96,7 @@ def test_it_is_mended_also_behind_what_the_keys_reach() -> None:
     here.close_segment()
     here.append([(b"c", b"v")])
     rounds = 0
-    while here.log.dirtiness(here.now_ms, here.log.flushed_end):
+    while here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end):
         here.clean(keys_max=2, remembered=KEPT)
         rounds += 1
     assert rounds > 1
@@ -109,10 +109,10 @@ def test_a_log_that_was_never_compacted_owes_nothing() -> None:
     here.append([(b"a", b"1")])
     here.close_segment()
     here.append([(b"b", b"1")])
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 1.0
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 1.0
     here.clean()
     assert noted(here.disk)["is_mended"] is True
-    assert here.log.dirtiness(here.now_ms, here.log.flushed_end) == 0.0
+    assert here.log.cleaning.dirtiness(here.now_ms, here.log.flushed_end) == 0.0
 
 
 def test_a_copy_takes_it_mended_from_an_older_leader() -> None:
@@ -120,7 +120,7 @@ def test_a_copy_takes_it_mended_from_an_older_leader() -> None:
     first = encode_batch([Record(0, 1, b"a", b"1")], producer_id=7, producer_epoch=0, base_sequence=0, leader_epoch=0)
     led = first + unreadable(parse_header(first)._replace(base_offset=1), Compression.GZIP)
     headers = check_batches(led, gaps_below=2)
-    here.log.append_verbatim(led, headers, now_ms=here.now_ms, gaps_below=Offset(2))
+    here.log.copying.append_verbatim(led, headers, now_ms=here.now_ms, gaps_below=Offset(2))
     flush(here.log)
     given = bytes(here.log.read(Offset(0), 4096, here.log.log_end_offset, at_least_one=True))
     assert (unreadable_in(given), unreadable_in(on_disk(here))) == (0, 0)

@@ -17,6 +17,8 @@ from structlog.testing import capture_logs
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer
+from headrace.storage.engine.flushing import Outcome
+from headrace.storage.log.copying import LocalCopying
 from headrace.storage.log.journal.journal import Journal, JournalSettings
 from headrace.storage.log.journal.rounds import ALIGNMENT, rounds_in
 from headrace.storage.log.names import DOUBT
@@ -52,7 +54,7 @@ class World:
         for number in numbers or range(len(self.twins)):
             self.twins[number].append(batch(2, size=size, seed=len(self.twins[number].stored)))
 
-    def round(self, *numbers: int, size: int = 20) -> list[OSError | None]:
+    def round(self, *numbers: int, size: int = 20) -> list[Outcome]:
         """Append to some logs (none: all), and flush."""
         self.append(*numbers, size=size)
         return list(self.store.flush(*self.logs))
@@ -409,10 +411,10 @@ def test_a_sync_after_a_failed_sync_behind_proves_nothing() -> None:
     world.store.upkeep.run()
     world.disk.fail_after(-1)
     [failure] = world.store.flush(*world.logs)
-    assert failure is not None
+    assert isinstance(failure, OSError)
     assert failure.errno == errno.EIO
     assert world.logs[0].flushed_end == flushed
-    world.store.engine.end_upkeep(world.store.upkeep)
+    world.store.upkeep.end()
     world.twins[0].stored.pop()
     world.power_cut()
     world.check()
@@ -450,19 +452,19 @@ def failed_behind(*, is_told: bool) -> World:
 def hear(world: World) -> None:
     upkeep, world.store.upkeep = world.store.upkeep, None
     assert upkeep is not None
-    world.store.engine.end_upkeep(upkeep)
+    upkeep.end()
 
 
 def change(log: LocalLog, how: str, at: Offset) -> None:
     match how:
         case "cut":
-            log.truncate_to(at)
+            log.copying.truncate_to(at)
         case "restart":
-            log.restart_at(at)
+            log.copying.restart_at(at)
         case "give way":
             log.give_way(at)
         case "anew":
-            log.begin_anew()
+            log.copying.begin_anew()
 
 
 CHANGES = ["cut", "restart", "give way", "anew"]
@@ -510,7 +512,7 @@ def test_a_sync_behind_that_fails_while_a_cut_is_at_it_stops_the_cut() -> None:
         world.store.keep_up()
         world.round(size=BIG)
     log, upkeep = world.logs[0], world.store.upkeep
-    sync = log._sync_unsynced
+    sync = log.copying._sync_unsynced
 
     def beaten() -> None:
         world.disk.fail_after(0)
@@ -518,8 +520,8 @@ def test_a_sync_behind_that_fails_while_a_cut_is_at_it_stops_the_cut() -> None:
         world.disk.fail_after(-1)
         sync()
 
-    with patch.object(log, "_sync_unsynced", beaten), pytest.raises(StorageFailure):
-        log.truncate_to(Offset(world.twins[0].stored[-2].last_offset + 1))
+    with patch.object(LocalCopying, "_sync_unsynced", lambda _: beaten()), pytest.raises(StorageFailure):
+        log.copying.truncate_to(Offset(world.twins[0].stored[-2].last_offset + 1))
     hear(world)
     world.power_cut()
     world.check()
@@ -555,7 +557,7 @@ def test_a_sync_behind_is_not_believed_while_the_log_is_cut(seed: int) -> None:
     while world.store.upkeep is None or not world.store.upkeep.behind:
         world.store.keep_up()
         world.round(1, size=BIG)  # the first log is in the oldest file alone
-    log, sync = world.logs[0], world.logs[0]._sync_unsynced
+    log, sync = world.logs[0], world.logs[0].copying._sync_unsynced
 
     def failing() -> None:
         world.disk.fail_after(0)
@@ -565,8 +567,8 @@ def test_a_sync_behind_is_not_believed_while_the_log_is_cut(seed: int) -> None:
             world.disk.fail_after(-1)
             world.store.keep_up()  # after it, and over before the cut has heard of the failure
 
-    with patch.object(log, "_sync_unsynced", failing), pytest.raises(StorageFailure):
-        log.truncate_to(Offset(world.twins[0].stored[-2].last_offset + 1))
+    with patch.object(LocalCopying, "_sync_unsynced", lambda _: failing()), pytest.raises(StorageFailure):
+        log.copying.truncate_to(Offset(world.twins[0].stored[-2].last_offset + 1))
     for _ in range(40):
         world.append(1, size=BIG)
         world.store.flush(world.logs[1])
@@ -849,7 +851,7 @@ def truncated() -> World:
     world.round()
     log = world.logs[0]
     keep = world.twins[0].stored[0].last_offset + 1
-    log.truncate_to(Offset(keep))
+    log.copying.truncate_to(Offset(keep))
     del world.twins[0].stored[1:]
     return world
 
@@ -862,11 +864,11 @@ def test_what_is_known_of_producers_is_durable_before_the_start_that_rose_with_i
         log, end = world.logs[0], world.twins[0].end
         log.write_producer_snapshot(b"as of %d" % end, Offset(end))
         log.delete_records_before(Offset(2))
-        assert log._is_journaled
+        assert log.is_journaled
         world.disk.fail_after(good)
         done = True
         try:
-            log.truncate_to(Offset(end - 2), lambda end: b"as of %d" % end)
+            log.copying.truncate_to(Offset(end - 2), lambda end: b"as of %d" % end)
         except StorageFailure:
             done = False
         world.disk.fail_after(-1)
@@ -887,7 +889,7 @@ def test_what_was_cut_does_not_come_back() -> None:
 
 
 def test_without_a_new_lineage_it_would() -> None:
-    with patch.object(LocalLog, "_leave_journal", lambda self: None):
+    with patch.object(LocalCopying, "_leave_journal", lambda self: None):
         world = truncated()
     world.power_cut()
     log = world.store.open(world.logs[0].identity, ROOMY)
@@ -899,7 +901,7 @@ def test_what_is_cut_in_a_later_life_does_not_come_back_while_the_journal_is_kep
     world.round()
     world.power_cut()
     world.check(0)
-    world.logs[0].truncate_to(Offset(world.twins[0].stored[0].last_offset + 1))
+    world.logs[0].copying.truncate_to(Offset(world.twins[0].stored[0].last_offset + 1))
     del world.twins[0].stored[1:]
     world.power_cut()
     world.check()
@@ -915,7 +917,7 @@ def test_a_round_that_failed_counts_as_journaled_for_a_cut() -> None:
     for name in world.disk.list_directory(JOURNAL):
         node = world.disk.file(JOURNAL / name)
         node.end_sync(node.begin_sync())
-    world.logs[0].truncate_to(Offset(world.twins[0].stored[0].last_offset + 1))
+    world.logs[0].copying.truncate_to(Offset(world.twins[0].stored[0].last_offset + 1))
     del world.twins[0].stored[1:]
     world.power_cut()
     world.check()
@@ -941,12 +943,12 @@ def test_a_sync_behind_from_before_a_cut_says_nothing_of_what_came_after_it() ->
     upkeep = world.store.upkeep
     upkeep.run()
     log, twin = world.logs[0], world.twins[0]
-    log.truncate_to(Offset(twin.stored[0].last_offset + 1))
+    log.copying.truncate_to(Offset(twin.stored[0].last_offset + 1))
     del twin.stored[1:]
     for _ in range(2):  # the first syncs the log's own file
         assert world.round(0) == [None]
     world.store.upkeep = None
-    world.store.engine.end_upkeep(upkeep)
+    upkeep.end()
     for _ in range(60):  # the ring comes round
         world.round(1, size=BIG)
         world.store.keep_up()

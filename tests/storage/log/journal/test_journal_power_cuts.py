@@ -197,7 +197,7 @@ class Lives:
         at = log.log_start_offset + by % (log.log_end_offset - log.log_start_offset + 1)
         cut_at = max((stored.base_offset for stored in twin.stored if stored.base_offset <= at), default=0)
         one.promised = min(one.promised, cut_at)
-        log.truncate_to(Offset(at))
+        log.copying.truncate_to(Offset(at))
         twin.stored = [stored for stored in twin.stored if stored.last_offset < log.log_end_offset]
         twin.epoch += 1
         one.start_max = min(one.start_max, log.log_end_offset)
@@ -214,7 +214,7 @@ class Lives:
             self.is_untidy = self.is_untidy or upkeep.failure is not None
             self.disk.fail_after(-1)
             if by % 3 == 0:
-                self.store.engine.end_upkeep(upkeep)
+                upkeep.end()
         elif not behind:
             self.disk.fail_after(by % 4)
         one.may_be_cut, was = True, one.may_be_cut  # where the cut fails: what it was to drop is promised no more
@@ -223,7 +223,7 @@ class Lives:
             one.may_be_cut = was
         self.disk.fail_after(-1)
         if upkeep is not None and by % 3:
-            self.store.engine.end_upkeep(upkeep)
+            upkeep.end()
         self.promise()
 
     def drop(self, number: int) -> None:

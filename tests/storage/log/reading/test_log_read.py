@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.disk import LocalDisk
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.segment import Segment
@@ -60,7 +60,7 @@ def filled(plan: list[list[tuple[int, int]]]) -> Twin:
 
 def slow_read(twin: Twin, start: int, max_bytes: int, end: int, at_least_one: bool) -> bytes:
     """Batch by batch, from the list; ends where a segment ends."""
-    bases = [segment.base for segment in twin.log._contents.segments]
+    bases = [segment.base for segment in twin.log.contents.segments]
     found: list[Stored] = []
     for stored in twin.stored:
         if stored.last_offset < start:
@@ -114,7 +114,7 @@ def test_reads_of_many_small_batches_equal_the_slow_twins(data: st.DataObject) -
 def test_where_a_read_stopped_is_where_the_next_goes_on() -> None:
     """A position remembered under the wrong offset would make a reader skip records, whatever ended the read."""
     twin = many_small()
-    contents = twin.log._contents
+    contents = twin.log.contents
     for max_bytes in range(6_000, 8_000, 13):
         contents._positions.clear()
         twin.log.read(Offset(0), max_bytes, Offset(twin.end), at_least_one=True)
@@ -138,7 +138,7 @@ def test_indexes_written_equal_indexes_rebuilt(plan: list[list[tuple[int, int]]]
     twin = filled(plan)
     twin.log.roll()
     flush(twin.log)
-    disk = twin.log._disk
+    disk = twin.log.disk
     for info in twin.log.closed_segments():
         rebuilt = Segment(DIRECTORY, info.base_offset)
         for stored in twin.stored:
@@ -234,11 +234,11 @@ def test_a_follower_appends_verbatim_and_refuses_what_does_not_go_on() -> None:
     leader.append(batch(2), batch(3))
     follower = open_log(new_disk())
     copied = leader.read_all()
-    follower.append_verbatim(copied, check_batches(copied), now_ms=NOW_MS)
+    follower.copying.append_verbatim(copied, check_batches(copied), now_ms=NOW_MS)
     assert Twin(follower).read_all() == copied
     assert list(follower.epochs) == [(5, 0)]
     with pytest.raises(CorruptData):
-        follower.append_verbatim(copied, check_batches(copied), now_ms=NOW_MS)
+        follower.copying.append_verbatim(copied, check_batches(copied), now_ms=NOW_MS)
     assert follower.log_end_offset == 5
 
 
@@ -251,7 +251,7 @@ def test_few_files_are_open_however_many_segments_are_read(tmp_path: Path) -> No
         twin.append(batch(2, size=150, seed=number))
         flush(log)
     assert twin.read_all() == twin.bytes_from(0)
-    assert sum(segment.file is not None for segment in log._contents.segments) <= 3
+    assert sum(segment.file is not None for segment in log.contents.segments) <= 3
     log.close()
 
 

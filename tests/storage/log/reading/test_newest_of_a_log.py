@@ -20,11 +20,11 @@ ROOMY = replace(SMALL, segment_bytes=1 << 20)
 def read_at_the_end(log: LocalLog) -> None:
     """From here on it has a reader that keeps up with it."""
     read_all(log)
-    assert log._contents.newest._is_followed
+    assert log.contents.newest._is_followed
 
 
 def kept(log: LocalLog) -> int:
-    return len(log._contents.newest)
+    return len(log.contents.newest)
 
 
 def followed() -> tuple[MemoryDisk, Twin]:
@@ -53,7 +53,7 @@ def test_what_is_kept_is_given_without_a_read_of_the_file() -> None:
 
 def test_what_was_cut_off_is_not_given_for_what_takes_its_place() -> None:
     _, twin = followed()
-    twin.log.truncate_to(Offset(4))
+    twin.log.copying.truncate_to(Offset(4))
     assert kept(twin.log) == 0
     del twin.stored[2:]
     twin.append(batch(1, seed=7), batch(3, seed=8))  # as one, which is not kept
@@ -102,12 +102,12 @@ def test_what_compaction_took_away_is_given_no_more() -> None:
 
 def test_what_is_known_to_be_damaged_is_refused_as_by_the_file() -> None:
     disk, twin = followed()
-    segment = twin.log._contents.segments[0]
+    segment = twin.log.contents.segments[0]
     flip(disk, segment.path, len(twin.stored[0].bytes) + 70)
-    examination = twin.log.begin_examination(Offset(segment.base))
+    examination = twin.log.examining.begin_examination(Offset(segment.base))
     assert examination is not None
     examination.run()
-    assert twin.log.end_examination(examination, done=True)
+    assert examination.end(done=True)
     with pytest.raises(CorruptData):
         twin.log.read(Offset(2), 4096, twin.log.log_end_offset, at_least_one=True)
 

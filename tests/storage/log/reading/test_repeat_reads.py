@@ -39,7 +39,7 @@ def read(log: LocalLog, start: int, max_bytes: int = PLENTY, end: int | None = N
 
 
 def kept(log: LocalLog) -> int:
-    return len(log._contents.again)
+    return len(log.contents.again)
 
 
 def read_twice() -> tuple[MemoryDisk, Twin]:
@@ -49,7 +49,7 @@ def read_twice() -> tuple[MemoryDisk, Twin]:
     for number in range(20):
         twin.append(batch(2, seed=number))
     flush(twin.log)
-    assert len(twin.log._contents.segments) > 2
+    assert len(twin.log.contents.segments) > 2
     for _ in range(2):
         read(twin.log, 0)
     assert kept(twin.log) == 1
@@ -78,7 +78,7 @@ def test_one_reader_leaves_nothing() -> None:
 
 def test_the_end_of_the_log_is_read_again() -> None:
     _, twin = read_twice()
-    last = twin.log._contents.segments[-1].base
+    last = twin.log.contents.segments[-1].base
     for _ in range(3):
         assert read(twin.log, last) == twin.bytes_from(last)
     twin.append(batch(1, seed=70))
@@ -99,16 +99,16 @@ def test_who_asks_once_more_may_see_is_given_more() -> None:
 def test_what_was_cut_off_while_it_was_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts are made in worker threads."""
     _, twin = read_twice()
-    segment = twin.log._contents.segments[0]
-    file = twin.log._contents._files.get(segment)
+    segment = twin.log.contents.segments[0]
+    file = twin.log.contents._files.get(segment)
     whole = file.read
 
     def cut_meanwhile(offset: int, length: int) -> bytes:
         data = whole(offset, length)
-        twin.log._contents._drop_read()
+        twin.log.contents._drop_read()
         return data
 
-    twin.log._contents._drop_read()
+    twin.log.contents._drop_read()
     monkeypatch.setattr(file, "read", cut_meanwhile)
     for _ in range(3):
         read(twin.log, 0)
@@ -117,7 +117,7 @@ def test_what_was_cut_off_while_it_was_read_is_not_kept(monkeypatch: pytest.Monk
 
 def test_what_was_cut_off_is_not_given_for_what_takes_its_place() -> None:
     _, twin = read_twice()
-    twin.log.truncate_to(Offset(2))
+    twin.log.copying.truncate_to(Offset(2))
     assert kept(twin.log) == 0
     del twin.stored[1:]
     for number in range(20, 30):
@@ -142,12 +142,12 @@ def test_what_compaction_took_away_is_given_no_more() -> None:
 
 def test_what_is_known_to_be_damaged_is_refused_as_by_the_file() -> None:
     disk, twin = read_twice()
-    segment = twin.log._contents.segments[0]
+    segment = twin.log.contents.segments[0]
     flip(disk, segment.path, 70)
-    examination = twin.log.begin_examination(Offset(segment.base))
+    examination = twin.log.examining.begin_examination(Offset(segment.base))
     assert examination is not None
     examination.run()
-    assert twin.log.end_examination(examination, done=True)
+    assert examination.end(done=True)
     with pytest.raises(CorruptData):
         read(twin.log, 0)
 
@@ -178,7 +178,7 @@ def test_every_reader_is_given_what_the_file_has(steps: list[tuple[str, int, int
         elif what == "cut":
             if one < log.log_end_offset:
                 flush(log)
-                log.truncate_to(Offset(one))
+                log.copying.truncate_to(Offset(one))
                 twin.stored[:] = [each for each in twin.stored if each.last_offset < log.log_end_offset]
         elif one < log.log_end_offset:
             answers = [told(log, one, other, end) for _ in range(3)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import StorageFailure
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.names import LOG
 from headrace.storage.log.partition import LocalLog
 from headrace.storage.log.recovery.replaced import BEGUN_ANEW, REPLACED, UNWANTED
@@ -74,7 +74,7 @@ def test_whatever_stops_it_nothing_is_lost(seed: int, loses_power: bool) -> None
     while went_on:
         at += 1
         disk, twin, before = damaged(seed)
-        went_on = stopped(disk, at, lambda: twin.log.begin_anew(), loses_power=loses_power)  # noqa: B023
+        went_on = stopped(disk, at, lambda: twin.log.copying.begin_anew(), loses_power=loses_power)  # noqa: B023
         log = open_log(disk) if went_on else twin.log
         is_whole = segments(disk, DIRECTORY) == before
         if is_whole:
@@ -87,7 +87,7 @@ def test_whatever_stops_it_nothing_is_lost(seed: int, loses_power: bool) -> None
             assert log.log_end_offset == 0
             assert BEGUN_ANEW not in disk.list_directory(DIRECTORY)
         if is_whole:
-            log.begin_anew()
+            log.copying.begin_anew()
         assert segments(disk, DIRECTORY / REPLACED) == before
         new_copy(disk, log, twin.stored)
     assert at > 10
@@ -99,12 +99,12 @@ def test_what_was_kept_goes_whole_or_is_dropped_again(loses_power: bool) -> None
     while went_on:
         at += 1
         disk, twin, _ = damaged(at)
-        twin.log.begin_anew()
-        went_on = stopped(disk, at, twin.log.drop_replaced, loses_power=loses_power)
+        twin.log.copying.begin_anew()
+        went_on = stopped(disk, at, twin.log.copying.drop_replaced, loses_power=loses_power)
         log = open_log(disk)
         assert log.log_end_offset == 0
         if log.has_replaced:  # as its broker asks before it does
-            log.drop_replaced()
+            log.copying.drop_replaced()
         assert not log.has_replaced
         assert not {REPLACED, UNWANTED} & set(disk.list_directory(DIRECTORY))
     assert at > 3
@@ -113,11 +113,11 @@ def test_what_was_kept_goes_whole_or_is_dropped_again(loses_power: bool) -> None
 def test_what_is_kept_is_of_the_copy_that_was_in_sync_last() -> None:
     """A new copy that is dropped again before it was in sync may have less."""
     disk, twin, before = damaged(0)
-    twin.log.begin_anew()
+    twin.log.copying.begin_anew()
     again = Twin(twin.log)
     again.append(batch(1))
     flush(again.log)
-    again.log.begin_anew()
+    again.log.copying.begin_anew()
     assert segments(disk, DIRECTORY / REPLACED) == before
 
 
@@ -136,7 +136,7 @@ def test_a_log_whose_disk_has_failed_is_not_begun_anew() -> None:
     assert now.keys() == before.keys()
     assert twin.log.failed
     with pytest.raises(StorageFailure, match="cannot be begun anew"):
-        twin.log.begin_anew()
+        twin.log.copying.begin_anew()
     assert segments(disk, DIRECTORY) == now
     assert not {REPLACED, BEGUN_ANEW} & set(disk.list_directory(DIRECTORY))
 
@@ -149,7 +149,7 @@ def test_a_log_for_reading_only_can_be_appended_to_once_it_is_begun_anew() -> No
     del node.data[-1], node.durable[-1]
     log = open_log(disk)
     assert log.read_only is not None
-    log.begin_anew()
+    log.copying.begin_anew()
     assert [log.read_only, log.failed, log.log_end_offset, list(log.damages)] == [None, False, 0, []]
     new_copy(disk, log, [])
 
@@ -174,7 +174,7 @@ def test_what_the_journal_has_of_a_log_does_not_come_back_once_it_is_begun_anew(
     world = World(logs=1)
     log = gone(world)
     assert world.store.journal.earlier_keys
-    log.begin_anew()
+    log.copying.begin_anew()
     again = Twin(log, epoch=9)
     again.append(batch(1))
     flush(log)

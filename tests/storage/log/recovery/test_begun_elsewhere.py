@@ -42,7 +42,7 @@ def with_records(seed: int) -> tuple[MemoryDisk, Twin]:
 
 
 def begin(log: LocalLog) -> None:
-    log.restart_at(THERE, epoch=BEFORE, producers=PRODUCERS)
+    log.copying.restart_at(THERE, epoch=BEFORE, producers=PRODUCERS)
 
 
 def check_begun(log: LocalLog) -> None:
@@ -59,7 +59,7 @@ def goes_on(disk: MemoryDisk, log: LocalLog) -> None:
         raw = batch(2, size=60, seed=number)
         base = log.log_end_offset
         placed = base.to_bytes(8, "big") + raw[8:12] + AFTER.to_bytes(4, "big") + raw[16:]
-        log.append_verbatim(placed, check_batches(placed), now_ms=0)
+        log.copying.append_verbatim(placed, check_batches(placed), now_ms=0)
         copied.append(Stored(base, base + 1, AFTER, placed, ()))
     flush(log)
     assert read_all(log) == Twin(log, copied).bytes_from(THERE)
@@ -107,7 +107,7 @@ def test_whatever_stops_it_the_log_is_one_or_the_other(
 def test_what_was_begun_twice_is_where_it_was_begun_last() -> None:
     disk, twin = with_records(0)
     begin(twin.log)
-    twin.log.restart_at(Offset(2000))
+    twin.log.copying.restart_at(Offset(2000))
     disk.power_cut()
     log = open_log(disk)
     assert (log.log_start_offset, log.log_end_offset) == (2000, 2000)
@@ -177,9 +177,9 @@ def test_what_gave_way_is_kept_each_time_and_no_beginning_anew_or_letting_in_rem
     twin.log.append(batch(1), check_batches(batch(1)), leader_epoch=AFTER, now_ms=0)
     flush(twin.log)
     again = segments(disk, DIRECTORY)
-    assert twin.log.give_way(Offset(2000)) == DIRECTORY / f"{GAVE_WAY}-2"
-    twin.log.begin_anew()
-    twin.log.drop_replaced()
+    assert twin.log.give_way(Offset(2000)) == str(DIRECTORY / f"{GAVE_WAY}-2")
+    twin.log.copying.begin_anew()
+    twin.log.copying.drop_replaced()
     log = open_log(disk)
     assert log.log_end_offset == 0
     assert segments(disk, DIRECTORY / f"{GAVE_WAY}-1") == before

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.compaction.cleaning import Cleaned, CleanedFile, clean
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import HEADER_BYTES, Record, encode_batch
@@ -112,7 +112,7 @@ def journaled(*, big_after: bool = True) -> tuple[MemoryDisk, Store, Twin]:
 @pytest.mark.parametrize("big_after", [False, True])
 def test_what_the_journal_has_mends_the_logs_own_file_and_costs_nothing_behind_it(within: int, big_after: bool) -> None:
     disk, _, twin = journaled(big_after=big_after)
-    path = twin.log._contents.segments[0].path
+    path = twin.log.contents.segments[0].path
     sound = bytes(disk.file(path).data)
     disk.file(path).data[position_of(twin, 0, 5) + within] ^= 1
     again = Store(disk).open(identity_of(0), LogConfig())
@@ -129,7 +129,7 @@ def test_what_follows_a_header_of_zeros_is_kept_beside() -> None:
     for seed in range(6):
         twin.append(batch(2, size=60, seed=seed))
     flush(twin.log)
-    path = twin.log._contents.segments[0].path
+    path = twin.log.contents.segments[0].path
     at = position_of(twin, 0, 2)
     disk.file(path).data[at : at + HEADER_BYTES] = bytes(HEADER_BYTES)
     tail = bytes(disk.file(path).data[at:])
@@ -145,7 +145,7 @@ def test_what_was_kept_beside_once_is_kept_when_it_happens_again() -> None:
         for seed in range(4):
             twin.append(batch(2, size=60, seed=10 * life + seed))
         flush(twin.log)
-        path = twin.log._contents.segments[0].path
+        path = twin.log.contents.segments[0].path
         flip(disk, path, HEADER_BYTES + 5)
         tails.append(bytes(disk.file(path).data))
         assert open_log(disk, LogConfig()).log_end_offset == 0
@@ -159,7 +159,7 @@ def test_a_batch_that_vanished_is_known_after_a_kill_and_not_taken_for_the_end()
         twin.append(batch(2, size=60, seed=seed))
     flush(twin.log)
     at, gone = position_of(twin, 0, 2), twin.stored[2]
-    node = disk.file(twin.log._contents.segments[0].path)
+    node = disk.file(twin.log.contents.segments[0].path)
     del node.data[at : at + len(gone.bytes)]
     (damage,) = examine(twin.log)
     assert (damage.start, damage.end) == (4, 6)
@@ -187,7 +187,7 @@ def timed() -> tuple[MemoryDisk, Twin]:
 
 def test_a_damaged_time_index_has_nothing_deleted_too_early() -> None:
     disk, twin = timed()
-    segments = twin.log._contents.segments
+    segments = twin.log.contents.segments
     path = segments[0].path.with_suffix(".timeindex")
     keeps_all = replace(SMALL, retention_ms=10 * DAY_MS)
     assert segments[0].max_timestamp_offset >= 0 or disk.size(path)
@@ -211,7 +211,7 @@ def test_a_damaged_time_index_has_nothing_deleted_too_early() -> None:
 
 def test_a_damaged_time_index_leads_no_look_up_past_a_record() -> None:
     disk, twin = timed()
-    path = twin.log._contents.segments[1].path.with_suffix(".timeindex")
+    path = twin.log.contents.segments[1].path.with_suffix(".timeindex")
     size = disk.size(path)
     assert size
     for at in range(size):
@@ -235,7 +235,7 @@ def test_a_damaged_time_index_leads_no_look_up_past_a_record() -> None:
 
 def test_a_segment_that_was_cut_to_nothing_is_damage_and_not_what_compaction_left() -> None:
     disk, twin = closed()
-    first = twin.log._contents.segments[0]
+    first = twin.log.contents.segments[0]
     disk.file(first.path).data.clear()
     log = open_log(disk)
     for _ in range(2):
@@ -250,15 +250,15 @@ def test_a_compacted_segment_that_was_cut_to_nothing_is_damage_too() -> None:
     compacting = replace(SMALL, compact=True, min_cleanable_dirty_ratio=0.0)
     disk, twin = closed(config=compacting)
     assert is_cleaned(disk, twin.log)
-    cleaning = twin.log.begin_cleaning(NOW_MS, twin.log.flushed_end, frozenset(), "1" * 16)
+    cleaning = twin.log.cleaning.begin_cleaning(NOW_MS, twin.log.flushed_end, frozenset(), "1" * 16)
     assert cleaning is not None
-    cleaning.note(Cleaned(clean_to=twin.end, files=(CleanedFile(base=0, end=twin.end, name="x"),)))
-    twin.log.end_cleaning(cleaning)
+    cleaning.work.note(Cleaned(clean_to=twin.end, files=(CleanedFile(base=0, end=twin.end, name="x"),)))
+    cleaning.end()
     twin.log.close()
-    first = twin.log._contents.segments[0]
+    first = twin.log.contents.segments[0]
     disk.file(first.path).data.clear()
     log = open_log(disk, compacting)
-    assert log.is_compacted
+    assert log.gaps_below > 0
     (damage,) = examine(log)
     assert (damage.start, damage.end) == (0, first.end)
 
@@ -280,7 +280,7 @@ def test_a_damaged_index_of_the_segment_that_is_still_written_costs_nothing(suff
     config = LogConfig(index_interval_bytes=150)
     disk, twin = closed(config=config)
     twin.log.close()
-    path = twin.log._contents.segments[-1].path.with_suffix(suffix)
+    path = twin.log.contents.segments[-1].path.with_suffix(suffix)
     for at in range(disk.size(path)):
         for bit in (0x01, 0x80):
             copy = disk.copy()
@@ -302,7 +302,7 @@ def test_a_damaged_index_of_the_segment_that_is_still_written_costs_nothing(suff
 
 def test_a_damaged_index_of_a_damaged_segment_costs_no_more_than_the_damage() -> None:
     disk, twin = closed()
-    segment = twin.log._contents.segments[1]
+    segment = twin.log.contents.segments[1]
     path, lost = segment.path.with_suffix(".index"), twin.stored[3]
     assert lost.base_offset == segment.base
     for at in range(disk.size(path)):
@@ -320,10 +320,10 @@ def test_a_damaged_index_of_a_damaged_segment_costs_no_more_than_the_damage() ->
 
 def is_cleaned(disk: MemoryDisk, log: LocalLog) -> bool:
     try:
-        cleaning = log.begin_cleaning(NOW_MS, log.flushed_end, frozenset(), "0" * 16)
+        cleaning = log.cleaning.begin_cleaning(NOW_MS, log.flushed_end, frozenset(), "0" * 16)
         assert cleaning is not None
-        clean(disk, cleaning.job)
-        log.end_cleaning(cleaning)
+        clean(disk, cleaning.work.job)
+        cleaning.end()
     except CorruptData:
         return False
     return True
@@ -334,7 +334,7 @@ def test_compaction_does_not_make_a_gap_of_what_is_missing() -> None:
     compacting = replace(SMALL, compact=True, min_cleanable_dirty_ratio=0.0)
     disk, twin = closed(config=compacting)
     assert is_cleaned(disk.copy(), open_log(disk.copy(), compacting))
-    segments = twin.log._contents.segments
+    segments = twin.log.contents.segments
     for victim, segment in enumerate(segments[:-1]):
         stored = [each for each in twin.stored if segment.base <= each.base_offset < segment.end]
         for number in range(len(stored)):
@@ -357,7 +357,7 @@ def test_producers_are_not_rebuilt_from_damaged_headers() -> None:
         twin.append(encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence))
     flush(twin.log)
     twin.log.close()
-    path = twin.log._contents.segments[0].path
+    path = twin.log.contents.segments[0].path
     assert len(list(open_log(disk).batches_from(Offset(0)))) == 12
     for within in range(43, 57):  # producer id, epoch, sequence
         copy = disk.copy()

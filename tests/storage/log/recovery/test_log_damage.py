@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import Offset
-from headrace.storage.engine import Damage, DamagedRange, LogConfig
+from headrace.storage.engine.faults import Damage, DamagedRange
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import HEADER_BYTES, check_batches, iterate_headers, parse_header
 from tests.storage.log.log_world import (
@@ -58,11 +59,11 @@ def flip(disk: MemoryDisk, path: Path, at: int, bit: int = 1) -> None:
 
 def examine(log: LocalLog) -> list[Damage]:
     """All of it, as the broker does; gives what was found."""
-    for base in log.segments:
-        examination = log.begin_examination(base)
+    for base in log.examining.segments:
+        examination = log.examining.begin_examination(base)
         assert examination is not None
         examination.run()
-        log.end_examination(examination, done=True)
+        examination.end(done=True)
     return list(log.damages)
 
 
@@ -111,7 +112,7 @@ def read_on(log: LocalLog, start: int, max_bytes: int = 400) -> list[int]:
 
 def test_any_flipped_byte_costs_its_own_batch_and_no_other() -> None:
     disk, twin = closed()
-    for segment in twin.log._contents.segments[:-1]:
+    for segment in twin.log.contents.segments[:-1]:
         numbers = [at for at, each in enumerate(twin.stored) if segment.base <= each.base_offset < segment.end]
         for number in numbers:
             at, stored = position_of(twin, segment.base, number), twin.stored[number]
@@ -130,7 +131,7 @@ def test_any_flipped_byte_costs_its_own_batch_and_no_other() -> None:
 def test_a_reader_is_stopped_by_a_damaged_header_and_never_led_past_it() -> None:
     """Before anybody has examined anything."""
     disk, twin = closed()
-    for segment in twin.log._contents.segments[:-1]:
+    for segment in twin.log.contents.segments[:-1]:
         numbers = [at for at, each in enumerate(twin.stored) if segment.base <= each.base_offset < segment.end]
         for number in numbers:
             at = position_of(twin, segment.base, number)
@@ -148,7 +149,7 @@ def test_a_reader_is_stopped_by_a_damaged_header_and_never_led_past_it() -> None
 @pytest.mark.parametrize("kept", range(0, 500, 7))
 def test_a_closed_segment_that_is_cut_is_missed_at_its_end(kept: int) -> None:
     disk, twin = closed()
-    segment = twin.log._contents.segments[1]
+    segment = twin.log.contents.segments[1]
     del disk.file(segment.path).data[kept:]
     log = open_log(disk)
     for start in range(twin.end):
@@ -167,7 +168,7 @@ def test_a_batch_that_is_gone_from_the_middle_is_missed() -> None:
     twin.append(batch(1, seed=99))
     twin.log.roll()
     flush(twin.log)
-    (segment,) = twin.log._contents.segments
+    (segment,) = twin.log.contents.segments
     for number in range(1, 12):
         copy, stored = disk.copy(), twin.stored[number]
         at = position_of(twin, 0, number)
@@ -184,7 +185,7 @@ def test_a_batch_that_is_gone_from_the_middle_is_missed() -> None:
 def test_a_segment_that_is_gone_is_missed() -> None:
     for victim in (0, 1):
         disk, twin = closed()
-        segment = twin.log._contents.segments[victim]
+        segment = twin.log.contents.segments[victim]
         disk.remove(segment.path)
         log = open_log(disk)
         assert (log.log_start_offset, log.log_end_offset, log.failed) == (0, twin.end, False)
@@ -196,7 +197,7 @@ def test_a_segment_that_is_gone_is_missed() -> None:
 
 def test_what_follows_a_closed_segments_last_batch_is_passed_over() -> None:
     disk, twin = closed()
-    segment = twin.log._contents.segments[0]
+    segment = twin.log.contents.segments[0]
     disk.file(segment.path).data += b"\xff" * 100
     log = open_log(disk)
     assert examine(log) == []
@@ -207,8 +208,8 @@ def test_a_file_that_shrinks_under_a_reader_is_told() -> None:
     disk, twin = closed()
     log = twin.log
     assert read_one(log, 0)
-    del disk.file(log._contents.segments[0].path).data[:]
-    for offset in range(log._contents.segments[0].end):
+    del disk.file(log.contents.segments[0].path).data[:]
+    for offset in range(log.contents.segments[0].end):
         with pytest.raises(CorruptData):
             read_one(log, offset)
 
@@ -216,7 +217,7 @@ def test_a_file_that_shrinks_under_a_reader_is_told() -> None:
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_damaged_index_is_made_anew_and_leads_nobody_astray(suffix: str) -> None:
     disk, twin = closed()
-    path = twin.log._contents.segments[0].path.with_suffix(suffix)
+    path = twin.log.contents.segments[0].path.with_suffix(suffix)
     sound = bytes(disk.file(path).data)
     assert sound
     for at in range(len(sound)):
@@ -236,7 +237,7 @@ def test_a_damaged_index_is_made_anew_and_leads_nobody_astray(suffix: str) -> No
 
 def test_a_look_up_by_time_never_answers_from_or_behind_damage() -> None:
     disk, twin = closed()
-    segment, number = twin.log._contents.segments[0], 1
+    segment, number = twin.log.contents.segments[0], 1
     at = position_of(twin, segment.base, number)
     disk.file(segment.path).data[at + HEADER_BYTES + 3] ^= 1
     log = open_log(disk)
@@ -253,7 +254,7 @@ def test_a_look_up_by_time_never_answers_from_or_behind_damage() -> None:
 
 def test_damage_is_known_after_a_restart_and_forgotten_once_the_bytes_are_back() -> None:
     disk, twin = closed()
-    path = twin.log._contents.segments[0].path
+    path = twin.log.contents.segments[0].path
     flip(disk, path, 100)
     found = examine(twin.log)
     assert found
@@ -270,14 +271,14 @@ def test_damage_is_known_after_a_restart_and_forgotten_once_the_bytes_are_back()
 
 def test_neither_retention_nor_compaction_takes_damaged_bytes_away() -> None:
     disk, twin = closed()
-    segment = twin.log._contents.segments[0]
+    segment = twin.log.contents.segments[0]
     flip(disk, segment.path, 100)
     damaged = bytes(disk.file(segment.path).data)
     log = open_log(disk)
     examine(log)
     compacting = replace(SMALL, compact=True, min_cleanable_dirty_ratio=0.0)
     log.reconfigure(compacting)
-    assert log.dirtiness(NOW_MS, log.log_end_offset) == 0, "compaction stops before the damage"
+    assert log.cleaning.dirtiness(NOW_MS, log.log_end_offset) == 0, "compaction stops before the damage"
     log.reconfigure(replace(SMALL, retention_bytes=0))
     log.apply_retention(NOW_MS, log.log_end_offset)
     flush(log)
@@ -297,7 +298,7 @@ def test_damage_in_what_is_still_written_survives_a_kill_and_costs_nothing_behin
     for number in range(6):
         twin.append(batch(2, size=60, seed=number))
     flush(twin.log)
-    (segment,) = twin.log._contents.segments
+    (segment,) = twin.log.contents.segments
     disk.file(segment.path).data[position_of(twin, 0, 2) + HEADER_BYTES + 5] ^= 1
     (damage,) = examine(twin.log)
     assert (damage.start, damage.end) == (4, 6)
@@ -319,14 +320,14 @@ def test_what_is_appended_during_an_examination_is_read_after_it() -> None:
     twin = Twin(open_log(disk, LogConfig()))
     twin.append(batch(2))
     for rolls in (False, True):
-        examination = twin.log.begin_examination(Offset(0))
+        examination = twin.log.examining.begin_examination(Offset(0))
         assert examination is not None
-        assert twin.log.begin_examination(Offset(0)) is None, "one at a time"
+        assert twin.log.examining.begin_examination(Offset(0)) is None, "one at a time"
         twin.append(batch(3, seed=5))
         if rolls:
             twin.log.roll()
         examination.run()
-        assert twin.log.end_examination(examination, done=True) == []
+        assert examination.end(done=True) == []
         assert read_all(twin.log) == twin.bytes_from(0)
 
 
@@ -337,7 +338,7 @@ def test_a_tail_that_is_cut_off_during_an_examination_is_no_damage() -> None:
     twin.append(batch(2))
     flush(twin.log)
     twin.append(batch(3, seed=5))
-    examination = twin.log.begin_examination(Offset(0))
+    examination = twin.log.examining.begin_examination(Offset(0))
     assert examination is not None
     disk.fail_after(0)
     ticket = twin.log.begin_flush()
@@ -347,7 +348,7 @@ def test_a_tail_that_is_cut_off_during_an_examination_is_no_damage() -> None:
     twin.log.fail_flush(ticket)
     disk.fail_after(-1)
     examination.run()
-    assert twin.log.end_examination(examination, done=True) == []
+    assert examination.end(done=True) == []
     assert open_log(disk, LogConfig()).log_end_offset == 2
 
 
@@ -358,7 +359,7 @@ def test_recovery_keeps_beside_what_it_cuts_where_sound_batches_are_in_it() -> N
     for number in range(4):
         twin.append(batch(2, size=60, seed=number))
     flush(twin.log)
-    path = twin.log._contents.segments[0].path
+    path = twin.log.contents.segments[0].path
     at = position_of(twin, 0, 1)
     flip(disk, path, at + HEADER_BYTES + 5)
     tail = bytes(disk.file(path).data[at:])
@@ -372,7 +373,7 @@ def test_recovery_keeps_beside_what_it_cuts_where_sound_batches_are_in_it() -> N
 def test_recovery_keeps_nothing_of_a_torn_tail() -> None:
     disk, twin = closed(4, LogConfig())
     twin.append(batch(2, size=60, seed=9))
-    path = twin.log._contents.segments[0].path
+    path = twin.log.contents.segments[0].path
     del disk.file(path).data[-5:]
     open_log(disk, LogConfig())
     assert not [name for name in disk.list_directory(DIRECTORY) if name.endswith(".damaged")]
@@ -384,7 +385,7 @@ def contents(disk: MemoryDisk) -> dict[str, bytes]:
 
 def test_where_the_flushed_end_is_gone_the_rest_is_read_and_nothing_is_changed() -> None:
     disk, twin = closed()
-    path = twin.log._contents.segments[-1].path
+    path = twin.log.contents.segments[-1].path
     del disk.file(path).data[-1:]
     before = contents(disk)
     log = open_log(disk)
@@ -395,7 +396,7 @@ def test_where_the_flushed_end_is_gone_the_rest_is_read_and_nothing_is_changed()
     with pytest.raises(StorageFailure):
         log.append(batch(), check_batches(batch()), leader_epoch=1, now_ms=NOW_MS)  # type: ignore[arg-type] # an epoch
     assert not log.needs_flush
-    assert log.begin_examination(Offset(0)) is None
+    assert log.examining.begin_examination(Offset(0)) is None
     log.close()
     assert contents(disk) == before
 
@@ -480,7 +481,7 @@ def test_what_is_appended_where_damage_was_cut_off_is_sound_and_damage_below_the
     log = open_log(disk, config)
     (damage,) = examine(log)
     assert (damage.start, damage.end) == (3, 4)
-    log.truncate_to(Offset(offset))
+    log.copying.truncate_to(Offset(offset))
     again = Twin(log, [stored for stored in twin.stored if stored.base_offset < offset], epoch=1)
     again.append(*(batch(1, size=60, seed=seed) for seed in range(offset, 6)))
     flush(log)

@@ -101,7 +101,7 @@ class Life:
         at = log.log_start_offset + number % (log.log_end_offset - log.log_start_offset + 1)
         cut_at = max((stored.base_offset for stored in self.twin.stored if stored.base_offset <= at), default=0)
         self.promised, self.deleted_durably = min(self.promised, cut_at), min(self.deleted_durably, cut_at)
-        log.truncate_to(Offset(at), (lambda end: b"%d" % end) if number % 2 else None)
+        log.copying.truncate_to(Offset(at), (lambda end: b"%d" % end) if number % 2 else None)
         self.twin.stored = [stored for stored in self.twin.stored if stored.last_offset < log.log_end_offset]
         self.twin.epoch += 1
         self.start_max = min(self.start_max, log.log_end_offset)
@@ -174,7 +174,7 @@ class Life:
         self.promised, twin.epoch = log.log_end_offset, twin.epoch + 1
 
     def check_indexes(self) -> None:
-        for segment in self.twin.log._contents.segments:
+        for segment in self.twin.log.contents.segments:
             twin = Segment(segment.directory, segment.base)
             data = bytes(self.disk.file(segment.path).data)
             assert len(data) == segment.size

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.checkpoints import decode_fields, encode_fields, read_file, write_file
 from headrace.storage.log.names import STAMP
 from headrace.storage.log.partition import LocalLog
@@ -34,7 +34,7 @@ def killed(config: LogConfig = SMALL, batches: int = 9) -> tuple[MemoryDisk, Twi
 
 
 def segment_file(log: LocalLog, at: int = -1) -> Path:
-    return log._contents.segments[at].path
+    return log.contents.segments[at].path
 
 
 def test_a_clean_close_leaves_nothing_to_check_and_costs_no_sync() -> None:
@@ -133,7 +133,7 @@ def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
 ) -> None:
     disk, twin = killed()
     disk.remove(DIRECTORY / "checkpoint.json") if disk.exists(DIRECTORY / "checkpoint.json") else None
-    segments = twin.log._contents.segments
+    segments = twin.log.contents.segments
     segment = segments[victim % len(segments)]
     data = disk.file(segment.path).data
     start = min(skip, len(data) - 1)
@@ -146,7 +146,7 @@ def test_garbage_in_any_segment_cuts_there_and_drops_what_follows(
     kept = read_all(again)
     assert twin.bytes_from(0).startswith(kept)
     assert again.log_end_offset <= segment.end
-    assert [each.base for each in again._contents.segments] == [
+    assert [each.base for each in again.contents.segments] == [
         each.base for each in segments if each.base <= segment.base and each.base <= again.log_end_offset
     ]
     follow = Twin(again, epoch=9)
@@ -170,7 +170,7 @@ def test_a_batch_with_an_older_epoch_or_a_wrong_offset_is_no_continuation() -> N
 def test_damage_below_the_recovery_point_is_never_cut_away() -> None:
     disk, twin = killed()
     twin.log.close()
-    first = twin.log._contents.segments[0]
+    first = twin.log.contents.segments[0]
     disk.file(first.path).data[70:90] = bytes(20)
     again = open_log(disk)
     assert (again.log_start_offset, again.log_end_offset) == (0, twin.end)
@@ -190,7 +190,7 @@ def test_a_flushed_tail_that_is_gone_is_damage_not_a_shorter_log() -> None:
 def test_a_lost_or_cut_index_is_rebuilt() -> None:
     disk, twin = killed()
     twin.log.close()
-    first, *_, last = twin.log._contents.segments
+    first, *_, last = twin.log.contents.segments
     disk.remove(first.path.with_suffix(".index"))
     disk.remove(last.path.with_suffix(".timeindex"))
     again = open_log(disk)

@@ -91,7 +91,7 @@ def journal_some(world: World) -> None:
 def cut_short(world: World) -> None:
     """The first log, to its first batch."""
     twin = world.twins[0]
-    twin.log.truncate_to(Offset(twin.stored[0].last_offset + 1))
+    twin.log.copying.truncate_to(Offset(twin.stored[0].last_offset + 1))
     del twin.stored[1:]
 
 

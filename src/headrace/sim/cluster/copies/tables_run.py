@@ -25,7 +25,7 @@ from headrace.sim.cluster.records.run import play
 from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.history import PartitionKey
 from headrace.sim.process import Process
-from headrace.storage.log.compaction.planning import Cleaning, Compaction
+from headrace.storage.log.compaction.planning import Compaction, Round
 from headrace.wire.apis import api
 
 
@@ -125,7 +125,7 @@ class TablesRun(CopiesRun):
     def _watching(self) -> Iterator[None]:
         install = Compaction.install
 
-        def cleaned(compaction: Compaction, cleaning: Cleaning) -> None:
+        def cleaned(compaction: Compaction, cleaning: Round) -> None:
             self._table.cleanings += 1
             install(compaction, cleaning)
 

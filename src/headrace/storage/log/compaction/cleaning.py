@@ -34,6 +34,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET
 from headrace.base.limits import COMPACTION_KEYS_MAX
 from headrace.base.ports import Disk, File
+from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.log.compaction.keeping import Keeping, add_last
 from headrace.storage.log.names import cleaned_name, numbered
 from headrace.storage.log.scan import raw_batches
@@ -41,10 +42,6 @@ from headrace.storage.log.segment import RELATIVE_OFFSET_MAX
 from headrace.wire.batches import BatchHeader, parse_header
 
 WRITE_BYTES: Final = 1024 * 1024
-
-
-class Stopped(Exception):  # noqa: N818  # no error: it was asked for
-    """The cleaning was asked to stop. Its files are of no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Final
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
-from headrace.storage.engine import LogConfig
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.checkpoints import Compacted, encode_compacted, write_file
 from headrace.storage.log.compaction.cleaning import Cleaned, CleanedFile, CleaningJob, SourceSegment
 from headrace.storage.log.contents import Contents
@@ -80,7 +80,7 @@ class Compaction:
         self._directory = directory
         self._contents = contents
         self.note = Note(disk, directory, state)
-        self.cleaning: Cleaning | None = None
+        self.cleaning: Round | None = None
         self.is_held = False
         """An examination reads a segment, which must not change meanwhile."""
         contents.gaps_below, contents.is_mended = state.gaps_below, state.is_mended
@@ -146,7 +146,7 @@ class Compaction:
         remembered: frozenset[int],
         token: str,
         tombstones_from: int,
-    ) -> Cleaning | None:
+    ) -> Round | None:
         """Take up the segments that can be cleaned; None where there are none. Raises OSError."""
         assert self.cleaning is None
         assert not self.is_held, "no examination is out"
@@ -168,24 +168,24 @@ class Compaction:
             tombstones_from=tombstones_from,
             gaps_below=self.state.gaps_below,
         )
-        self.cleaning = Cleaning(self._disk, self._directory, job, segments, self.note, config.index_interval_bytes)
+        self.cleaning = Round(self._disk, self._directory, job, segments, self.note, config.index_interval_bytes)
         return self.cleaning
 
-    def install(self, cleaning: Cleaning) -> None:
+    def install(self, cleaning: Round) -> None:
         """The loop starts to read the swap, which is now the durable segment."""
         assert cleaning is self.cleaning
         assert cleaning.swap is not None
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self._contents.replace(cleaning.replaced, cleaning.swap)
 
-    def settled(self, cleaning: Cleaning) -> None:
+    def settled(self, cleaning: Round) -> None:
         """The swap has its own name, and its indexes are in files."""
         assert cleaning.swap is not None
         cleaning.swap.swap = None
         cleaning.swap.index = cleaning.swap.times = None
         cleaning.swap = None
 
-    def end(self, cleaning: Cleaning) -> None:
+    def end(self, cleaning: Round) -> None:
         """The cleaning is over, complete or not."""
         assert cleaning is self.cleaning
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
@@ -205,7 +205,7 @@ class Compaction:
         self._contents.gaps_below, self._contents.is_mended = 0, True
 
 
-class Cleaning:
+class Round:
     """One round, from the job to the last swap. `note`, `commit`, `settle`, `conclude` and `discard` block: they are
     called in a worker thread, one at a time, in the order of the module. They raise OSError or CorruptData; see
     `is_committed`.

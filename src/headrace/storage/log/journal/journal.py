@@ -206,7 +206,7 @@ class _Noted(NamedTuple):
 
 
 class Upkeep:
-    """Slow work of the journal, assembled on the loop. `run` is called once, in a worker thread."""
+    """Slow work of the journal, assembled on the loop: an `UpkeepWork`."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -239,6 +239,9 @@ class Upkeep:
                 self._journal.remove_life(life)
         except OSError as error:
             self.failure = without_frames(error)
+
+    def end(self) -> None:
+        self._journal.end_upkeep(self)
 
 
 class Journal:

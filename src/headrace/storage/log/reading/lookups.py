@@ -12,7 +12,8 @@ from typing import Final
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Disk, File
-from headrace.storage.engine import DamagedRange, FoundOffset
+from headrace.storage.engine.faults import DamagedRange
+from headrace.storage.engine.reading import FoundOffset
 from headrace.storage.log.recovery.damage import Batches
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import Segment

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -29,11 +29,10 @@ from headrace.base.limits import (
     REQUEST_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Disk, File
-from headrace.storage.engine import Damage
 from headrace.storage.log.checkpoints import decode_fields, encode_fields, read_file, write_file
 from headrace.storage.log.names import DAMAGED, segment_paths
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES
-from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
+from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment, SegmentDamage
 from headrace.wire.batches import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, check_batch, parse_header
 
 DAMAGES: Final = "damaged.json"
@@ -89,8 +88,8 @@ class Batches:
 
 
 class Examination:
-    """Examines one segment as it was when this was made, on the loop. `step` and `conclude` block: they are called in a
-    worker thread, one at a time. They raise OSError; FileNotFoundError where the segment is gone.
+    """Examines one segment as it was when this was made, on the loop. `step` and `conclude` raise FileNotFoundError
+    where the segment is gone.
     """
 
     def __init__(
@@ -100,11 +99,13 @@ class Examination:
         *,
         gaps_below: int,
         interval: int,
-        known: Sequence[Damage] = (),
+        end: Callable[[Examination, bool], Sequence[SegmentDamage]] | None = None,
+        known: Sequence[SegmentDamage] = (),
         flushed: tuple[int, int] | None = None,
     ) -> None:
         """`known`: the damage of the whole log, as far as it is noted. `flushed`: offset and position up to which the
-        segment is examined, since later bytes may still be cut off. None: all of it.
+        segment is examined, since later bytes may still be cut off. None: all of it. `end` has the log heed the
+        findings.
         """
         self.segment: Final = segment
         self.found = [damage for damage in segment.damages if damage.start < segment.base]
@@ -121,6 +122,7 @@ class Examination:
         self._disk = disk
         self._gaps_below = gaps_below
         self._interval = interval
+        self._finish = end
         self._known = known
         self._in_memory = None if segment.index is None else bytes(segment.index)
         self._at, self._expected = 0, segment.base
@@ -235,7 +237,7 @@ class Examination:
             yield from (position for _, position in self._entries if self._at < position < self.size)
 
     def _note(self, start: int, end: int, position: int, resume: int, reason: str) -> None:
-        damage = Damage(
+        damage = SegmentDamage(
             segment=self.segment.base, start=start, end=end, position=position, resume=resume, reason=reason
         )
         self.found.append(damage)
@@ -256,6 +258,14 @@ class Examination:
             self._index_is_right = False
 
     # after the last step
+
+    @property
+    def place(self) -> str:
+        return str(self.segment.path)
+
+    def end(self, *, done: bool) -> Sequence[SegmentDamage]:
+        assert self._finish is not None, "a log began it"
+        return self._finish(self, done)
 
     def conclude(self) -> None:
         """Make the findings durable, before they are applied."""
@@ -286,7 +296,7 @@ class Examination:
         self._disk.sync_directory(twin.directory)
 
 
-def _start_of(damage: Damage) -> int:
+def _start_of(damage: SegmentDamage) -> int:
     return damage.start
 
 
@@ -294,16 +304,16 @@ def _index_entries(data: bytes) -> Iterator[tuple[int, int]]:
     yield from INDEX_ENTRY.iter_unpack(data[: len(data) - len(data) % INDEX_ENTRY.size])
 
 
-def write_damages(disk: Disk, directory: Path, damages: Sequence[Damage]) -> None:
+def write_damages(disk: Disk, directory: Path, damages: Sequence[SegmentDamage]) -> None:
     """Write the noted damage durably. Raises OSError."""
     write_file(disk, directory / DAMAGES, encode_fields({"damages": [asdict(damage) for damage in damages]}))
     disk.sync_directory(directory)
 
 
-def read_damages(disk: Disk, directory: Path) -> list[Damage]:
+def read_damages(disk: Disk, directory: Path) -> list[SegmentDamage]:
     """The noted damage. Empty where the note cannot be read: all of it would be found again. Raises OSError."""
     try:
         fields = decode_fields(read_file(disk, directory / DAMAGES))
-        return [Damage(**each) for each in fields["damages"]]
+        return [SegmentDamage(**each) for each in fields["damages"]]
     except (CorruptData, KeyError, TypeError, json.JSONDecodeError):
         return []

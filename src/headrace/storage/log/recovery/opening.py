@@ -38,7 +38,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.limits import UNVOUCHED_BYTES_MAX
 from headrace.base.ports import Disk, File
-from headrace.storage.engine import Damage, DamagedLog
+from headrace.storage.engine.faults import DamagedLog
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     Compacted,
@@ -80,7 +80,7 @@ from headrace.storage.log.recovery.damage import DAMAGES, Examination, read_dama
 from headrace.storage.log.recovery.replaced import has_replaced
 from headrace.storage.log.recovery.tail import UnacceptedTail
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
-from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment
+from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment, SegmentDamage
 from headrace.wire.batches import BatchHeader, check_batches, iterate_headers
 
 log = structlog.get_logger(__name__)
@@ -219,7 +219,7 @@ class Recovery:
         first = Offset(max(birth, bases[0])) if bases and CHECKPOINT in self.names else birth
         return Checkpoint.at_segment(first, first)
 
-    def _read_damages(self) -> dict[tuple[int, int], Damage]:
+    def _read_damages(self) -> dict[tuple[int, int], SegmentDamage]:
         if DAMAGES not in self.names:
             return {}
         noted = [damage for damage in read_damages(self.disk, self.directory) if damage.start >= damage.segment]
@@ -645,5 +645,5 @@ class Recovery:
 
 def lead_in(segment: Segment, start: Offset, reason: str) -> None:
     """Mark the offsets before the first segment as damaged, because they are gone."""
-    lead = Damage(segment=segment.base, start=start, end=segment.base, position=0, resume=0, reason=reason)
+    lead = SegmentDamage(segment=segment.base, start=start, end=segment.base, position=0, resume=0, reason=reason)
     segment.damages = (lead, *(damage for damage in segment.damages if damage.start >= segment.base))
