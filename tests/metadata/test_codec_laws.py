@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import ClusterId
+from headrace.base.ids import ClusterId, PartitionIndex, TopicId
 from headrace.metadata.codec import (
     EVENT_TYPES,
     decode_event,
@@ -21,10 +23,12 @@ from headrace.metadata.codec import (
     encode_events,
     image_as_json,
 )
-from headrace.metadata.events import ClusterBorn, MetadataEvent
+from headrace.metadata.events import CatalogListed, ClusterBorn, MetadataEvent, SegmentPublished, SegmentsReplaced
 from headrace.metadata.image import EMPTY_IMAGE
+from headrace.metadata.pieces import piece_of
+from headrace.metadata.segments import CatalogEntry, published_hash
 from headrace.metadata.values import Engine
-from tests.metadata.histories import Entry, histories, wild_events
+from tests.metadata.histories import Entry, descriptor, histories, wild_events
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -56,6 +60,23 @@ def test_a_line_that_was_cut_is_corrupt_data(event: MetadataEvent, data: st.Data
     line = encode_events([event]).rstrip()
     with pytest.raises(CorruptData):
         decode_line(line[: data.draw(st.integers(0, len(line) - 1))])
+
+
+@pytest.mark.parametrize(("packed", "versions"), [(False, (1, 0, 0)), (True, (2, 1, 1))])
+def test_only_what_has_a_packed_segment_is_refused_by_brokers_of_before(
+    packed: bool, versions: tuple[int, int, int]
+) -> None:
+    """They would leave such a segment out of their catalogs, and look at its object as one that nothing refers to."""
+    one = replace(descriptor(0, 10, 1), object_bytes=100 if packed else 101)
+    entry = CatalogEntry(descriptor=one, previous_hash="0" * 64, hash=published_hash("0" * 64, one))
+    about: Any = {"topic_id": TopicId(UUID(int=1)), "partition": PartitionIndex(0)}
+    events: list[MetadataEvent] = [
+        SegmentPublished(**about, descriptor=one, previous_hash="0" * 64),
+        CatalogListed(**about, piece=piece_of([entry])),
+        SegmentsReplaced(**about, descriptor=one, removed=("a", "b"), previous_hash="0" * 64),
+    ]
+    assert tuple(encode_event(event)["version"] for event in events) == versions
+    assert [decode_event(encode_event(event)) for event in events] == events
 
 
 def test_every_event_has_a_number_of_its_own() -> None:

@@ -33,9 +33,11 @@ EVENT_TYPES: Final[Mapping[int, type[Any]]] = {event.TYPE: event for event in ty
 
 
 def encode_event(event: MetadataEvent) -> dict[str, Any]:
-    """A JSON object: the event's number and version, its name for human readers, and its fields."""
+    """A JSON object: the event's number, the lowest version that understands it, its name for human readers, and its
+    fields."""
     cls: Any = type(event)
-    return {"type": cls.TYPE, "version": cls.VERSION, "event": cls.__name__, **shape_of(cls).encode(event)}
+    version = getattr(event, "least_version", cls.VERSION)
+    return {"type": cls.TYPE, "version": version, "event": cls.__name__, **shape_of(cls).encode(event)}
 
 
 def decode_event(value: object) -> MetadataEvent:

@@ -2,7 +2,8 @@
 
 Promises:
 - An event carries absolute values (the epoch that now holds, not "one more"), so replaying it twice changes nothing.
-- Its `TYPE` number is never reused, and its `VERSION` rises when a field is added.
+- Its `TYPE` number is never reused, and its `VERSION` rises when a field is added. An event that older versions still
+  understand whole may tell a `least_version` below that.
 - It never decides and never reads a clock.
 
 Numbers 20 to 23 are reserved for events that no code emits yet.
@@ -263,14 +264,18 @@ class MoveCancelled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentPublished:
     """A durable segment joined the catalog. `previous_hash` is the head of the chain that it continues. Version 1: the
-    descriptor may have the epoch of its last batch."""
+    descriptor may have the epoch of its last batch. Version 2: it may be packed."""
 
     TYPE: ClassVar[int] = 16
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     topic_id: TopicId
     partition: PartitionIndex
     descriptor: SegmentDescriptor
     previous_hash: str
+
+    @property
+    def least_version(self) -> int:
+        return 2 if self.descriptor.is_packed else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,28 +311,36 @@ class SegmentsDeleted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogListed:
     """Entries of a catalog behind those listed before, and the links behind its last entry. Only in snapshots, as the
-    result of earlier events."""
+    result of earlier events. Version 1: segments may be packed."""
 
     TYPE: ClassVar[int] = 30
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partition: PartitionIndex
     piece: Piece
     links: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def least_version(self) -> int:
+        return 1 if self.piece.has_packed else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsReplaced:
     """One segment replaces those (by their SHA-256, in order) that hold its offsets; their objects go later.
-    `previous_hash` is the head of the chain that this continues."""
+    `previous_hash` is the head of the chain that this continues. Version 1: the segment may be packed."""
 
     TYPE: ClassVar[int] = 31
-    VERSION: ClassVar[int] = 0
+    VERSION: ClassVar[int] = 1
     topic_id: TopicId
     partition: PartitionIndex
     descriptor: SegmentDescriptor
     removed: tuple[str, ...]
     previous_hash: str
+
+    @property
+    def least_version(self) -> int:
+        return 1 if self.descriptor.is_packed else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

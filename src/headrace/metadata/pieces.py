@@ -13,6 +13,7 @@ from typing import Final
 
 from headrace.base.errors import CorruptData
 from headrace.metadata.descriptors import (
+    COLUMNS,
     CatalogEntry,
     Row,
     contradiction,
@@ -22,6 +23,10 @@ from headrace.metadata.descriptors import (
     segment_name,
 )
 from headrace.metadata.runs import ROW, Run, Unusual
+
+
+BATCH_BYTES: Final = COLUMNS.index("batch_bytes")
+OBJECT_BYTES: Final = COLUMNS.index("object_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,11 @@ class Piece:
     """Hash of the last row."""
     rows: tuple[Row, ...]
     unusual: tuple[UnusualRow, ...] = ()
+
+    @property
+    def has_packed(self) -> bool:
+        """Whether one of its segments is packed (`SegmentDescriptor.is_packed`)."""
+        return any(row[OBJECT_BYTES] <= row[BATCH_BYTES] for row in self.rows)
 
 
 def piece_of(entries: list[CatalogEntry]) -> Piece:
