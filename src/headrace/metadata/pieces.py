@@ -24,7 +24,6 @@ from headrace.metadata.descriptors import (
 )
 from headrace.metadata.runs import ROW, Run, Unusual
 
-
 BATCH_BYTES: Final = COLUMNS.index("batch_bytes")
 OBJECT_BYTES: Final = COLUMNS.index("object_bytes")
 
