@@ -24,8 +24,10 @@ from headrace.metadata.descriptors import (
 )
 from headrace.metadata.runs import ROW, Run, Unusual
 
-BATCH_BYTES: Final = COLUMNS.index("batch_bytes")
-OBJECT_BYTES: Final = COLUMNS.index("object_bytes")
+BATCH_BYTES: Final = 7
+OBJECT_BYTES: Final = 8
+"""Places in a row."""
+assert COLUMNS[BATCH_BYTES : OBJECT_BYTES + 1] == ("batch_bytes", "object_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
