@@ -67,7 +67,8 @@ class Work(Generic[T]):
 
 
 class DurableApi:
-    """One per broker. `sweeper` and `merger`: None: there is no durable store."""
+    """One per broker. `sweeper` and `merger`: None: there is no durable store. Before the start it answers as if there
+    were none: the image may be an old one."""
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class DurableApi:
         self._image = image
         self._sweeper = sweeper
         self._merger = merger
+        self._is_started = False
         self._recovering = recovering
         self._sweeps = Work[Sweep]("a sweep that was asked for", on_bug)
         self._merges = Work[MergeTotals]("a merge that was asked for", on_bug)
@@ -138,7 +140,7 @@ class DurableApi:
             "cluster_id": image.cluster_id,
             "topics": topics,
             "more": more,
-            "has_store": self._sweeper is not None,
+            "has_store": self._is_started and self._sweeper is not None,
         }
 
     def _catalog(self, key: TopicPartition, start: int) -> dict[str, Any]:
@@ -151,7 +153,7 @@ class DurableApi:
 
     def _sweep(self, asked: str, *, execute: bool) -> dict[str, Any]:
         sweeper = self._sweeper
-        if sweeper is None:
+        if sweeper is None or not self._is_started:
             return {"done": True, "has_store": False}
         if not self._sweeps.is_over(asked, lambda: sweeper.sweep(execute=execute)):
             return {"done": False}
@@ -169,7 +171,7 @@ class DurableApi:
 
     def _merge(self, asked: str, work: Callable[[Merger], Coroutine[Any, Any, MergeTotals]]) -> dict[str, Any]:
         merger = self._merger
-        if merger is None:
+        if merger is None or not self._is_started:
             return {"done": True, "has_store": False}
         if not self._merges.is_over(asked, lambda: work(merger)):
             return {"done": False}
@@ -184,6 +186,9 @@ class DurableApi:
             return {"done": False}
         found = self._recoveries.result or Recovered(error="It was ended before it was through: ask again.")
         return {"done": True, "has_store": True, **asdict(found)}
+
+    def start(self) -> None:
+        self._is_started = True
 
     async def stop(self) -> None:
         for work in (self._sweeps, self._merges, self._recoveries):

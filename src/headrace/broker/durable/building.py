@@ -85,6 +85,7 @@ class Durable:
     def start(self) -> None:
         if self.exports is not None:
             self.exports.start()
+        self.api.start()
 
     async def stop(self) -> None:
         await self.api.stop()

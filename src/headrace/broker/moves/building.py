@@ -26,6 +26,7 @@ class Moving:
         if self.service is not None:
             self.cluster.metadata.subscribe(self.service.on_delta)
             self.service.start()
+        self.door.start()
 
     async def stop(self) -> None:
         if self.service is not None:

@@ -44,7 +44,12 @@ class MoveDoor:
         self._image = party.image
         self._partitions = party.partitions
         self._control = party.control
-        self._moves = moves
+        self._all_moves = moves
+        self._is_started = False
+
+    def start(self) -> None:
+        """Tell of this broker's own moves from now on."""
+        self._is_started = True
 
     def serve(self, frame: memoryview, connection: Connection) -> list[Buffer] | Asked:
         """Serve one frame. Raises CorruptData."""
@@ -56,7 +61,7 @@ class MoveDoor:
         return Asked(asyncio.ensure_future(self._ask(request)), connection)
 
     def _under_way(self) -> MoveAnswer:
-        image, moves = self._image(), self._moves
+        image, moves = self._image(), self._all_moves if self._is_started else None
         found = []
         for key, move in sorted(image.moves.items(), key=lambda item: item[0]):
             is_source = moves is not None and move.source == self._node and move.state is None
