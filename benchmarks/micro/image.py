@@ -36,7 +36,7 @@ from headrace.base.ids import (
     PartitionEpoch,
     TopicId,
 )
-from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.broker.cluster.transitions import BrokerTransitions
 from headrace.broker.system import tune_interpreter
 from headrace.broker.watchdog import Watchdog
@@ -205,7 +205,7 @@ async def snapshot_times(image: MetadataImage, directory: Path) -> list[Figure]:
 async def settle_times(directory: Path) -> list[Figure]:
     """A broker that is in every ISR is fenced and comes back, on the commit log that `snapshot_times` left behind."""
     pauses, figures = Pauses(), list[Figure]()
-    driver = MetadataDriver(disk=LocalDisk(), directory=directory, me=ME, random=Random(1))
+    driver = metadata_on_raft(disk=LocalDisk(), directory=directory, me=ME, random=Random(1))
     await driver.start()
     gc.collect()
     gc.freeze()

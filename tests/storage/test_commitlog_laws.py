@@ -19,7 +19,7 @@ from headrace.base.ids import BrokerId, DirectoryId
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, EntryKind, HardState, SnapshotMark
 from headrace.storage.disk import LocalDisk
-from headrace.storage.raftlog.commitlog import CommitLog, Recovery, open_commit_log, read_commit_log
+from headrace.storage.raftlog.commitlog import RaftLog, Recovery, open_commit_log, read_commit_log
 from headrace.storage.raftlog.snapshots import Snapshot
 from headrace.storage.raftlog.walframe import FILE_HEADER, FILE_HEADER_1, Frame, encode_frame, scan
 from tests.storage.lossy_disk import LossyDisk, PowerCut
@@ -72,7 +72,7 @@ class Life:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.disk = LossyDisk(random)
-        self.log: CommitLog | None = None
+        self.log: RaftLog | None = None
         self.content = Content()
         self.possible: list[Content] = []
         """Possible contents after an operation that a cut interrupted."""
@@ -308,7 +308,7 @@ def test_a_frame_inside_an_entry_is_never_taken_for_a_frame() -> None:
 # Stories
 
 
-def install(log: CommitLog, index: int, lines: list[bytes]) -> None:
+def install(log: RaftLog, index: int, lines: list[bytes]) -> None:
     log.prepare_snapshot(mark_at(index), lines)
     log.install_snapshot(mark_at(index))
 

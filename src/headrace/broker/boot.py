@@ -22,6 +22,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.broker.config import BrokerConfig
 from headrace.broker.home.identity import Identity, check_memory, claim
 from headrace.broker.home.joining import identify
@@ -206,7 +207,7 @@ class Broker:
         for voter in identity.voters:
             if voter.host is not None and voter.port is not None:
                 peers.learn(voter.broker_id, voter.host, voter.port)
-        metadata = MetadataDriver(
+        metadata = metadata_on_raft(
             disk=ports.disk,
             directory=config.data / "metadata",
             me=me,

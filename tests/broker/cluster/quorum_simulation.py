@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from headrace.broker.cluster.driver import SETTINGS, ChangeRefused, NotController, OutcomeUnknown
+from headrace.broker.cluster.driver import ChangeRefused, NotController, OutcomeUnknown
+from headrace.broker.cluster.quorum.commit_log import SETTINGS
 from headrace.controller.decision import Decision
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import AddLearner, Membership, MembershipRefusal, Promote

@@ -11,7 +11,8 @@ from typing import Any
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, ProducerId
-from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, NotController, OutcomeUnknown
+from headrace.broker.cluster.driver import ChangeRefused, NotController, OutcomeUnknown
+from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import ProducerIdsAllocated
@@ -94,7 +95,7 @@ class Node:
         self.dead: list[int] = []
         self.roles: list[bool] = []
         self.image = EMPTY_IMAGE
-        self.driver = MetadataDriver(
+        self.driver = metadata_on_raft(
             disk=disk,
             directory=directory,
             me=me,

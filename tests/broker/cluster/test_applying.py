@@ -17,13 +17,13 @@ from headrace.metadata.codec import encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import ConfigChanged
 from headrace.metadata.image import EMPTY_IMAGE
-from headrace.raft.messages import Entry
+from headrace.storage.commit_log import Committed
 from tests.broker.cluster.quorum_world import count_up
 
 
-def entry(index: int, size: int = 10) -> Entry:
+def entry(index: int, size: int = 10) -> Committed:
     event = ConfigChanged(broker_id=BrokerId(index), changes={"key": "v" * size})
-    return Entry(1, index, encode_events((event,)))
+    return Committed(index, 1, encode_events((event,)))
 
 
 class Watched:
@@ -69,7 +69,7 @@ async def test_a_snapshot_overtakes_entries_that_still_wait() -> None:
 
 async def test_an_entry_that_is_no_metadata_is_told_once_and_nothing_follows() -> None:
     watched = Watched()
-    watched.applier.apply([Entry(1, 1, b"[]\n"), entry(2)])
+    watched.applier.apply([Committed(1, 1, b"[]\n"), entry(2)])
     watched.applier.apply([entry(3)])
     assert [type(failure) for failure in watched.failures] == [CorruptData]
     assert watched.indexes == []

@@ -22,7 +22,7 @@ from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, Pro
 from headrace.broker.cluster.control import Control
 from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
-from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.broker.system import SystemClock
 from headrace.controller.asks import (
     AllocateProducerIds,
@@ -72,7 +72,7 @@ async def control(directory: Path, *others: Address) -> AsyncIterator[Control]:
         pass
 
     me = Peer(NODE, DirectoryId(uuid.UUID(int=1)))
-    metadata = MetadataDriver(
+    metadata = metadata_on_raft(
         disk=LocalDisk(), directory=directory / "metadata", me=me, random=Random(1), voters=Membership()
     )
     await metadata.start()

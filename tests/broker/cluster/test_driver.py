@@ -19,6 +19,7 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, ProducerId
 from headrace.broker.cluster.driver import ChangeRefused, ChangeTooLarge, MetadataDriver, MetadataStopped
 from headrace.broker.cluster.quorum import member
+from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.broker.cluster.quorum.transport import NoTransport
 from headrace.controller.decision import Decision
 from headrace.metadata.codec import encode_events
@@ -95,7 +96,7 @@ class Watcher:
 
 
 def make(disk: Any, directory: Path = DIRECTORY, **rest: Any) -> MetadataDriver:
-    return MetadataDriver(disk=disk, directory=directory, me=ME, random=Random(1), **rest)
+    return metadata_on_raft(disk=disk, directory=directory, me=ME, random=Random(1), **rest)
 
 
 @pytest.fixture

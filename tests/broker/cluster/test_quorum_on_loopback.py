@@ -69,7 +69,7 @@ async def test_one_is_elected_and_what_it_decides_all_know(quorum: Quorum) -> No
     assert await leader.driver.submit(look) == 20
     await equal(quorum.all, at_least=21)
     for node in quorum.all:
-        assert node.driver.leader == leader.me
+        assert node.driver.leader == leader.me.node
         assert node.image == node.driver.image
         if node is not leader:
             with pytest.raises(NotController) as refused:

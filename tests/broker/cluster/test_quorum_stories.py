@@ -20,7 +20,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.raft.membership import Demote, MembershipRefusal, Remove
 from headrace.raft.messages import AppendAnswer
-from headrace.storage.raftlog.commitlog import CommitLog
+from headrace.storage.raftlog.commitlog import RaftLog
 from tests.broker.cluster.quorum_simulation import Machine, World, played
 from tests.broker.cluster.quorum_world import Node, controller, count_up, equal, look, peer
 
@@ -211,13 +211,13 @@ async def a_snapshot_that_arrives_damaged_stops_who_received_it(world: World) ->
     away = next(machine for machine in world.machines.values() if machine is not leader)
     away.kill(power=True)
     await count(world, 40)
-    receive = CommitLog.receive_chunk
+    receive = RaftLog.receive_chunk
 
-    def damaged(self: CommitLog, offset: int, data: bytes) -> None:
+    def damaged(self: RaftLog, offset: int, data: bytes) -> None:
         receive(self, offset, bytes([data[0] ^ 1]) + data[1:])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CommitLog, "receive_chunk", damaged)
+        patch.setattr(RaftLog, "receive_chunk", damaged)
         await away.boot()
         assert away.node is not None
         while not away.node.fatal:  # noqa: ASYNC110 - time is virtual

@@ -65,7 +65,7 @@ def test_what_went_elsewhere_while_a_broker_was_away_is_set_aside_and_what_it_ho
 
     async def work(world: World) -> None:
         await filled(world, *TOPICS)
-        controller = int(world.cluster.controller.metadata.me.node)
+        controller = int(world.cluster.controller.metadata.me)
         away, other = [each for each in ALL if each != controller]
         keys: dict[str, TopicPartition] = {topic: world.key(topic) for topic in TOPICS}
         logs = world.cluster.data(away) / "logs"
@@ -107,7 +107,7 @@ def test_a_log_under_the_name_of_another_that_is_held_is_not_taken_for_that(tmp_
 
     async def work(world: World) -> None:
         await filled(world, "t")
-        controller = int(world.cluster.controller.metadata.me.node)
+        controller = int(world.cluster.controller.metadata.me)
         away = next(each for each in ALL if each != controller)
         logs = world.cluster.data(away) / "logs"
         await world.cluster.settled(away)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
-from headrace.broker.cluster.driver import SETTINGS
+from headrace.broker.cluster.quorum.commit_log import SETTINGS
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.clients import APIS

@@ -181,7 +181,7 @@ class Control:
         """Return the leader's address where it is known; else that of another broker each time, which may know."""
         leader = self._metadata.leader
         if leader is not None:
-            return None if leader == self._metadata.me else self._address_of(leader.node)
+            return None if leader == self._metadata.me else self._address_of(leader)
         others = self._others()
         self._turn += 1
         return others[self._turn % len(others)] if others else None

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
     CLOCK_DIFFERENCE_MS_MAX,
     RAFT_ELECTION_TICKS,
@@ -122,10 +122,12 @@ class ControllerService:
         self._sessions = self._ticks = None
         self._full, self._heard = set(), {}
 
-    def _go_on_with(self, sessions: Sessions, peer: Peer, silent_s: float, now: float) -> None:
+    def _go_on_with(
+        self, sessions: Sessions, node: BrokerId, directory: DirectoryId, silent_s: float, now: float
+    ) -> None:
         """Continue the session of the previous controller: this node heard it not long before it was replaced."""
-        known = self._metadata.image.brokers.get(peer.node)
-        if known is not None and known.directory_id == peer.directory:
+        known = self._metadata.image.brokers.get(node)
+        if known is not None and known.directory_id == directory:
             silent_s = min(silent_s, REPLACED_AFTER_S_MAX, self._session_s * REPLACED_SESSION_PART_MAX)
             sessions.heard(known.id, known.epoch, now - silent_s)
 
@@ -179,8 +181,7 @@ class ControllerService:
         where nothing can be committed or the outcome is unknown."""
         sessions = self._sessions
         if sessions is None:
-            leader = self._metadata.leader
-            raise NotController(None if leader is None else leader.node)
+            raise NotController(self._metadata.leader)
         if isinstance(ask, LeaveIsr) and ask.for_room:
             ask = replace(ask, partitions=tuple(key for key in ask.partitions if self._others_have_room(ask, key)))
         match ask:

@@ -1,4 +1,4 @@
-"""The driver of the metadata: carries decisions to the quorum's log, and the committed image to its readers.
+"""The driver of the metadata: carries decisions to the commit log, and the committed image to its readers.
 
 Promises:
 - `image` is committed state and is swapped by one assignment.
@@ -16,36 +16,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
 from headrace.base import limits
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import Lineage
+from headrace.base.ids import BrokerId, DirectoryId, Lineage
 from headrace.base.limits import METADATA_PROPOSALS_MAX
-from headrace.base.ports import Clock, Disk, Random
 from headrace.broker.cluster.quorum.applying import Applier, Subscriber
 from headrace.broker.cluster.quorum.errors import ChangeRefused as ChangeRefused
 from headrace.broker.cluster.quorum.errors import ChangeTooLarge as ChangeTooLarge
 from headrace.broker.cluster.quorum.errors import MetadataStopped as MetadataStopped
 from headrace.broker.cluster.quorum.errors import NotController as NotController
 from headrace.broker.cluster.quorum.errors import OutcomeUnknown as OutcomeUnknown
-from headrace.broker.cluster.quorum.member import QuorumMember, learn_addresses, learn_lineage
 from headrace.broker.cluster.quorum.pending import Pending, Proposal
-from headrace.broker.cluster.quorum.reading import Reading
-from headrace.broker.cluster.quorum.status import QuorumStatus, Watch
-from headrace.broker.cluster.quorum.transport import NoTransport, Transport
 from headrace.controller.decision import Decision
 from headrace.metadata.codec import encode_events, encode_line
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
 from headrace.metadata.image import MetadataImage
-from headrace.raft.events import Propose, ProposeChange, Transfer
 from headrace.raft.membership import Change, Membership, Peer
-from headrace.raft.messages import Entry, Message
-from headrace.raft.state import Settings
+from headrace.storage.commit_log import CommitLog, Committed, EpochOver, Quorum, QuorumStatus
 
 T = TypeVar("T")
 OnController = Callable[[bool], None]
@@ -53,58 +44,20 @@ log = structlog.get_logger(__name__)
 
 _INLINE_WEIGHT: Final = 200
 """Events and partitions up to which entries are encoded in one turn of the loop: about a millisecond."""
-SETTINGS: Final = Settings(election_ticks=limits.RAFT_ELECTION_TICKS, heartbeat_ticks=limits.RAFT_HEARTBEAT_TICKS)
 
 
 class MetadataDriver:
-    """Cluster state on this node, and its part in the quorum. To be used from one event loop."""
+    """Cluster state on this node, over a commit log of whatever kind. To be used from one event loop."""
 
     def __init__(
-        self,
-        *,
-        disk: Disk,
-        directory: Path,
-        me: Peer,
-        random: Random,
-        voters: Membership | None = None,
-        transport: Transport | None = None,
-        clock: Clock | None = None,
-        on_fatal: Callable[[Exception], None] | None = None,
-        settings: Settings = SETTINGS,
-        tick_ms: int = limits.RAFT_TICK_MS,
+        self, commit_log: CommitLog, *, me: BrokerId, on_fatal: Callable[[Exception], None] | None = None
     ) -> None:
-        """Make the driver; `start` begins.
-
-        - `directory`: the commit log's own.
-        - `voters`: the voters of the cluster's birth, the same at every start; None: this node alone. With an empty
-          membership, this node joins, and waits until a leader contacts it.
-        - `transport`: None: there is no other node.
-        - `clock`: for `quorum`'s times.
-        - `on_fatal`: called on the loop, once, when nothing can be committed any more; the process is to stop.
-        """
-        self._disk = disk
-        self._directory = directory
+        """Make the driver; `start` begins. `on_fatal`: called on the loop, once, when nothing can be committed any
+        more; the process is to stop."""
+        self._log = commit_log
         self._me = me
-        self._born = Membership(frozenset((me,))) if voters is None else voters
         self._on_fatal = on_fatal
-        self._patience_seconds = 2 * settings.election_ticks * tick_ms / 1000
         self._applier = Applier(own=self._own, on_progress=self._on_progress, on_failure=self._fail)
-        self._watch = Watch(None if clock is None else clock.now_ms)
-        self._reading = Reading(lambda context: self._member.ask_read(context), self._not_controller)
-        self._member = QuorumMember(
-            me=me,
-            random=random,
-            settings=settings,
-            tick_ms=tick_ms,
-            transport=transport or NoTransport(),
-            applier=self._applier,
-            reading=self._reading,
-            after_step=self._after_step,
-            on_message=self._on_message,
-            on_failure=self._fail,
-        )
-        self._applier.subscribe(partial(learn_addresses, transport or NoTransport()))
-        self._applier.subscribe(partial(learn_lineage, transport or NoTransport()))
         self._pending: Pending | None = None
         self._turn = asyncio.Lock()
         self._encoding: asyncio.Future[None] | None = None
@@ -113,9 +66,7 @@ class MetadataDriver:
         self._flushing: asyncio.Handle | None = None
         self._on_controller: list[OnController] = []
         self._on_leader: list[Callable[[], None]] = []
-        self._known_leader: Peer | None = None
-        self._led_by: tuple[Peer, float] | None = None
-        """The last other leader, and when it was last heard, in the loop's time."""
+        self._known_leader: BrokerId | None = None
         self._progress = asyncio.Event()
         self._failure: Exception | None = None
         self._started = self._stopping = False
@@ -133,29 +84,38 @@ class MetadataDriver:
         return self._failure
 
     @property
-    def me(self) -> Peer:
+    def me(self) -> BrokerId:
         return self._me
 
     @property
-    def leader(self) -> Peer | None:
-        """The quorum's leader, as far as this node knows."""
-        return self._member.core.leader
+    def leader(self) -> BrokerId | None:
+        """The controller, or who is about to be it, as far as this node knows."""
+        return self._log.leader
 
-    def leader_before(self) -> tuple[Peer, float] | None:
+    def leader_before(self) -> tuple[BrokerId, DirectoryId, float] | None:
         """Return the last leader that was another node, and the seconds since it was last heard here."""
-        if self._led_by is None:
-            return None
-        peer, heard_at = self._led_by
-        return peer, asyncio.get_running_loop().time() - heard_at
+        return self._log.leader_before()
 
     @property
     def term(self) -> int:
-        return self._member.core.term
+        """The newest controller epoch that this node knows of."""
+        return self._log.term
+
+    @property
+    def voters(self) -> Quorum | None:
+        """The members of the commit log's quorum; None: no brokers vote on it."""
+        return self._log.quorum
+
+    @property
+    def _quorum(self) -> Quorum:
+        quorum = self._log.quorum
+        assert quorum is not None, "a commit log without voters has no members to change"
+        return quorum
 
     @property
     def membership(self) -> Membership:
         """The newest membership in the log, committed or not."""
-        return self._member.core.membership
+        return self._quorum.membership
 
     @property
     def is_controller(self) -> bool:
@@ -165,11 +125,11 @@ class MetadataDriver:
     @property
     def lineage(self) -> Lineage | None:
         """The lineage of this node's log; None where that is empty, and waits for its first entries."""
-        is_blank = not self._member.core.log.last_index and not self.membership.voters
-        return None if is_blank else self.image.lineage
+        quorum = self._log.quorum
+        return None if quorum is not None and quorum.is_blank else self.image.lineage
 
     def quorum(self) -> QuorumStatus:
-        return self._watch.describe(self._member.core)
+        return self._quorum.status()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Give every later delta to `subscriber`, on the loop, right after the image was swapped and before `submit`
@@ -194,7 +154,10 @@ class MetadataDriver:
     async def read_barrier(self) -> None:
         """Wait until the image holds everything that was committed anywhere before this call. Raises NotController."""
         self._check_active()
-        index = await self._reading.confirmed()
+        try:
+            index = await self._log.confirmed()
+        except EpochOver:
+            raise self._not_controller() from None
         await self.reached(index)
 
     # life
@@ -202,7 +165,7 @@ class MetadataDriver:
     async def start(self) -> None:
         """Recover the commit log, and replay the entries known to be committed. Subscribers get all of them as one
         delta from the empty image; the only voter elects itself. Raises CorruptData and StorageFailure."""
-        await self._member.start(self._disk, self._directory, self._born)
+        await self._log.start(self._applier, self._after_step, self._fail)
         if self._failure is not None:
             raise self._failure
         self._started = True
@@ -217,13 +180,13 @@ class MetadataDriver:
             self._flush()
             last = self._pending.last_done if self._pending is not None else None
             if last is not None:
-                patience = None if self._member.is_alone else limits.RAFT_STOP_MS_MAX / 1000
+                patience = None if self._log.is_alone else limits.RAFT_STOP_MS_MAX / 1000
                 await asyncio.wait([last], timeout=patience)
-        self._member.halt()
+        self._applier.stop()
+        self._log.halt(_stopped)
         self._lose_control(OutcomeUnknown, OutcomeUnknown)
-        self._reading.drop(_stopped)
         self._tell_progress()
-        await self._member.stop()
+        await self._log.stop()
 
     def _check_running(self) -> None:
         if self._failure is not None:
@@ -239,7 +202,7 @@ class MetadataDriver:
 
     def _not_controller(self) -> NotController:
         leader = self.leader
-        return NotController(None if leader is None or leader == self._me else leader.node)
+        return NotController(None if leader == self._me else leader)
 
     # the controller
 
@@ -303,9 +266,9 @@ class MetadataDriver:
         data = pending.take_unproposed() if pending is not None else ()
         if pending is None or not data:
             return
-        refusal = self._member.advance(Propose(data)).refusal
-        if refusal is not None and self._pending is pending:
-            pending.drop_last(len(data), lambda: ChangeRefused(refusal))
+        reason = self._log.append(pending.term, pending.image.index - len(data), data)
+        if reason is not None and self._pending is pending:
+            pending.drop_last(len(data), lambda: ChangeRefused(reason))
         self._after_step()
 
     async def confirmed(self) -> None:
@@ -322,7 +285,7 @@ class MetadataDriver:
                 await asyncio.shield(pending.last_done)
         except OutcomeUnknown:  # the outcome that others wait for; a caller that only looked has done nothing
             raise self._not_controller() from None
-        if not self._member.is_alone:
+        if not self._log.is_alone:
             await self.read_barrier()
 
     async def change(self, change: Change) -> None:
@@ -332,9 +295,9 @@ class MetadataDriver:
             self._flush()
             if self._check_active() is not pending:
                 raise self._not_controller()
-            refusal = self._member.advance(ProposeChange(change)).refusal
+            refusal = self._quorum.change(change)
             if refusal is not None:
-                raise ChangeRefused(refusal)
+                raise ChangeRefused(refusal.value, refusal)
             done = pending.note_membership()
             self._after_step()
         await asyncio.shield(done)
@@ -344,35 +307,33 @@ class MetadataDriver:
         async with self._turn:
             self._check_active()
             self._flush()
-            refusal = self._member.step(Transfer(target)).refusal
+            refusal = self._quorum.transfer(target)
             if refusal is not None:
-                raise ChangeRefused(refusal)
+                raise ChangeRefused(refusal.value, refusal)
         try:
-            async with asyncio.timeout(self._patience_seconds):
-                while self._member.core.leads:
+            async with asyncio.timeout(self._quorum.patience_s):
+                while self._log.holds:
                     await self._progress.wait()
         except TimeoutError:
             return False
         return True
 
-    def _own(self, entry: Entry) -> Proposal | None:
+    def _own(self, entry: Committed) -> Proposal | None:
         pending = self._pending
-        return pending.take(entry.index) if pending is not None and pending.term == entry.term else None
+        return pending.take(entry.index) if pending is not None and pending.term == entry.epoch else None
 
     def _take_control(self) -> None:
-        core = self._member.core
-        assert core.log.last_index == self.image.index, "nothing is appended before it decides"
-        self._pending = Pending(self.image, core.term)
-        if not self._member.is_alone:
-            log.info("this broker is the controller", broker_id=self._me.node, epoch=core.term)
+        self._pending = Pending(self.image, self._log.term)
+        if not self._log.is_alone:
+            log.info("this broker is the controller", broker_id=self._me, epoch=self._log.term)
         self._tell_controller(active=True)
 
     def _lose_control(self, error: Callable[[], Exception], unproposed: Callable[[], Exception]) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.drop_all(error, unproposed)
-            if not self._member.is_alone:
-                log.info("this broker is not the controller any more", broker_id=self._me.node, epoch=pending.term)
+            if not self._log.is_alone:
+                log.info("this broker is not the controller any more", broker_id=self._me, epoch=pending.term)
             self._tell_controller(active=False)
 
     def _tell_controller(self, *, active: bool) -> None:
@@ -383,36 +344,31 @@ class MetadataDriver:
 
     def leader_died(self, peer: Peer, term: int) -> None:
         """Note that the process of that term's leader is plainly dead, so that nobody waits for it."""
-        self._member.leader_died(peer, term)
+        self._quorum.leader_died(peer, term)
 
     def give_up(self, error: Exception) -> None:
         """Give this node's metadata up: it does not count any more. Nothing is decided here from now on, and `on_fatal`
         is called."""
         self._fail(error)
 
-    def _on_message(self, message: Message) -> None:
-        if message.source == self._member.core.leader:
-            self._led_by = (message.source, asyncio.get_running_loop().time())
-        self._watch.on_message(self._member.core, message)
-
     def _after_step(self) -> None:
-        """Take or lose control, where a step changed whether this node decides."""
-        core, pending = self._member.core, self._pending
-        if core.leader != self._known_leader:
-            self._known_leader = core.leader
+        """Take or lose control, where the commit log changed whether this node decides."""
+        log, pending = self._log, self._pending
+        if (leader := log.leader) != self._known_leader:
+            self._known_leader = leader
             for callback in self._on_leader:
                 callback()
-        if pending is not None and (not core.leads or core.term != pending.term):
+        if pending is not None and (not log.holds or log.term != pending.term):
             self._lose_control(OutcomeUnknown, self._not_controller)
             self._tell_progress()
         may_decide = self._pending is None and self._started and not self._stopping and self._failure is None
-        if may_decide and core.has_committed_own and self.image.index == core.log.commit_index:
+        if may_decide and self.image.index == log.decided_to:
             self._take_control()
 
     def _on_progress(self) -> None:
         """Note that entries were applied."""
         self._tell_progress()
-        self._member.on_applied()
+        self._log.on_applied()
 
     def _tell_progress(self) -> None:
         self._progress.set()
@@ -428,9 +384,9 @@ class MetadataDriver:
         def failed() -> StorageFailure:
             return StorageFailure(str(error))
 
-        self._member.halt()
+        self._applier.stop()
+        self._log.halt(failed)
         self._lose_control(failed, failed)
-        self._reading.drop(failed)
         self._tell_progress()
         if self._on_fatal is not None:
             self._on_fatal(error)

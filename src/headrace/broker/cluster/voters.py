@@ -19,11 +19,11 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver
-from headrace.broker.cluster.quorum.status import QuorumStatus
 from headrace.controller.asks import ChangeVoter, QuorumReplica, QuorumView
 from headrace.controller.decision import Refusal
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.raft.membership import AddLearner, Demote, MembershipRefusal, Peer, Promote, Remove
+from headrace.storage.commit_log import QuorumStatus
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)

@@ -172,7 +172,7 @@ class Collector:
         leader = metadata.leader
         for name, number in (
             ("current_epoch", metadata.term),
-            ("current_leader", -1 if leader is None else leader.node),
+            ("current_leader", -1 if leader is None else leader),
             ("high_watermark", metadata.quorum().high_watermark),
         ):
             yield f"kafka_server_raftmetrics_{name}", [((), number)]

@@ -44,7 +44,7 @@ def controller_id(context: RequestContext, image: MetadataImage) -> BrokerId:
     """Return the quorum's leader, where clients can reach it, else this broker. This broker accepts every request, and
     carries it to the controller as soon as there is one."""
     leader = context.services.metadata.leader
-    known = None if leader is None else image.brokers.get(leader.node)
+    known = None if leader is None else image.brokers.get(leader)
     return context.services.node_id if known is None or known.fenced else known.id
 
 

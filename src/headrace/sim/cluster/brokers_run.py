@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
-from headrace.broker.cluster.driver import SETTINGS
+from headrace.broker.cluster.quorum.commit_log import SETTINGS
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.catalog import Action, Catalog, Create, Describe, Done, List, by_topic, relevant, topic_of
 from headrace.sim.cluster.clients import NAMES, Ledger, Voice, settle, work

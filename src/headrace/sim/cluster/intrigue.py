@@ -265,8 +265,10 @@ class Intriguer(Nemesis):
     def _stand(self, host: Host) -> None:
         """Make the host believe that its leader is dead, so that it stands for election."""
         driver, process = driver_of(host), host.process
-        if driver is not None and process is not None and driver.leader is not None:
-            leader, term = driver.leader, driver.term
+        voters = None if driver is None else driver.voters
+        leader = None if voters is None else voters.leader
+        if driver is not None and process is not None and leader is not None:
+            term = driver.term
             self._world.loop.call_soon(lambda: driver.leader_died(leader, term), context=process.context())
 
     def _ask(self, host: Host, work: Callable[[MetadataDriver], Coroutine[Any, Any, None]]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.commit_log import RaftCommitLog
 from headrace.metadata.image import MetadataImage
 from headrace.raft.core import Raft
 from headrace.raft.events import Event, Ready
@@ -201,7 +202,7 @@ class Judge:
 def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None]:
     """While it lasts, report every step of every core in a simulated process to the judge, and every image that it
     publishes. Times and sizes are set so that a short run has many elections and snapshots."""
-    step, init = Raft.step, MetadataDriver.__init__
+    step, init, init_log = Raft.step, MetadataDriver.__init__, RaftCommitLog.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
         process = CURRENT.get()
@@ -215,12 +216,19 @@ def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None
         return ready
 
     def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
-        init(self, *args, **(options | {"tick_ms": tick_ms, "settings": settings}))
+        init(self, *args, **options)
         process = CURRENT.get()
         if process is not None:
             self.subscribe(lambda delta: judge.on_image(process, delta.after))
 
-    with patch.object(Raft, "step", watched), patch.object(MetadataDriver, "__init__", seen):
+    def quick(self: RaftCommitLog, **options: Any) -> None:
+        init_log(self, **(options | {"tick_ms": tick_ms, "settings": settings}))
+
+    with (
+        patch.object(Raft, "step", watched),
+        patch.object(MetadataDriver, "__init__", seen),
+        patch.object(RaftCommitLog, "__init__", quick),
+    ):
         yield
 
 

@@ -27,7 +27,7 @@ from headrace.raft.membership import Membership
 from headrace.raft.messages import AppendAnswer, Entry, HardState, Message, SnapshotMark
 from headrace.sim.cluster.host import DATA, Host
 from headrace.storage.raftlog import commitlog, snapshots
-from headrace.storage.raftlog.commitlog import CommitLog, Recovery
+from headrace.storage.raftlog.commitlog import RaftLog, Recovery
 from headrace.storage.raftlog.walframe import encode_frame
 
 
@@ -36,7 +36,7 @@ def vote_not_persisted() -> Iterator[None]:
     """The term survives a restart, but not the vote."""
     opened = commitlog.open_commit_log
 
-    def forgetful(disk: Disk, directory: Path, *, born: Membership) -> tuple[CommitLog, Recovery]:
+    def forgetful(disk: Disk, directory: Path, *, born: Membership) -> tuple[RaftLog, Recovery]:
         log, found = opened(disk, directory, born=born)
         return log, replace(found, hard_state=HardState(found.hard_state.term, NO_LEADER))
 
@@ -48,17 +48,17 @@ def vote_not_persisted() -> Iterator[None]:
 def answered_before_fsync() -> Iterator[None]:
     """A write counts once it is in the page cache; its sync comes later."""
 
-    def append(self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
+    def append(self: RaftLog, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
         frame, file = self._next_frame(hard_state, entries), self._file
         self._guarded(lambda: file.append([encode_frame(frame, file.size())]))
 
     def begin_append(
-        self: CommitLog, hard_state: HardState | None, entries: Sequence[Entry], done: Callable[[None], object]
+        self: RaftLog, hard_state: HardState | None, entries: Sequence[Entry], done: Callable[[None], object]
     ) -> None:
         append(self, hard_state, entries)
         asyncio.get_running_loop().call_soon(done, None)
 
-    with patch.multiple(CommitLog, append=append, begin_append=begin_append):
+    with patch.multiple(RaftLog, append=append, begin_append=begin_append):
         yield
 
 
@@ -148,7 +148,7 @@ def grows_once() -> Iterator[None]:
     grow, grown = Voters.grow, set[int]()
 
     async def once(self: Voters) -> None:
-        node = self._metadata.me.node
+        node = self._metadata.me
         if sum(member.is_voter for member in self._metadata.quorum().members) >= self._wanted:
             grown.add(node)
         if node not in grown:

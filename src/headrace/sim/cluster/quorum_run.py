@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from headrace.base.ids import BrokerEpoch, BrokerId, ProducerId
-from headrace.broker.cluster.driver import SETTINGS, MetadataDriver
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.commit_log import SETTINGS
 from headrace.controller.decision import Decision
 from headrace.metadata.events import ProducerIdsAllocated
 from headrace.metadata.image import MetadataImage

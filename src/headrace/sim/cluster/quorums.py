@@ -16,6 +16,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController, OutcomeUnknown
+from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.net.peer.peers import Peers
 from headrace.net.server.listener import Listener
 from headrace.raft.membership import Membership, Peer
@@ -59,7 +60,7 @@ class QuorumProgram:
         self.driver: MetadataDriver
 
     async def start(self) -> None:
-        self.driver = MetadataDriver(
+        self.driver = metadata_on_raft(
             disk=self._disk,
             directory=DATA / "metadata",
             me=self._peers.me,

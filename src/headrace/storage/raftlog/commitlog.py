@@ -57,7 +57,7 @@ NOBODY: Final = Membership()
 _RECEIVED: Final = "received" + TEMPORARY
 
 
-class CommitLog:
+class RaftLog:
     """The open log of one node. One call at a time, except that `prepare_snapshot` and `read_snapshot` may run beside
     others.
     """
@@ -249,7 +249,7 @@ class CommitLog:
         self._file = _start_file(self._disk, path, Frame(self._hard_state, follows, restores=restores))
 
 
-def open_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -> tuple[CommitLog, Recovery]:
+def open_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -> tuple[RaftLog, Recovery]:
     """Open and recover the log, making the directory where it is absent. `born`: the membership before the first entry.
     Raises CorruptData, with nothing changed; StorageFailure.
     """
@@ -260,7 +260,7 @@ def open_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -
         file = _repair(disk, directory, found)
     except OSError as error:
         raise _failure(directory, error) from error
-    return CommitLog(disk, directory, found.recovery, file), found.recovery
+    return RaftLog(disk, directory, found.recovery, file), found.recovery
 
 
 def read_commit_log(disk: Disk, directory: Path, *, born: Membership = NOBODY) -> Recovery:

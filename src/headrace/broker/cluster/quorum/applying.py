@@ -16,11 +16,11 @@ from typing import TypeAlias
 from headrace.base.errors import StorageFailure
 from headrace.base.limits import APPLIED_PER_TURN_BYTES_MAX
 from headrace.broker.cluster.quorum.pending import Proposal
+from headrace.metadata.codec import decode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.raft.messages import Entry
-from headrace.storage.raftlog.metadata_log import events_of
+from headrace.storage.commit_log import Committed
 
 Subscriber: TypeAlias = Callable[[ImageDelta], None]
 
@@ -32,7 +32,7 @@ class Applier:
     def __init__(
         self,
         *,
-        own: Callable[[Entry], Proposal | None],
+        own: Callable[[Committed], Proposal | None],
         on_progress: Callable[[], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
@@ -43,32 +43,20 @@ class Applier:
         self._on_progress = on_progress
         self._on_failure = on_failure
         self._subscribers: list[Subscriber] = []
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[Committed] = deque()
         self._decoding = False
         self._turn: asyncio.Handle | None = None
-        self._held = False
         self._failed = False
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._subscribers.append(subscriber)
 
-    def hold(self) -> None:
-        """Gather entries, until `begin`."""
-        self._held = True
-
-    def take_held(self) -> tuple[Entry, ...]:
-        """Return the gathered entries, which are not applied here any more."""
-        held = tuple(self._waiting)
-        self._waiting.clear()
-        return held
-
     def begin(self, image: MetadataImage, events: int) -> None:
         """Start from this image, with one delta from the empty one."""
-        self._held = False
         self.events_applied = events
         self._publish(ImageDelta(self.image, image))
 
-    def apply(self, entries: Iterable[Entry]) -> None:
+    def apply(self, entries: Iterable[Committed]) -> None:
         """Apply these committed entries."""
         self._waiting.extend(entries)
         if self._waiting and self._turn is None:
@@ -99,7 +87,7 @@ class Applier:
 
     def _apply_some(self) -> None:
         size = 0
-        while self._waiting and not (self._held or self._decoding or self._failed):
+        while self._waiting and not (self._decoding or self._failed):
             entry = self._waiting[0]
             proposal = self._own(entry)
             if proposal is not None:
@@ -114,16 +102,16 @@ class Applier:
                 break
             else:
                 self._waiting.popleft()
-                self._apply(entry, events_of(entry))
-        if not (self._held or self._failed):
+                self._apply(entry, decode_events(entry.data))
+        if not self._failed:
             self._on_progress()
 
-    def _decode_beside(self, entry: Entry) -> None:
+    def _decode_beside(self, entry: Committed) -> None:
         self._decoding = True
-        work = asyncio.get_running_loop().run_in_executor(None, events_of, entry)
+        work = asyncio.get_running_loop().run_in_executor(None, decode_events, entry.data)
         work.add_done_callback(lambda work: self._on_decoded(entry, work))
 
-    def _on_decoded(self, entry: Entry, work: asyncio.Future[tuple[MetadataEvent, ...]]) -> None:
+    def _on_decoded(self, entry: Committed, work: asyncio.Future[tuple[MetadataEvent, ...]]) -> None:
         self._decoding = False
         if work.cancelled() or self._failed:
             return
@@ -137,14 +125,14 @@ class Applier:
             return
         self._go_on()
 
-    def _apply(self, entry: Entry, events: tuple[MetadataEvent, ...]) -> None:
+    def _apply(self, entry: Committed, events: tuple[MetadataEvent, ...]) -> None:
         if entry.index <= self.image.index:
             return  # a snapshot was faster
         assert entry.index == self.image.index + 1, "entries are applied in order"
         self.events_applied += max(1, len(events))
         self._publish(ImageDelta.of(self.image, events, index=entry.index))
 
-    def _apply_own(self, entry: Entry, proposal: Proposal) -> None:
+    def _apply_own(self, entry: Committed, proposal: Proposal) -> None:
         """Apply an entry of this node, whose delta is known from its decision."""
         assert entry.index == self.image.index + 1, "entries are applied in order"
         delta = proposal.delta

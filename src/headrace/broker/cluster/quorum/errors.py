@@ -42,8 +42,8 @@ class ChangeTooLarge(HeadraceError):  # noqa: N818
 
 
 class ChangeRefused(HeadraceError):  # noqa: N818
-    """The quorum's leader refused the change: nothing was done."""
+    """The commit log refused the change: nothing was done."""
 
-    def __init__(self, refusal: MembershipRefusal) -> None:
-        super().__init__(f"The quorum refuses the change: {refusal.value}.")
+    def __init__(self, reason: str, refusal: MembershipRefusal | None = None) -> None:
+        super().__init__(f"The quorum refuses the change: {reason}.")
         self.refusal = refusal

@@ -12,7 +12,7 @@ It never decides what is proposed. Source of its duties: docs/decisions/0016.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import structlog
@@ -20,7 +20,6 @@ import structlog
 from headrace.base.ids import BrokerId
 from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, RAFT_NUMBER_MAX, RAFT_SNAPSHOT_CHUNK_BYTES
 from headrace.base.ports import Disk, Random
-from headrace.broker.cluster.quorum.applying import Applier
 from headrace.broker.cluster.quorum.reading import Reading
 from headrace.broker.cluster.quorum.succession import Succession
 from headrace.broker.cluster.quorum.transport import Transport
@@ -47,6 +46,7 @@ from headrace.raft.messages import (
     AppendAnswer,
     AppendRequest,
     Entry,
+    EntryKind,
     Heartbeat,
     Message,
     SnapshotAnswer,
@@ -55,7 +55,8 @@ from headrace.raft.messages import (
     TimeoutNow,
 )
 from headrace.raft.state import Settings
-from headrace.storage.raftlog.commitlog import CommitLog, open_commit_log
+from headrace.storage.commit_log import Committed, Tail
+from headrace.storage.raftlog.commitlog import RaftLog, open_commit_log
 from headrace.storage.raftlog.metadata_log import events_of, image_of_snapshot, snapshot_lines
 from headrace.storage.raftlog.snapshots import Snapshot
 
@@ -74,7 +75,7 @@ class QuorumMember:
         settings: Settings,
         tick_ms: int,
         transport: Transport,
-        applier: Applier,
+        tail: Tail,
         reading: Reading,
         after_step: Callable[[], None],
         on_message: Callable[[Message], None],
@@ -85,7 +86,9 @@ class QuorumMember:
         self._settings = settings
         self._tick_seconds = tick_ms / 1000
         self._transport = transport
-        self._applier = applier
+        self._tail = tail
+        self._held: list[Entry] | None = None
+        """Committed entries that are gathered while it starts; None: they are handed on."""
         self._reading = reading
         self._after_step = after_step
         self._on_message = on_message
@@ -96,7 +99,7 @@ class QuorumMember:
         self._members: frozenset[Peer] = frozenset()
         self._snapshot: asyncio.Future[None] | None = None
         self._events_in_snapshot = 0
-        self._log: CommitLog
+        self._log: RaftLog
         self._writer: LogWriter
         self.core: Raft
 
@@ -124,18 +127,18 @@ class QuorumMember:
         self._runs = True
         committed: tuple[Entry, ...] = ()
         if self.is_alone:
-            self._applier.hold()
+            self._held = []
             self.advance(Campaign())
             await self._writer.drained()
             if not self._runs:
                 return
             assert self.core.log.handed_index == self.core.log.last_index, "the only voter commits what it has"
-            committed = self._applier.take_held()
+            committed, self._held = tuple(self._held), None
         else:
             for node, endpoint in await loop.run_in_executor(None, _registered, recovery.entries):
                 self._transport.learn(node, endpoint.host, endpoint.port)
         image, count = await loop.run_in_executor(None, _replayed, recovery.snapshot, committed)
-        self._applier.begin(image, count)
+        self._tail.begin(image, count)
         if recovery.last_index or born.voters:
             self._transport.follow(image.lineage)
         self._transport.attach(self.receive)
@@ -157,7 +160,6 @@ class QuorumMember:
         """Step nothing more, from now on."""
         self._runs = False
         self._succession.stop()
-        self._applier.stop()
         if self._ticks is not None:
             self._ticks.cancel()
             self._ticks = None
@@ -177,12 +179,18 @@ class QuorumMember:
         if ready.write is not None:
             self._writer.put(ready)
         if ready.committed:
-            self._applier.apply(ready.committed)
+            self._hand_on(ready.committed)
         for wanted in ready.reading:
             self._read_snapshot(wanted)
         for answer in ready.reads:
             self._reading.on_answer(answer)
         return ready
+
+    def _hand_on(self, entries: Sequence[Entry]) -> None:
+        if self._held is not None:
+            self._held.extend(entries)
+        elif self._runs:
+            self._tail.apply([committed_of(entry) for entry in entries])
 
     def _step_while_running(self, event: Event) -> None:
         if self._runs:
@@ -248,8 +256,8 @@ class QuorumMember:
 
     def _on_written(self, write: int, image: MetadataImage | None) -> None:
         if image is not None and self._runs:
-            self._events_in_snapshot = self._applier.events_applied
-            self._applier.restore(image)
+            self._events_in_snapshot = self._tail.events_applied
+            self._tail.restore(image)
         self._step_while_running(Persisted(write))
 
     def _read_snapshot(self, wanted: ReadSnapshot) -> None:
@@ -276,15 +284,15 @@ class QuorumMember:
             self._snapshot_where_due()
 
     def _snapshot_where_due(self) -> None:
-        due = self._applier.events_applied - self._events_in_snapshot >= METADATA_EVENTS_PER_SNAPSHOT
+        due = self._tail.events_applied - self._events_in_snapshot >= METADATA_EVENTS_PER_SNAPSHOT
         if self._snapshot is not None or not due:
             return
-        image, raft_log = self._applier.image, self.core.log
+        image, raft_log = self._tail.image, self.core.log
         term = raft_log.term_at(image.index)
         if term is None:
             return  # a leader's snapshot is on its way to the disk
         mark = SnapshotMark(image.index, term, raft_log.members.at(image.index))
-        self._events_in_snapshot = self._applier.events_applied
+        self._events_in_snapshot = self._tail.events_applied
         self._writer.do(self._log.roll)
         self._snapshot = asyncio.get_running_loop().run_in_executor(
             None, self._log.prepare_snapshot, mark, snapshot_lines(image)
@@ -303,6 +311,11 @@ class QuorumMember:
     def _on_snapshot(self, index: int) -> None:
         self._snapshot = None
         self._step_while_running(SnapshotTaken(index))
+
+
+def committed_of(entry: Entry) -> Committed:
+    """Return the entry for the tail. A membership, and the entry that opens a term, have no events."""
+    return Committed(entry.index, entry.term, entry.data if entry.kind is EntryKind.DATA else b"")
 
 
 def learn_lineage(transport: Transport, delta: ImageDelta) -> None:

@@ -11,30 +11,7 @@ from headrace.raft.core import Raft
 from headrace.raft.leading import Leadership
 from headrace.raft.membership import Peer
 from headrace.raft.messages import AppendAnswer, HeartbeatAnswer, Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberStatus:
-    """One member. A node that does not lead knows only itself: the rest is -1."""
-
-    peer: Peer
-    is_voter: bool
-    log_end: int
-    """The index of the last entry that is durable there."""
-    last_fetch_ms: int
-    """When it was last heard from. The leader itself: now."""
-    last_caught_up_ms: int
-    """When it last held everything that the leader held."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumStatus:
-    leader: Peer | None
-    epoch: int
-    """Raft's term."""
-    high_watermark: int
-    """The index of the last committed entry that this node knows of."""
-    members: tuple[MemberStatus, ...]
+from headrace.storage.commit_log import MemberStatus, QuorumStatus
 
 
 @dataclass(slots=True)

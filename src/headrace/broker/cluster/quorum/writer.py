@@ -18,7 +18,7 @@ from headrace.base.limits import RAFT_WRITTEN_ON_LOOP_BYTES_MAX
 from headrace.metadata.image import MetadataImage
 from headrace.raft.events import ChunkToWrite, Ready
 from headrace.raft.messages import Entry, HardState
-from headrace.storage.raftlog.commitlog import CommitLog
+from headrace.storage.raftlog.commitlog import RaftLog
 from headrace.storage.raftlog.metadata_log import image_of_snapshot
 
 
@@ -37,7 +37,7 @@ class LogWriter:
     """Used on the event loop. `on_written` is called with the number of the last durable write, and with the image of a
     snapshot that replaced everything by it. `on_failure` is called once, with the error."""
 
-    def __init__(self, log: CommitLog, on_written: OnWritten, on_failure: Callable[[Exception], None]) -> None:
+    def __init__(self, log: RaftLog, on_written: OnWritten, on_failure: Callable[[Exception], None]) -> None:
         self._log = log
         self._on_written = on_written
         self._on_failure = on_failure

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.broker.cluster.driver import SETTINGS
+from headrace.broker.cluster.quorum.commit_log import SETTINGS
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.groups.classic import ClassicMember

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX
-from headrace.broker.cluster.driver import SETTINGS
+from headrace.broker.cluster.quorum.commit_log import SETTINGS
 from headrace.broker.replication import copying
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import CONFIGS, BrokerPrograms
