@@ -825,3 +825,19 @@ REDIS_CONNECT_MS_MAX: Final = 2_000
 REDIS_BACKOFF_MS_MIN: Final = 20
 REDIS_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to Redis failed; it doubles from the first to the second of these."""
+REDIS_TAIL_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Newest batches of all partitions that a broker keeps in memory for readers, where Redis has the logs."""
+REDIS_UNFLUSHED_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of batches that Redis has not acknowledged yet; further ones are refused, retriably."""
+REDIS_APPEND_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of batches in one call of a function; a single batch may be larger."""
+REDIS_RANGE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes behind which the time index gets an entry, so that a look-up by time reads no more than these."""
+REDIS_FETCH_BYTES: Final = 2 * 1024 * 1024
+"""Bytes that one read of older records brings into memory, more or less."""
+REDIS_FETCH_ENTRIES_MAX: Final = 5_000
+"""Entries that one such read asks for."""
+REDIS_FETCHES_MAX: Final = 64
+"""Reads of older records under way in one broker; readers wait for their turn beyond that."""
+REDIS_WAIT_MS: Final = 3_000
+"""Longest that one WAIT or WAITAOF waits in the server; shorter than REDIS_REQUEST_MS_MAX."""

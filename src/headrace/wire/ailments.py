@@ -27,6 +27,7 @@ VERSION_AT: Final = struct.Struct(">2xh")
 
 KINDS: Final = (
     "partition offline",
+    "store unreachable",
     "disk full",
     "read-only disk",
     "clock",

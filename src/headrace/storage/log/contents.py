@@ -21,7 +21,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
 from headrace.base.ports import Disk
 from headrace.storage.engine.identity import LogConfig
-from headrace.storage.log.appending import Placed
+from headrace.storage.engine.placing import Placed
 from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.reading.cutting import cut, first_batch
 from headrace.storage.log.reading.newest import Newest

@@ -8,7 +8,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.storage.engine.appending import Appended
 from headrace.storage.engine.cutting import NO_GAPS
-from headrace.storage.log.appending import place_verbatim
+from headrace.storage.engine.placing import place_verbatim
 from headrace.storage.log.cutting import LogCuts
 from headrace.wire.batches import BatchHeader, CorruptBatch, mend_emptied
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from headrace.base.errors import OUT_OF_ROOM, FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from headrace.storage.engine.epochs import LeaderEpochs
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     encode_checkpoint,
@@ -18,7 +19,6 @@ from headrace.storage.log.checkpoints import (
     write_beside,
     write_file,
 )
-from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.flush import Unsynced
 from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
 from headrace.storage.log.reading import lookups

@@ -18,8 +18,8 @@ from headrace.storage.engine.faults import Damage
 from headrace.storage.engine.files import LogFiles
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
+from headrace.storage.engine.placing import place, place_in_time
 from headrace.storage.engine.reading import EpochEnd, FoundOffset
-from headrace.storage.log.appending import place, place_in_time
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     Stamp,

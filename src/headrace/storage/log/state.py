@@ -16,7 +16,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.engine.identity import LogConfig, LogIdentity
-from headrace.storage.log.appending import Placed
+from headrace.storage.engine.placing import Placed
 from headrace.storage.log.checkpoints import Stamp, encode_stamp, full_disks_told, mark_doubt, write_file
 from headrace.storage.log.compaction.planning import Compaction
 from headrace.storage.log.contents import Contents

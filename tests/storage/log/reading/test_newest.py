@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
 from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_BYTES_MAX, NEWEST_UNREAD_BYTES_MAX
-from headrace.storage.log.appending import Placed, place
+from headrace.storage.engine.placing import Placed, place
 from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 from headrace.storage.log.reading.newest import Newest
 from headrace.wire.batches import Record, encode_batch, parse_header

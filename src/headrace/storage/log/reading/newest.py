@@ -11,7 +11,7 @@ Loop-only. Everything is dropped where a log is cut, or the contents of its file
 from __future__ import annotations
 
 from headrace.base.limits import NEWEST_BATCH_OVERHEAD_BYTES, NEWEST_UNREAD_BYTES_MAX
-from headrace.storage.log.appending import Placed
+from headrace.storage.engine.placing import Placed
 from headrace.storage.log.reading.cache_budget import ReadCacheBudget
 
 

@@ -38,6 +38,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.limits import UNVOUCHED_BYTES_MAX
 from headrace.base.ports import Disk, File
+from headrace.storage.engine.epochs import LeaderEpochs
 from headrace.storage.engine.faults import DamagedLog
 from headrace.storage.log.checkpoints import (
     Checkpoint,
@@ -55,7 +56,6 @@ from headrace.storage.log.checkpoints import (
     write_file,
 )
 from headrace.storage.log.compaction.planning import finish_swap
-from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.journal.journal import Recoverable
 from headrace.storage.log.names import (
     CHECKPOINT,

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from headrace.base.errors import CorruptData
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.ports import Disk
+from headrace.storage.engine.epochs import LeaderEpochs
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     decode_fields,
@@ -34,7 +35,6 @@ from headrace.storage.log.checkpoints import (
     read_file,
     write_file,
 )
-from headrace.storage.log.epochs import LeaderEpochs
 from headrace.storage.log.names import (
     CHECKPOINT,
     CLEANED,

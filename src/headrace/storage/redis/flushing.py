@@ -1,0 +1,226 @@
+"""A flush round: everything that the brokers' logs have for Redis leaves in one write, and nothing counts before Redis
+has answered.
+
+Promises: after a lost connection or a time-out the same calls are sent again, which answer as the first ones did. It
+goes on until every outcome is known, or until the engine gives up because the broker stops. A refusal that may pass is
+tried again with a growing pause. A stale epoch is final, and so is a log that ends below what Redis had acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.limits import REDIS_APPEND_BYTES_MAX, REDIS_BACKOFF_MS_MAX, REDIS_BACKOFF_MS_MIN
+from headrace.storage.engine.faults import Fenced
+from headrace.storage.engine.flushing import Outcome, Outcomes
+from headrace.storage.redis.connection import Connection, Reply
+from headrace.storage.redis.errors import RedisFailure, RedisGarbled
+from headrace.storage.redis.functions import Answer, Batch, Call, PartitionFunctions, Status, answer_of
+from headrace.storage.redis.keys import PartitionKeys
+
+if TYPE_CHECKING:
+    from headrace.storage.redis.engine import RedisEngine
+    from headrace.storage.redis.log import RedisLog
+
+log = structlog.get_logger(__name__)
+
+
+class Pending(NamedTuple):
+    """A batch that is appended and not flushed."""
+
+    base: Offset
+    end: Offset
+    data: bytes
+    epoch: LeaderEpoch
+    index_timestamp: int | None = None
+    """The time index gets an entry behind it, with this timestamp."""
+
+
+class Ticket:
+    """One flush of one log: its calls, in order."""
+
+    def __init__(
+        self,
+        owner: RedisLog,
+        keys: PartitionKeys,
+        pending: Sequence[Pending],
+        *,
+        end: Offset,
+        epoch: LeaderEpoch,
+        trims: Sequence[tuple[Offset, int]],
+        snapshot: tuple[Offset, bytes] | None,
+    ) -> None:
+        self.owner: Final = owner
+        self.end: Final = end
+        self.pending: Final = pending
+        self.trims: Final = trims
+        self.snapshot: Final = snapshot
+        self._keys = keys
+        self._epoch = epoch
+        self._claimed = owner.claimed_epoch
+        self._flushed_end = owner.flushed_end
+
+    def calls(self, *, again: bool) -> list[Call]:
+        """The calls to send; `again`: earlier ones may have been executed, or lost with a server that failed over."""
+        made: list[Call] = []
+        claimed = LeaderEpoch(-1) if again else self._claimed
+        part: list[Pending] = []
+        size = 0
+
+        def flush() -> None:
+            nonlocal size, claimed
+            if part:
+                epoch = self._epoch if again else part[0].epoch
+                claimed = self._claim(made, claimed, epoch)
+                made.append(
+                    PartitionFunctions(self._keys, self.owner.identity.topic_id, epoch).append(
+                        part[0].base,
+                        [Batch(each.end, each.data) for each in part],
+                        part[-1].index_timestamp,
+                    )
+                )
+                part.clear()
+                size = 0
+
+        for each in self.pending:
+            if part and (size + len(each.data) > REDIS_APPEND_BYTES_MAX or each.epoch != part[-1].epoch):
+                flush()
+            part.append(each)
+            size += len(each.data)
+            if each.index_timestamp is not None:
+                flush()
+        flush()
+        self._claim(made, claimed, self._epoch)
+        functions = PartitionFunctions(self._keys, self.owner.identity.topic_id, self._epoch)
+        if self.snapshot is not None:
+            made.append(functions.producers(*self.snapshot))
+        made += [functions.trim(start, trimmed) for start, trimmed in self.trims]
+        return made
+
+    def _claim(self, made: list[Call], claimed: LeaderEpoch, epoch: LeaderEpoch) -> LeaderEpoch:
+        if claimed != epoch:
+            functions = PartitionFunctions(self._keys, self.owner.identity.topic_id, epoch)
+            made.append(functions.claim(self.owner.birth, self.owner.owner))
+        return epoch
+
+    def outcome_of(self, call: Call, answer: Answer) -> Outcome:
+        """Raises RedisGarbled where nothing is known, and the call is to be repeated."""
+        name = self.owner.identity.name
+        match answer.status:
+            case Status.DONE if call.function == "claim" and answer.number < self._flushed_end:
+                return self._lost(answer.number)
+            case Status.AT if answer.number < self._flushed_end:
+                return self._lost(answer.number)
+            case Status.DONE | Status.STALE:
+                return None
+            case Status.FENCED if answer.number <= self._epoch:
+                raise RedisGarbled(f"Redis has forgotten that epoch {self._epoch} of {name} began.")
+            case Status.FENCED:
+                return Fenced(f"Epoch {answer.number} of {name} has begun.")
+            case Status.GONE:
+                return Fenced(f"The topic of {name} is deleted in Redis.")
+            case _:
+                return StorageFailure(f"Redis has other records of {name} than this leader: {answer.values}.")
+
+    def _lost(self, end: int) -> StorageFailure:
+        owner = self.owner.identity
+        log.error(
+            "Redis has lost acknowledged records, as after a failover: consumers that read them are told to go back",
+            topic=owner.topic_name,
+            partition=owner.partition,
+            first_offset=end,
+            next_offset=self._flushed_end,
+        )
+        return StorageFailure(f"Redis has lost the records of {owner.name} from {end} to {self._flushed_end - 1}.")
+
+
+class RedisRound:
+    """A `FlushRound`."""
+
+    def __init__(self, engine: RedisEngine, tickets: Sequence[Ticket]) -> None:
+        self._engine = engine
+        self._tickets = tickets
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, done: Callable[[Outcomes], object]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(lambda task: None if task.cancelled() else done(lambda: self._result(task)))
+        self._outcomes: list[Outcome] = [None] * len(self._tickets)
+
+    def end(self) -> None:
+        self._task = None
+
+    def _result(self, task: asyncio.Task[None]) -> Sequence[Outcome]:
+        task.result()
+        return self._outcomes
+
+    async def _run(self) -> None:
+        left, pause_ms, again = list(range(len(self._tickets))), REDIS_BACKOFF_MS_MIN, False
+        while True:
+            try:
+                connection = await self._engine.link.connection()
+                left = await self._send(connection, left, again=again)
+            except RedisFailure as error:
+                self._engine.note(error)
+            if not left:
+                self._engine.note(None)
+                return
+            if self._engine.is_given_up:
+                for at in left:
+                    self._outcomes[at] = StorageFailure("The broker stops, and Redis has not answered.")
+                return
+            again = True
+            await self._engine.pause(pause_ms)
+            pause_ms = min(2 * pause_ms, REDIS_BACKOFF_MS_MAX)
+
+    async def _send(self, connection: Connection, left: Sequence[int], *, again: bool) -> list[int]:
+        """Send the calls of these tickets. Returns those whose outcome is unknown. Raises RedisFailure where nothing of
+        them is known."""
+        calls = [(at, call) for at in left for call in self._tickets[at].calls(again=again)]
+        waits = self._engine.durability_commands()
+        replies: list[Reply] = []
+        done = asyncio.get_running_loop().create_future()
+        total = len(calls) + len(waits)
+
+        def on_reply(reply: Reply) -> None:
+            replies.append(reply)
+            if len(replies) == total and not done.done():
+                done.set_result(None)
+
+        posted = 0
+        try:
+            for _, call in calls:
+                connection.post(call.command, on_reply, call.buffers)
+                posted += 1
+            for command in waits:
+                connection.post(command, on_reply)
+                posted += 1
+        except RedisFailure as error:
+            self._engine.note(error)
+            total = posted
+            if len(replies) >= total and not done.done():
+                done.set_result(None)
+        await done
+        if posted < len(calls) + len(waits) or not self._engine.is_durable(replies[len(calls) :]):
+            return list(left)
+        return self._settle(calls, replies)
+
+    def _settle(self, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
+        unknown: dict[int, None] = {}
+        for (at, call), reply in zip(calls, replies[: len(calls)], strict=True):
+            try:
+                if isinstance(reply, RedisFailure):
+                    raise reply
+                outcome = self._tickets[at].outcome_of(call, answer_of(reply))
+            except RedisFailure as error:
+                self._engine.note(error)
+                unknown[at] = None
+            else:
+                self._outcomes[at] = self._outcomes[at] or outcome
+        return [at for at in unknown if self._outcomes[at] is None]

@@ -1,0 +1,369 @@
+"""One partition's log in Redis: a `PartitionLog` whose newest batches are in memory, and all flushed ones in a Stream.
+
+Promises: offsets are given at once; a batch counts as flushed once Redis has acknowledged it. Nothing is sent outside
+a flush round, but for look-ups by worker threads. Readers of older batches get them by NotAtHand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace.base.errors import NoRoom, StorageFailure
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
+from headrace.base.limits import REDIS_RANGE_BYTES, REDIS_UNFLUSHED_BYTES_MAX
+from headrace.base.ports import Buffer
+from headrace.storage.engine.appending import Appended
+from headrace.storage.engine.cutting import NO_GAPS, Range
+from headrace.storage.engine.epochs import LeaderEpochs
+from headrace.storage.engine.faults import Damage, NotAtHand
+from headrace.storage.engine.flushing import FlushTicket
+from headrace.storage.engine.identity import LogConfig, LogIdentity, held_locally
+from headrace.storage.engine.placing import place, place_in_time
+from headrace.storage.engine.reading import EpochEnd, FoundOffset
+from headrace.storage.redis.errors import RedisFailure
+from headrace.storage.redis.flushing import Pending, Ticket
+from headrace.storage.redis.functions import IndexEntry
+from headrace.storage.redis.tail import Tail
+from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
+
+if TYPE_CHECKING:
+    from headrace.storage.redis.engine import Found, RedisEngine
+
+
+class RedisLog:
+    """Made by `RedisEngine.begin_open`."""
+
+    copying: Final = None
+    cleaning: Final = None
+    examining: Final = None
+    files: Final = None
+    read_only: Final = None
+    damages: Final[Sequence[Damage]] = ()
+    gaps_below: Final = NO_GAPS
+    knows_gaps: Final = True
+    lacks_room: Final = False
+    sealed_in: Final = None
+
+    def __init__(self, engine: RedisEngine, identity: LogIdentity, config: LogConfig, found: Found) -> None:
+        self.identity: Final = identity
+        self.config = config
+        self.failed = False
+        self.on_failed: Callable[[], object] | None = None
+        self.log_start_offset = found.start
+        self.log_end_offset = self.flushed_end = found.end
+        self.claimed_epoch = found.claimed
+        self.owner: Final = engine.owner
+        self.birth: Final = engine.birth(identity)
+        self.keys: Final = engine.keys.partition(identity.topic_name, identity.partition)
+        self._engine = engine
+        self._epoch = found.claimed
+        self._leader_epochs = LeaderEpochs(found.epochs)
+        self._marks = list(found.marks)
+        """Ends of the closed ranges."""
+        self._trimmed, self._bytes = found.trimmed, found.size
+        self._open_from_ms = self._open_max_ms = found.open_timestamp
+        self._tail = Tail(engine.budget, found.end)
+        self._pending: list[Pending] = []
+        self._trims: list[tuple[Offset, int]] = []
+        self._snapshot: tuple[Offset, bytes] | None = None
+        self._ticket: Ticket | None = None
+
+    # state
+
+    @property
+    def size_bytes(self) -> int:
+        return self._bytes - self._trimmed
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+
+    def close(self, *, clean: bool = True) -> None:
+        try:
+            if clean and self.needs_flush and not self.failed:
+                self._close_cleanly()
+        finally:
+            self._engine.release(self._tail, self._unflushed)
+
+    def _close_cleanly(self) -> None:
+        if (ticket := self.begin_flush()) is None:
+            return
+        try:
+            for call in ticket.calls(again=True):
+                if (outcome := ticket.outcome_of(call, self._engine.blocking.run(call))) is not None:
+                    raise outcome
+        except RedisFailure as error:
+            raise StorageFailure(f"The log of {self.identity.name} cannot be closed cleanly: {error}") from error
+        self.finish_flush(ticket)
+
+    # appending
+
+    def append(
+        self,
+        batches: Buffer,
+        headers: Sequence[tuple[int, BatchHeader]],
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+        at_once: bool = False,
+    ) -> Appended:
+        if self.failed:
+            raise StorageFailure(f"The log of {self.identity.name} has failed.")
+        if self._engine.budget.unflushed + len(batches) > REDIS_UNFLUSHED_BYTES_MAX:
+            raise NoRoom("Too much waits for Redis; try again.")
+        if leader_epoch != self._epoch:
+            self.assign_epoch(leader_epoch)
+        base, stamped = self.log_end_offset, self.config.log_append_time
+        if stamped:
+            placed = place_in_time(batches, headers, base, leader_epoch, now_ms)
+        else:
+            placed = place(batches, headers, base, leader_epoch)
+        at = base
+        for number, header in enumerate(placed.headers):
+            data = b"".join(placed.buffers[2 * number : 2 * number + 2])
+            end = Offset(at + header.last_offset_delta + 1)
+            self._add(Pending(at, end, data, leader_epoch), header.max_timestamp, now_ms)
+            at = end
+        return Appended(base, placed.end, now_ms if stamped else -1)
+
+    def _add(self, batch: Pending, timestamp: int, now_ms: int) -> None:
+        self._bytes += len(batch.data)
+        self.log_end_offset = batch.end
+        time_ms = timestamp if timestamp >= 0 else now_ms
+        self._open_max_ms = max(self._open_max_ms, time_ms)
+        if self._open_from_ms < 0:
+            self._open_from_ms = time_ms
+        size = self._bytes - self._open_position
+        is_old = self._open_max_ms - self._open_from_ms >= self.config.segment_ms
+        if size >= min(REDIS_RANGE_BYTES, self.config.segment_bytes) or is_old:
+            batch = batch._replace(index_timestamp=self._open_max_ms)
+            self._close_range()
+        self._pending.append(batch)
+        self._tail.add(batch.end, batch.data)
+
+    @property
+    def _open_position(self) -> int:
+        return self._marks[-1].position if self._marks else self._trimmed
+
+    def _close_range(self) -> None:
+        self._marks.append(IndexEntry(self.log_end_offset, self._open_max_ms, self._bytes))
+        self._open_from_ms = self._open_max_ms = -1
+
+    def roll(self) -> None:
+        begun = self._marks[-1].end if self._marks else self.log_start_offset
+        if self.log_end_offset > begun:
+            self._close_range()
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        self._epoch = epoch
+        self._leader_epochs.assign(epoch, self.log_end_offset)
+
+    # reading
+
+    def read(self, start: Offset, max_bytes: int, end: Offset, *, at_least_one: bool) -> memoryview:
+        end = min(end, self.log_end_offset)
+        if start >= end:
+            return memoryview(b"")
+        assert start >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
+        batches = self._tail.batches
+        if start < batches.base_offset:
+            raise NotAtHand(partial(self._engine.fetch, self.keys.stream, start))
+        return batches.read(start, max_bytes, end, at_least_one=at_least_one)
+
+    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[BatchHeader]:
+        for _, batch in self._stored(max(start, self.log_start_offset)):
+            header = parse_header(batch)
+            if header.base_offset >= end:
+                return
+            yield header
+
+    def _stored(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """Flushed batches from the one that holds `start`, with the offset after each. Blocks."""
+        try:
+            yield from self._engine.entries(self.keys.stream, start, self.flushed_end)
+        except RedisFailure as error:
+            raise StorageFailure(f"The log of {self.identity.name} cannot be read: {error}") from error
+
+    # looking up
+
+    @property
+    def epochs(self) -> Sequence[tuple[LeaderEpoch, Offset]]:
+        return tuple(self._leader_epochs.entries)
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch:
+        return self._leader_epochs.at(offset)
+
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
+        return self._leader_epochs.end_of(epoch, self.log_end_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        begun = self.log_start_offset
+        for mark in list(self._marks):
+            if mark.timestamp >= timestamp and (found := self._search(begun, timestamp, mark.end)) is not None:
+                return found
+            begun = max(begun, mark.end)
+        return self._search(begun, timestamp, self.flushed_end)
+
+    def max_timestamp(self) -> FoundOffset | None:
+        marks = list(self._marks)
+        highest = max([mark.timestamp for mark in marks], default=-1)
+        open_from = max(self.log_start_offset, marks[-1].end) if marks else self.log_start_offset
+        for _, batch in self._stored(open_from):
+            highest = max(highest, parse_header(batch).newest_time)
+        return self.offset_for_timestamp(highest) if highest >= 0 else None
+
+    def _search(self, begun: Offset, timestamp: int, end: Offset) -> FoundOffset | None:
+        """The first record in a range at or after `timestamp`."""
+        for _, batch in self._stored(begun):
+            header = check_batch(batch, compacted=True)
+            if header.base_offset >= end:
+                return None
+            if header.max_timestamp < timestamp:
+                continue
+            epoch = LeaderEpoch(header.leader_epoch)
+            records = small_records(batch)
+            if records is None:
+                return FoundOffset(Offset(max(header.base_offset, begun)), header.max_timestamp, epoch)
+            for record in records:
+                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                    return FoundOffset(Offset(record.offset), record.timestamp, epoch)
+        return None
+
+    # flushing
+
+    @property
+    def needs_flush(self) -> bool:
+        if self.failed or self._epoch == NO_EPOCH:
+            return False
+        return bool(self._pending or self._trims or self._snapshot) or self._epoch != self.claimed_epoch
+
+    def write_out(self) -> None:
+        """There is nowhere else to write to."""
+
+    def begin_flush(self) -> Ticket | None:
+        if self._ticket is not None or not self.needs_flush:
+            return None
+        self._ticket = Ticket(
+            self,
+            self.keys,
+            self._pending,
+            end=self.log_end_offset,
+            epoch=self._epoch,
+            trims=self._trims,
+            snapshot=self._snapshot,
+        )
+        self._pending, self._trims, self._snapshot = [], [], None
+        self._ticket_epoch = self._epoch
+        return self._ticket
+
+    def finish_flush(self, ticket: FlushTicket) -> Offset:
+        done = self._taken(ticket)
+        self.claimed_epoch = self._ticket_epoch
+        self.flushed_end = done.end
+        self._tail.flushed(done.end, sum(len(each.data) for each in done.pending))
+        self._engine.budget.shrink()
+        return self.flushed_end
+
+    def fail_flush(self, ticket: FlushTicket) -> None:
+        self._pending = [*self._taken(ticket).pending, *self._pending]
+        self.failed = True
+        self.log_end_offset = self.flushed_end
+        self._leader_epochs.cut_from(self.flushed_end)
+        self._tail.batches.cut_from(self.flushed_end)
+        self._engine.release(self._tail, self._unflushed)
+        self._pending = []
+
+    def _taken(self, ticket: FlushTicket) -> Ticket:
+        assert self._ticket is not None
+        assert ticket is self._ticket, "a flush ends once, and it is the one under way"
+        done, self._ticket = self._ticket, None
+        return done
+
+    @property
+    def _unflushed(self) -> int:
+        return sum(len(each.data) for each in self._pending)
+
+    # retention
+
+    def ranges(self) -> list[Range]:
+        found: list[Range] = []
+        begun, position = self.log_start_offset, self._trimmed
+        for mark in self._marks:
+            found.append(Range(begun, mark.end, mark.position - position, mark.end <= self.flushed_end))
+            begun, position = mark.end, mark.position
+        if self.log_end_offset > begun:
+            found.append(Range(begun, self.log_end_offset, self._bytes - position, False))
+        return found
+
+    def apply_retention(
+        self,
+        now_ms: int,
+        up_to: Offset,
+        *,
+        local: bool = False,
+        by_start_alone: bool = False,
+        before_drop: Callable[[], None] | None = None,
+    ) -> Offset:
+        config = held_locally(self.config) if local else self.config
+        retention_ms = -1 if by_start_alone else config.retention_ms
+        retention_bytes = -1 if by_start_alone else config.retention_bytes
+        oldest_ms = now_ms - retention_ms if retention_ms >= 0 else -1
+        if self.log_end_offset <= up_to and 0 <= self._open_max_ms < oldest_ms:
+            self.roll()
+        last, size, position = None, self.size_bytes, self._trimmed
+        for mark in self._marks:
+            if mark.end > min(up_to, self.flushed_end):
+                break
+            part, position = mark.position - position, mark.position
+            is_surplus = retention_bytes >= 0 and size - part >= retention_bytes
+            if not (mark.timestamp < oldest_ms or is_surplus or mark.end <= self.log_start_offset):
+                break
+            size -= part
+            last = mark
+        if last is not None:
+            if before_drop is not None:
+                before_drop()
+            self._trim(last.end)
+        return self.log_start_offset
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        if self.log_start_offset < offset <= self.log_end_offset:
+            self._trim(offset)
+        return self.log_start_offset
+
+    def _trim(self, start: Offset) -> None:
+        """Move the start up, one range after the other: a call that removes much would hold the server."""
+        while self._marks and self._marks[0].end <= start:
+            mark = self._marks.pop(0)
+            self._trimmed = mark.position
+            self._trims.append((mark.end, mark.position))
+        if not self._trims or self._trims[-1][0] < start:
+            self._trims.append((start, self._trimmed))
+        self.log_start_offset = max(self.log_start_offset, start)
+
+    # beginning elsewhere, and what its leader remembers
+
+    def settle_empty(self, producers: bytes | None) -> None:
+        raise StorageFailure(f"The log of {self.identity.name} is in Redis, where none is handed over.")
+
+    def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> str | None:
+        raise StorageFailure(f"The log of {self.identity.name} in Redis cannot give way to durable history yet.")
+
+    def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
+        self._snapshot = (offset, data)
+
+    def latest_producer_snapshot(self, end: Offset = LAST_OFFSET) -> tuple[Offset, bytes] | None:
+        try:
+            found = self._engine.blocking.call("HMGET", self.keys.producers, "offset", "state")
+        except RedisFailure as error:
+            raise StorageFailure(f"The log of {self.identity.name} cannot be read: {error}") from error
+        if found[0] is None or found[1] is None or int(found[0]) > end:
+            return None
+        return Offset(int(found[0])), found[1]
+
+    def mark_sealed(self, epoch: LeaderEpoch) -> None:
+        """Logs are not handed over by seals here: any broker reaches them."""
+
+    def forget_seal(self) -> None:
+        """As `mark_sealed`."""
