@@ -94,6 +94,10 @@ class Link:
                 raise
         return made
 
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
     def abort(self) -> None:
         if self._connection is not None:
             self._connection.abort()
@@ -345,6 +349,12 @@ class RedisEngine:
         self.blocking.close()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._abort)
+
+    async def disconnect(self) -> None:
+        """Close all connections, and wait until they are closed. On the loop."""
+        self.blocking.close()
+        await self.link.close()
+        await self._reading.close()
 
     def _abort(self) -> None:
         self.link.abort()
