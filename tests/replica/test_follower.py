@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.replica.follower import cut_at, diverges, is_older_than_all
-from headrace.storage.engine.reading import EpochEnd
 from headrace.storage.engine.epochs import LeaderEpochs
+from headrace.storage.engine.reading import EpochEnd
 from tests.tiers import examples
 
 NODES = (0, 1, 2)

@@ -16,8 +16,8 @@ from headrace.base.ids import DirectoryId, Offset, PartitionIndex
 from headrace.base.ports import Objects
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.segments import PartitionCatalog
-from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
 from headrace.storage.engine.epochs import LeaderEpochs
+from headrace.storage.log.checkpoints import decode_stamp, encode_stamp
 from headrace.storage.log.names import STAMP, STRAY
 from headrace.storage.log.recovery.replaced import GAVE_WAY
 from headrace.storage.tier import export

@@ -73,7 +73,7 @@ class Batches:
 
 
 class TailBudget:
-    """What the newest batches of all logs may take: the oldest goes first, and never one that is not flushed."""
+    """The memory for the newest batches of all logs. The oldest flushed one is evicted first."""
 
     def __init__(self, bytes_max: int = REDIS_TAIL_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
