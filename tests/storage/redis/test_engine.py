@@ -60,7 +60,7 @@ async def flush(engine: RedisEngine, log: RedisLog) -> Outcome:
     done = asyncio.get_running_loop().create_future()
     flushing = engine.begin_round([ticket])
     flushing.begin(done.set_result)
-    (outcome,) = (await done)()
+    outcome: Outcome = (await done)()[0]
     flushing.end()
     if outcome is None:
         log.finish_flush(ticket)
