@@ -24,7 +24,7 @@ FOUND: Final[dict[str, int]] = {
     "no-truncation-on-a-new-epoch": 8,
     "isr-used-before-commit": 2,
     "join-at-a-stale-high-watermark": 39,
-    "no-epoch-for-a-new-incarnation": 38,
+    "no-epoch-for-a-new-incarnation": 48,
     "stale-leader-serves-reads": 14,
     "wiped-disk-stays-in-the-isr": 2,
     "parked-request-survives-its-epoch": 18,
