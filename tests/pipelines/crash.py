@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from tools.s3_server import BUCKET, S3Server
 
 LOOK_S: Final = 0.002
 WAIT_S: Final = 600.0
+MORE_ROUNDS_MAX: Final = 5
 KINDS: Final = ("told", "file", "putting", "commit")
 VICTIMS: Final = ("all", "driver", "java")
 STORE: Final = "store"
@@ -206,6 +207,15 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def numbered(count: int, hits: Callable[[], int], *, first: int = 0) -> Iterator[int]:
+    """The numbers of so many rounds. There are up to MORE_ROUNDS_MAX more where no kill came before its run was over."""
+    yield from range(first, first + count)
+    for number in range(first + count + 1, first + count + 1 + MORE_ROUNDS_MAX):
+        if hits():
+            return
+        yield number
 
 
 def moments(

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, moments, stores
+from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, moments, numbered, stores
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed
 from tests.spark.world import Row, World, consumed, random_batch, records_in, world
 from tools import s3_server
@@ -104,8 +104,11 @@ def test_each_record_is_in_the_table_once_whatever_dies(
             story.append(text)
             print(f"{kind} {len(story)}: {text}", flush=True)
 
+        def hits() -> int:
+            return killed
+
         first = ALL_FORMATS.index(kind)  # where each has one round, each has another victim
-        for number in range(first, first + ROUNDS):
+        for number in numbered(ROUNDS, hits, first=first):
             sent += fill(made, batches, random)
             made.exported("t", 1)  # some of it is read of history
             victim = place.victim(number)

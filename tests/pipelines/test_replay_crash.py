@@ -16,7 +16,7 @@ import pytest
 
 from headrace.net.client.offsets import LATEST
 from headrace.spark.brokers import Brokers
-from tests.pipelines.crash import STORE, PipelineProcess, Place, names, stores
+from tests.pipelines.crash import STORE, PipelineProcess, Place, names, numbered, stores
 from tests.pipelines.replayed import fill, law, parts, valued_row
 from tests.spark.world import Row, World, consumed, read, world
 
@@ -108,7 +108,10 @@ def test_each_record_is_replayed_once_and_in_order_whatever_dies(
             story.append(text)
             print(f"replay {len(story)}: {text}", flush=True)
 
-        for number in range(ROUNDS):
+        def hits() -> int:
+            return killed
+
+        for number in numbered(ROUNDS, hits):
             fill(made, "s", SOURCE, batches, seed=number)
             victim = place.victim(number)
             with PipelineProcess(file, log) as running:

@@ -72,6 +72,7 @@ def test_one_of_three_goes_on_and_the_lost_ones_come_back_as_learners_with_their
                 await Admin(client).create_topic("t", replication_factor=3)
             before = (await cluster.agree()).partition_info("t", 0)
             assert before is not None
+            await cluster.settled(before.leader)
             async with RawClient(str(cluster.address(before.leader))) as client:
                 assert (await produce(client, "t", batch(b"a", b"b"))).error_code == 0
             await cluster.stop(2, 3, 1)

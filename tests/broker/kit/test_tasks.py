@@ -16,7 +16,7 @@ from headrace.broker.groups.shard import GroupShard
 from headrace.broker.kit.tasks import started
 from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.partitions.taking_up import TakingUp
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
@@ -52,7 +52,7 @@ async def test_what_a_task_raises_is_told_and_a_cancelled_one_is_not() -> None:
         (Exporter, "_pass"),
         (GroupService, "_keep_shards"),
         (GroupShard, "expire"),
-        (Partitions, "_take_up"),
+        (TakingUp, "_take_up"),
         (Partition, "keep_house"),
     ],
 )

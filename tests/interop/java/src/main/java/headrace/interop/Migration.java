@@ -10,6 +10,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.Consumer;
@@ -19,6 +20,7 @@ import org.apache.kafka.clients.consumer.RangeAssignor;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.GroupState;
 import org.apache.kafka.common.GroupType;
+import org.apache.kafka.common.errors.GroupIdNotFoundException;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 
 /** A group's members are replaced one by one, from the classic protocol to the consumer protocol and back (KIP-848). */
@@ -89,7 +91,14 @@ final class Migration {
         while (true) {
             poll();
             boolean shared = members.values().stream().allMatch(member -> member.assignment().size() == 1);
-            ConsumerGroupDescription found = broker.admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            ConsumerGroupDescription found;
+            try {
+                found = broker.admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+            } catch (ExecutionException refused) { // nobody has reached its coordinator yet
+                Check.that(refused.getCause() instanceof GroupIdNotFoundException && read.isEmpty(), refused.toString());
+                Check.that(Instant.now().isBefore(end), refused.toString());
+                continue;
+            }
             Check.that(found.groupState() != GroupState.EMPTY && found.groupState() != GroupState.DEAD || read.isEmpty(),
                     "the group is " + found.groupState());
             boolean settled = found.groupState() == GroupState.STABLE && found.members().size() == MEMBERS;
