@@ -210,7 +210,7 @@ def _kill(pid: int) -> None:
 
 
 def numbered(count: int, hits: Callable[[], int], *, first: int = 0) -> Iterator[int]:
-    """The numbers of so many rounds. There are up to MORE_ROUNDS_MAX more where no kill came before its run was over."""
+    """The numbers of so many rounds. MORE_ROUNDS_MAX more follow where no kill came before a run was over."""
     yield from range(first, first + count)
     for number in range(first + count + 1, first + count + 1 + MORE_ROUNDS_MAX):
         if hits():
