@@ -75,6 +75,12 @@ def wait_for_dynamic(tools: KafkaTools, expected: dict[str, str], *about: str) -
         pass  # each asks again, in a JVM of its own; pytest ends what never comes
 
 
+def wait_for_quotas(tools: KafkaTools, expected: dict[str, set[str]], *about: str) -> None:
+    """As `wait_for_dynamic`."""
+    while quotas(tools.did("ConfigCommand", *about, "--describe")) != expected:
+        pass
+
+
 # topics
 
 
@@ -337,22 +343,23 @@ def test_quotas_are_set_told_and_removed(tools: KafkaTools) -> None:
     assert "Completed updating config" in said.text
     tools.did("ConfigCommand", *both, "--alter", "--add-config", "request_percentage=12.5")
     tools.did("ConfigCommand", *everyone, "--alter", "--add-config", "request_percentage=200")
-    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {
-        "client-id 'c1'": {"producer_byte_rate=1024.0", "consumer_byte_rate=2048.0"},
-        "the default client-id": {"request_percentage=200.0"},
-    }
-    assert quotas(tools.did("ConfigCommand", *both, "--describe")) == {
-        "the default user-principal, client-id 'c1'": {"request_percentage=12.5"}
-    }
+    wait_for_quotas(
+        tools,
+        {
+            "client-id 'c1'": {"producer_byte_rate=1024.0", "consumer_byte_rate=2048.0"},
+            "the default client-id": {"request_percentage=200.0"},
+        },
+        "--entity-type",
+        "clients",
+    )
+    wait_for_quotas(tools, {"the default user-principal, client-id 'c1'": {"request_percentage=12.5"}}, *both)
     tools.did("ConfigCommand", "--entity-type", "users", "--describe")
     tools.did("ConfigCommand", *client, "--alter", "--delete-config", "producer_byte_rate")
-    assert quotas(tools.did("ConfigCommand", *client, "--describe")) == {
-        "client-id 'c1'": {"consumer_byte_rate=2048.0"}
-    }
+    wait_for_quotas(tools, {"client-id 'c1'": {"consumer_byte_rate=2048.0"}}, *client)
     tools.did("ConfigCommand", *client, "--alter", "--delete-config", "consumer_byte_rate")
     for entity in (both, everyone):
         tools.did("ConfigCommand", *entity, "--alter", "--delete-config", "request_percentage")
-    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {}
+    wait_for_quotas(tools, {}, "--entity-type", "clients")
     address = ("--entity-type", "ips", "--entity-name", "127.0.0.1")
     refused = tools.run("ConfigCommand", *address, "--alter", "--add-config", "connection_creation_rate=5")
     assert (refused.status, "not supported yet" in refused.text) == (1, True)

@@ -176,15 +176,16 @@ class Parts:
     # life
 
     async def start(self) -> None:
-        """Begin the background work, once everything is recovered and registered. `Cluster.start` comes before."""
+        """Begin the background work, once everything is recovered and registered. `Cluster.start` comes before. A taken
+        address of the metrics is told before any work begins."""
+        if self.metrics is not None:
+            await self.metrics.start()
         self.logs.start()
         self.condition.start()
         self.replication.start()
         self.upkeep.start()
         self.durable.start()
         self.moves.start()
-        if self.metrics is not None:
-            await self.metrics.start()
 
     async def stop(self, *, clean: bool = True) -> None:
         """Hand leadership to others, then stop every room in the reverse order of the starts. The listener was bound
@@ -192,6 +193,7 @@ class Parts:
         if clean:
             await self.membership.leave()
         self.cluster.step_back()
+        self.logs.begin_stop()
         if self.metrics is not None:
             await self.metrics.stop()
         await self.moves.stop()

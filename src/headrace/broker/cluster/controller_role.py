@@ -34,8 +34,8 @@ class ControllerRole:
             self._on_controller(True)
 
     def stop(self) -> None:
-        """End the work for good: the node stops."""
-        self._is_running = False
+        """End the work, as the node stops. Where it is elected once more before its metadata stops, it works again, for
+        nobody else would fence or elect meanwhile."""
         for work in self._works:
             work.end()
 

@@ -30,9 +30,12 @@ class Logs:
     def start(self) -> None:
         self.room.start()
 
+    def begin_stop(self) -> None:
+        """Watch the disk no more: a stop opens no logs again, and asks for no leave."""
+        self.room.stop()
+
     async def stop(self, *, clean: bool) -> None:
         """Close all logs. Not clean: nothing more is written, and the next start recovers."""
-        self.room.stop()
         await self.assignments.stop(clean=clean)
 
 
