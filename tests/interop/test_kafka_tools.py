@@ -244,15 +244,15 @@ def test_a_partition_is_moved_throttled_and_led_by_its_first_replica(
     assert f"Clearing topic-level throttles on topic {topic}" in said.text
     wait_for_dynamic(tools, {}, "--entity-type", "topics", "--entity-name", topic)
     assert "No partition reassignments found." in tools.did("ReassignPartitionsCommand", "--list").text
-    (row, *_) = described(tools, topic)
-    assert (row["Replicas"], sorted(row["Isr"].split(","))) == (
-        ",".join(map(str, wanted)),
-        sorted(map(str, wanted)),
-    )
+    while True:  # as in wait_for_dynamic
+        (row, *_) = described(tools, topic)
+        if (row["Replicas"], set(row["Isr"].split(","))) == (",".join(map(str, wanted)), {*map(str, wanted)}):
+            break
     about = ("LeaderElectionCommand", "--topic", topic, "--partition", "0")
     said = tools.did(*about, "--election-type", "preferred")
     assert f"for partitions {topic}-0" in said.text
-    assert described(tools, topic)[0]["Leader"] == new
+    while described(tools, topic)[0]["Leader"] != new:
+        pass  # as in wait_for_dynamic
     assert "Valid replica already elected" in tools.did(*about, "--election-type", "preferred").text
     assert "Valid replica already elected" in tools.did(*about, "--election-type", "unclean").text
     lost = tools.run("LeaderElectionCommand", "--topic", "nope", "--partition", "0", "--election-type", "preferred")
