@@ -9,23 +9,19 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from tools.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 REASON: Final = ROOT / ".venv" / "redis" / "REASON"
 INSTALL_TIMEOUT_S: Final = 300.0
-START_TIMEOUT_S: Final = 30.0
-LOOK_EVERY_S: Final = 0.01
-STARTS_MAX: Final = 5
-"""With a port each: another may have taken the first meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +98,7 @@ def _install() -> str:
     return "" if shutil.which("redis-server") else "apt-get installed no redis-server"
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """A server of its own directory, on a Unix socket and, where `tcp`, on a port of loopback.
 
     It can be killed, paused and restarted at the same addresses. Its output goes to `redis.log`.
@@ -118,82 +114,27 @@ class RedisServer:
         sentinel: bool = False,
     ) -> None:
         assert not program.missing, program.missing
-        self.directory = directory
+        super().__init__(directory, "redis.log")
         self.socket = directory / "s"
-        self.port = 0
         self._program = program
         self._options = tuple(options)
         self._tcp = tcp
         self._sentinel = sentinel
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0" if self._tcp else f"unix://{self.socket}"
 
-    def start(self) -> None:
-        """At the addresses that it had before, if any; until it accepts connections."""
-        for _ in range(STARTS_MAX):
-            port = self.port or (free_port() if self._tcp else 0)
-            if self._started(port):
-                self.port = port
-                return
-        raise AssertionError(f"{self._program.path} does not start:\n{self.log()[-2000:]}")
+    def accepts(self, port: int) -> bool:
+        if self._tcp:
+            return super().accepts(port)
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
 
-    def pause(self) -> None:
-        """SIGSTOP: it takes connections and answers nobody."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def log(self) -> str:
-        path = self.directory / "redis.log"
-        return path.read_text(errors="replace") if path.exists() else ""
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._process is not None:
-            self.kill()
-
-    def _started(self, port: int) -> bool:
+    def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
         if not self._sentinel:
             self.socket.unlink(missing_ok=True)
-        with (self.directory / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._command(port)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
-            )
-        for _ in range(int(START_TIMEOUT_S / LOOK_EVERY_S)):
-            try:
-                self._process.wait(LOOK_EVERY_S)
-            except subprocess.TimeoutExpired:
-                if self._accepts(port):
-                    return True
-            else:
-                self._process = None
-                return False
-        self.kill()
-        return False
-
-    def _accepts(self, port: int) -> bool:
-        with socket.socket(socket.AF_INET if self._tcp else socket.AF_UNIX) as probe:
-            return probe.connect_ex(("127.0.0.1", port) if self._tcp else str(self.socket)) == 0
+        return [*self._command(port if self._tcp else 0)], {}
 
     def _command(self, port: int) -> Iterator[str]:
         yield self._program.path
@@ -205,13 +146,6 @@ class RedisServer:
             return
         yield from ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(self.directory))
         yield from ("--unixsocket", str(self.socket), "--save", "", "--daemonize", "no", *self._options)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

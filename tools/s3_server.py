@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
-import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from tools.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = ROOT / ".venv" / "s3"
@@ -25,10 +25,6 @@ PROGRAM: Final = PLACE / "versitygw"
 JARS: Final = PLACE / "s3proxy"
 REASON: Final = PLACE / "REASON"
 FETCH_TIMEOUT_S: Final = 300.0
-START_TIMEOUT_S: Final = 30.0
-LOOK_EVERY_S: Final = 0.02
-STARTS_MAX: Final = 3
-"""With a port each: another may have taken the first meanwhile."""
 BUCKET: Final = "history"
 
 
@@ -86,18 +82,16 @@ def _ran(command: list[str], environment: dict[str, str]) -> str | None:
     return None
 
 
-class S3Server:
+class S3Server(ServerProcess):
     """A server over one directory, on loopback, with a bucket and credentials of its own. It can be killed and
     restarted at its port. Its output goes to `s3.log`."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        super().__init__(directory, "s3.log")
         self.objects = directory / "objects"
         """A directory for each bucket, a file for each object."""
         (self.objects / BUCKET).mkdir(parents=True)
         self._access, self._secret = f"test{secrets.token_hex(8)}", secrets.token_hex(20)
-        self._port = 0
-        self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, prefix: str = "durable") -> str:
         """A store of its own for each prefix."""
@@ -109,73 +103,16 @@ class S3Server:
         return {
             "AWS_ACCESS_KEY_ID": self._access,
             "AWS_SECRET_ACCESS_KEY": self._secret,
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._port}",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }
 
-    def start(self) -> None:
-        """On the port that it had before, if any; until it answers."""
-        for _ in range(STARTS_MAX):
-            port = self._port or _free_port()
-            if self._started(port):
-                self._port = port
-                return
-        raise AssertionError(f"the S3 server does not start:\n{self._log.read_text()[-2000:]}")
-
-    def pause(self) -> None:
-        """SIGSTOP: it takes connections and answers nobody."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._process is not None:
-            self.kill()
-
-    @property
-    def _log(self) -> Path:
-        return self._directory / "s3.log"
-
-    def _started(self, port: int) -> bool:
-        command, environment = self._command(port)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | environment
-            )
-        for _ in range(int(START_TIMEOUT_S / LOOK_EVERY_S)):
-            try:
-                self._process.wait(LOOK_EVERY_S)
-            except subprocess.TimeoutExpired:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        return True
-            else:
-                self._process = None
-                return False
-        self.kill()
-        return False
-
-    def _command(self, port: int) -> tuple[list[str], dict[str, str]]:
+    def command(self, port: int) -> tuple[Sequence[str], Mapping[str, str]]:
         if PROGRAM.exists():
             keys = {"ROOT_ACCESS_KEY": self._access, "ROOT_SECRET_KEY": self._secret}
             return [str(PROGRAM), "--port", f"127.0.0.1:{port}", "posix", str(self.objects)], keys
-        settings = self._directory / "s3proxy.conf"
+        settings = self.directory / "s3proxy.conf"
         settings.write_text(
             f"s3proxy.endpoint=http://127.0.0.1:{port}\ns3proxy.authorization=aws-v2-or-v4\n"
             f"s3proxy.identity={self._access}\ns3proxy.credential={self._secret}\n"
@@ -183,13 +120,6 @@ class S3Server:
         )
         jars = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
         return [*jars, "org.gaul.s3proxy.Main", "--properties", str(settings)], {}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":
