@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -32,10 +33,12 @@ class Said(NamedTuple):
 
 
 class KafkaTools:
-    """Runs them against one cluster."""
+    """Runs them against one cluster. `heard` waits after each until all brokers know what it has changed, for the next
+    asks any of them."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, heard: Callable[[], None]) -> None:
         self.bootstrap = bootstrap
+        self._heard = heard
         self._ends = ExitStack()
         quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         self._command = ["java", *quick, "-cp", kafka_jars.class_path(), str(PROGRAM)]
@@ -58,6 +61,7 @@ class KafkaTools:
         """Exactly these arguments."""
         answer = self._put("\t".join((ELSEWHERE.get(tool, PACKAGE + tool), *arguments)))
         status, _, text = answer.partition(" ")
+        self._heard()
         return Said(int(status), base64.b64decode(text).decode())
 
     def did(self, tool: str, *arguments: str) -> Said:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +26,36 @@ DEADLINE_S = 60.0
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
     with asyncio.Runner() as runner:
-        cluster = BrokerCluster(tmp_path_factory.mktemp("tools"), 3, "--config", "group.initial.rebalance.delay.ms=0")
+        quick = ("--config", "group.initial.rebalance.delay.ms=0", "--config", "metrics.listen=127.0.0.1:0")
+        cluster = BrokerCluster(tmp_path_factory.mktemp("tools"), 3, *quick)
         runner.run(cluster.start(1, 2, 3))
+        urls = [told_metrics(cluster.log(broker)) for broker in (1, 2, 3)]
+
+        def heard() -> None:
+            furthest = max(map(committed, urls))
+            while min(map(committed, urls)) < furthest:
+                pass  # each asks again; pytest ends what never comes
+
         try:
-            with KafkaTools(cluster.bootstrap) as tools:
+            with KafkaTools(cluster.bootstrap, heard) as tools:
                 yield tools
         finally:
             assert runner.run(cluster.stop(1, 2, 3)) == [0, 0, 0]
+
+
+def told_metrics(log: Path) -> str:
+    """The address of a broker's metrics, as its log has it."""
+    found = re.search(r'"url": "(http://[^"]+/metrics)"', log.read_text())
+    assert found is not None, log.read_text()[-2000:]
+    return found[1]
+
+
+def committed(url: str) -> float:
+    """The last entry of the metadata that the broker knows to be committed."""
+    with urllib.request.urlopen(url) as answer:
+        found = re.search(r"^kafka_server_raftmetrics_high_watermark (\S+)$", answer.read().decode(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 @pytest.fixture
@@ -75,12 +99,6 @@ def wait_for_dynamic(tools: KafkaTools, expected: dict[str, str], *about: str) -
         pass  # each asks again, in a JVM of its own; pytest ends what never comes
 
 
-def wait_for_quotas(tools: KafkaTools, expected: dict[str, set[str]], *about: str) -> None:
-    """As `wait_for_dynamic`."""
-    while quotas(tools.did("ConfigCommand", *about, "--describe")) != expected:
-        pass
-
-
 # topics
 
 
@@ -105,9 +123,7 @@ def test_a_topic_is_made_listed_described_and_deleted(tools: KafkaTools) -> None
 
 def test_partitions_are_added_and_told_page_by_page(tools: KafkaTools, topic: str) -> None:
     tools.did("TopicCommand", "--alter", "--topic", topic, "--partitions", "7")
-    rows = list[dict[str, str]]()
-    while len(rows) < 7:  # another broker hears of it a little later; each asks again, in a JVM of its own
-        rows = described(tools, topic, "--partition-size-limit-per-response", "2")
+    rows = described(tools, topic, "--partition-size-limit-per-response", "2")
     assert [row["Partition"] for row in rows] == list("0123456")
     fewer = tools.run("TopicCommand", "--alter", "--topic", topic, "--partitions", "2")
     assert fewer.status == 1
@@ -244,15 +260,15 @@ def test_a_partition_is_moved_throttled_and_led_by_its_first_replica(
     assert f"Clearing topic-level throttles on topic {topic}" in said.text
     wait_for_dynamic(tools, {}, "--entity-type", "topics", "--entity-name", topic)
     assert "No partition reassignments found." in tools.did("ReassignPartitionsCommand", "--list").text
-    while True:  # as in wait_for_dynamic
-        (row, *_) = described(tools, topic)
-        if (row["Replicas"], set(row["Isr"].split(","))) == (",".join(map(str, wanted)), {*map(str, wanted)}):
-            break
+    (row, *_) = described(tools, topic)
+    assert (row["Replicas"], sorted(row["Isr"].split(","))) == (
+        ",".join(map(str, wanted)),
+        sorted(map(str, wanted)),
+    )
     about = ("LeaderElectionCommand", "--topic", topic, "--partition", "0")
     said = tools.did(*about, "--election-type", "preferred")
     assert f"for partitions {topic}-0" in said.text
-    while described(tools, topic)[0]["Leader"] != new:
-        pass  # as in wait_for_dynamic
+    assert described(tools, topic)[0]["Leader"] == new
     assert "Valid replica already elected" in tools.did(*about, "--election-type", "preferred").text
     assert "Valid replica already elected" in tools.did(*about, "--election-type", "unclean").text
     lost = tools.run("LeaderElectionCommand", "--topic", "nope", "--partition", "0", "--election-type", "preferred")
@@ -343,23 +359,22 @@ def test_quotas_are_set_told_and_removed(tools: KafkaTools) -> None:
     assert "Completed updating config" in said.text
     tools.did("ConfigCommand", *both, "--alter", "--add-config", "request_percentage=12.5")
     tools.did("ConfigCommand", *everyone, "--alter", "--add-config", "request_percentage=200")
-    wait_for_quotas(
-        tools,
-        {
-            "client-id 'c1'": {"producer_byte_rate=1024.0", "consumer_byte_rate=2048.0"},
-            "the default client-id": {"request_percentage=200.0"},
-        },
-        "--entity-type",
-        "clients",
-    )
-    wait_for_quotas(tools, {"the default user-principal, client-id 'c1'": {"request_percentage=12.5"}}, *both)
+    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {
+        "client-id 'c1'": {"producer_byte_rate=1024.0", "consumer_byte_rate=2048.0"},
+        "the default client-id": {"request_percentage=200.0"},
+    }
+    assert quotas(tools.did("ConfigCommand", *both, "--describe")) == {
+        "the default user-principal, client-id 'c1'": {"request_percentage=12.5"}
+    }
     tools.did("ConfigCommand", "--entity-type", "users", "--describe")
     tools.did("ConfigCommand", *client, "--alter", "--delete-config", "producer_byte_rate")
-    wait_for_quotas(tools, {"client-id 'c1'": {"consumer_byte_rate=2048.0"}}, *client)
+    assert quotas(tools.did("ConfigCommand", *client, "--describe")) == {
+        "client-id 'c1'": {"consumer_byte_rate=2048.0"}
+    }
     tools.did("ConfigCommand", *client, "--alter", "--delete-config", "consumer_byte_rate")
     for entity in (both, everyone):
         tools.did("ConfigCommand", *entity, "--alter", "--delete-config", "request_percentage")
-    wait_for_quotas(tools, {}, "--entity-type", "clients")
+    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {}
     address = ("--entity-type", "ips", "--entity-name", "127.0.0.1")
     refused = tools.run("ConfigCommand", *address, "--alter", "--add-config", "connection_creation_rate=5")
     assert (refused.status, "not supported yet" in refused.text) == (1, True)
