@@ -822,6 +822,8 @@ REDIS_UNSENT_BYTES_HIGH: Final = 1024 * 1024
 REDIS_REQUEST_MS_MAX: Final = 5_000
 """Silence of Redis after which a connection is given up, and the outcome of its commands is unknown."""
 REDIS_CONNECT_MS_MAX: Final = 2_000
+REDIS_OPEN_MS_MAX: Final = 5_000
+"""Longest that a start waits for the first connection to each server of Redis."""
 REDIS_BACKOFF_MS_MIN: Final = 20
 REDIS_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to Redis failed; it doubles from the first to the second of these."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pytest
 
 from headrace.storage.redis.address import Credentials
-from headrace.storage.redis.connection import Connection, Place, connect
+from headrace.storage.redis.connection import Argument, Connection, Place, Reply, connect
 from tools.redis_servers import RedisServer, programs, valkey
 
 PROGRAMS: Final = {program.name: program for program in programs()}
@@ -58,3 +59,20 @@ async def connection(any_server: RedisServer) -> AsyncIterator[Connection]:
     await opened.call("FLUSHALL")
     yield opened
     await opened.close()
+
+
+class Caller(Protocol):
+    """A connection, or a client."""
+
+    async def call(self, *command: Argument) -> Reply: ...
+
+
+async def until(look: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until it is so in a server."""
+    while not await look():  # noqa: ASYNC110 - a server tells nobody when it changes
+        await asyncio.sleep(0.01)
+
+
+async def says(caller: Caller, words: bytes, *command: str) -> bool:
+    """Whether these words are in the answer to a command."""
+    return words in await caller.call(*command)

@@ -11,7 +11,6 @@ Sources: the RESP3 specification (redis.io/docs/reference/protocol-spec); hiredi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -48,6 +47,7 @@ Done: TypeAlias = Callable[[Reply], object]
 
 CLIENT_NAME: Final = "headrace"
 VERSION_MIN: Final = (7, 0)
+LOOK_AGAIN_S: Final = 0.001
 
 
 class Place:
@@ -68,17 +68,23 @@ class Place:
 class Connection(asyncio.Protocol):
     """A connection to one server. Make it with `connect`."""
 
-    def __init__(self, place: Place, timeout_ms: int) -> None:
+    def __init__(self, place: Place, timeout_ms: int, leaves_on: tuple[type[RedisRefused], ...] = ()) -> None:
+        """`leaves_on`: refusals behind which this side ends the connection."""
         self.place: Final = place
         self.server: dict[str, Any] = {}
         """The server's own words about itself, from HELLO: `server`, `version`, `mode`, `role`."""
         self.on_lost: Callable[[RedisFailure], object] | None = None
         """Called once, on the loop, after every command that waited has ended."""
+        self.lost: RedisFailure | None = None
+        """Why the connection has ended; None while it is open, or before it is."""
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_ms / 1000
-        self._reader = hiredis.Reader(protocolError=_Garbled, replyError=refusal, notEnoughData=_MORE)
+        self._leaves_on = leaves_on
+        self._heard = self._loop.time()
+        """When the server last sent or took bytes."""
+        self._is_overdue = False
+        self._reader = hiredis.Reader(protocolError=_Garbled, replyError=self._refusal, notEnoughData=_MORE)
         self._transport: asyncio.Transport | None = None
-        self._lost: RedisFailure | None = None
         self._unsent: list[Buffer] = []
         self._unsent_done: list[tuple[Done, int, float]] = []
         self._waiting: deque[tuple[Done, int, float]] = deque()
@@ -96,6 +102,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader, waiting = self._reader, self._waiting
+        self._heard = self._loop.time()
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not _MORE:
@@ -114,6 +121,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
+        self._heard = self._loop.time()
         self._flush()
 
     def eof_received(self) -> bool:
@@ -129,7 +137,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        return self._lost is None and self._transport is not None
+        return self.lost is None and self._transport is not None
 
     @property
     def in_flight(self) -> int:
@@ -142,10 +150,11 @@ class Connection(asyncio.Protocol):
         `payload` are its last arguments, which are large: they are not copied, and must not change. Raises
         RedisUnreachable or RedisBusy, and then nothing was sent and `done` is never called.
         """
-        if self._lost is not None:
-            raise RedisUnreachable(str(self._lost))
+        if self.lost is not None:
+            raise RedisUnreachable(str(self.lost))
         size = sum(map(len, payload))
-        if self.in_flight >= REDIS_COMMANDS_IN_FLIGHT_MAX or (size and self._bytes + size > REDIS_BYTES_IN_FLIGHT_MAX):
+        too_large = size and self._bytes and self._bytes + size > REDIS_BYTES_IN_FLIGHT_MAX  # one alone may be
+        if self.in_flight >= REDIS_COMMANDS_IN_FLIGHT_MAX or too_large:
             raise RedisBusy(f"Too many commands to Redis at {self.place} wait for their answers; try again.")
         if payload:
             self._bytes += size
@@ -177,11 +186,20 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
-    def abort(self) -> None:
+    def abort(self, reason: RedisFailure | None = None) -> None:
         """End the connection at once. Waiting commands fail."""
-        self._fail(RedisOutcomeUnknown(f"The connection to Redis at {self.place} was closed by this side."))
+        closed = f"The connection to Redis at {self.place} was closed by this side."
+        self._fail(reason or RedisOutcomeUnknown(closed))
 
     # inner
+
+    def _refusal(self, text: str) -> RedisRefused:
+        """A server that is the wrong one now: the connection to it ends behind this answer."""
+        found = refusal(text)
+        if isinstance(found, self._leaves_on):
+            why = f"The Redis at {self.place} is not the right server any more ({found.code})."
+            self._loop.call_soon(self._fail, RedisOutcomeUnknown(why))
+        return found
 
     def _flush(self) -> None:
         self._flush_is_due = False
@@ -191,27 +209,30 @@ class Connection(asyncio.Protocol):
         self._waiting.extend(self._unsent_done)
         self._unsent_done.clear()
         self._transport.writelines(chunks)
-        if self._watch is None and self._lost is None:
+        if self._watch is None and self.lost is None:
             self._watch = self._loop.call_later(self._timeout_s, self._look)
 
     def _look(self) -> None:
-        """End the connection where the oldest command waits for too long; look again when it would."""
+        """End the connection where commands wait and the server was silent for too long. Else look again in time."""
         self._watch = None
         oldest = self._waiting[0] if self._waiting else self._unsent_done[0] if self._unsent_done else None
         if oldest is None:
+            self._is_overdue = False
             return
-        left = oldest[2] + self._timeout_s - self._loop.time()
-        if left > 0:
-            self._watch = self._loop.call_later(left, self._look)
+        left = max(oldest[2], self._heard) + self._timeout_s - self._loop.time()
+        if left > 0 or not self._is_overdue:
+            self._is_overdue = left <= 0
+            # Where the process stood still, answers may be there unread: the loop reads once more before it counts.
+            self._watch = self._loop.call_later(max(left, LOOK_AGAIN_S), self._look)
         else:
             ms = round(self._timeout_s * 1000)
             self._fail(RedisOutcomeUnknown(f"Redis at {self.place} did not answer within {ms} ms."))
 
     def _fail(self, error: RedisFailure) -> None:
         """End the connection. The first reason stands. Commands that were not written certainly did nothing."""
-        if self._lost is not None:
+        if self.lost is not None:
             return
-        self._lost = error
+        self.lost = error
         if self._watch is not None:
             self._watch.cancel()
         if self._transport is not None:
@@ -256,13 +277,14 @@ async def connect(
     database: int = 0,
     timeout_ms: int = REDIS_REQUEST_MS_MAX,
     connect_timeout_ms: int = REDIS_CONNECT_MS_MAX,
+    leaves_on: tuple[type[RedisRefused], ...] = (),
 ) -> Connection:
-    """Open a connection, log in and choose the database.
+    """Open a connection, log in, choose the database, and see that the server serves.
 
     Raises RedisUnreachable, RedisRefused (RedisDenied, RedisLoading ...), or UsageError where the server is too old.
     """
     loop = asyncio.get_running_loop()
-    connection = Connection(place, timeout_ms)
+    connection = Connection(place, timeout_ms, leaves_on)
     try:
         async with asyncio.timeout(connect_timeout_ms / 1000):
             if place.path:
@@ -273,15 +295,15 @@ async def connect(
     except TimeoutError:
         connection.abort()
         raise RedisUnreachable(f"No answer from Redis at {place} within {connect_timeout_ms} ms.") from None
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
         connection.abort()
-        raise RedisUnreachable(f"Cannot connect to Redis at {place}: {error.strerror or error}.") from None
+        reason = getattr(error, "strerror", "") or error
+        raise RedisUnreachable(f"Cannot connect to Redis at {place}: {reason}.") from None
     except (RedisOutcomeUnknown, RedisGarbled) as error:
         connection.abort()
         raise RedisUnreachable(str(error)) from None
     except BaseException:
-        with contextlib.suppress(Exception):
-            await connection.close()
+        connection.abort()  # a loop may never tell of the end of a connection that was cancelled half-way
         raise
     return connection
 
@@ -294,6 +316,7 @@ async def _begin(connection: Connection, credentials: Credentials, database: int
     connection.server = server_of(said, connection.place)
     if database:
         await connection.call("SELECT", database)
+    await connection.call("PING")  # LOADING, for example, which HELLO does not say
 
 
 def greeting_refused(error: RedisRefused, place: Place) -> Exception:
