@@ -437,14 +437,18 @@ def test_a_broker_that_is_back_gets_its_share_a_few_at_a_time_and_of_every_topic
     assert Counter(topic.name for topic, one in image.all_partitions() if one.leader == 3) == {"a": 2, "b": 2}
 
 
-def test_a_broker_that_cannot_serve_gives_its_partition_to_another_and_keeps_it_where_none_lives() -> None:
+def test_a_broker_that_cannot_serve_gives_its_partition_to_another_or_opens_it_again_in_a_new_epoch() -> None:
     image = with_topic(cluster(1, 2), 2)
     key = TopicPartition(TOPIC, PartitionIndex(0))
     image = after(image, leave_isr(image, **told(image, BrokerId(1)), partitions=[key, key]))
     assert (leaders(image), epochs(image)) == ([2, 2], [1, 0])
     assert leave_isr(image, **told(image, BrokerId(1)), partitions=[key]).events == ()
     image = fence(image, 1)
+    image = after(image, leave_isr(image, **told(image, BrokerId(2)), partitions=[key, key]))
+    assert (leaders(image), epochs(image)) == ([2, 2], [2, 0])
+    image = fence(image, 2)
     assert leave_isr(image, **told(image, BrokerId(2)), partitions=[key]).events == ()
+    image = unfence(image, 2)
     renewal = CopyRenewal(topic_id=TOPIC, partition=PartitionIndex(0), leader_epoch=part(image, key).leader_epoch)
     decision = RenewCopies(**told(image, BrokerId(2)), copies=(renewal,)).decide(image, SETTING)
     assert (decision.events, decision.result) == ((), (ErrorCode.LEADER_NOT_AVAILABLE,)), "there are no copies"

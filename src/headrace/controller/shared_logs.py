@@ -113,9 +113,15 @@ def taken_over(
 
 
 def given_up(image: MetadataImage, broker_id: BrokerId, among: Iterable[TopicPartition]) -> Iterator[MetadataEvent]:
-    """Give other leaders to partitions that a live broker cannot serve. Where no other lives, it keeps them."""
+    """Give other leaders to partitions that a live broker cannot serve. Where no other lives, it opens them again, in a
+    new epoch."""
+    keys = dict.fromkeys(among)
     if Leaderships(image, without=broker_id):
-        yield from taken_over(image, broker_id, dict.fromkeys(among))
+        yield from taken_over(image, broker_id, keys)
+        return
+    for topic, partition in image.all_partitions(keys):
+        if partition.leader == broker_id:
+            yield from led_by(topic, partition, broker_id)[0]
 
 
 def started_anew(image: MetadataImage, broker_id: BrokerId, *, live: bool) -> Iterator[MetadataEvent]:

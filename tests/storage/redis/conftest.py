@@ -12,7 +12,8 @@ import pytest
 
 from headrace.storage.redis.address import Credentials
 from headrace.storage.redis.connection import Argument, Connection, Place, Reply, connect
-from tools.redis_servers import RedisServer, programs, valkey
+from tests.storage.redis.redis_world import SAFE, disconnect_all
+from tools.redis_servers import Program, RedisServer, programs, valkey
 
 PROGRAMS: Final = {program.name: program for program in programs()}
 Start = Callable[..., RedisServer]
@@ -27,19 +28,35 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def start(place: Path) -> Iterator[Start]:
-    """Starts Valkey servers with the given options; they are killed after the test."""
+    """Starts servers, of Valkey where no other program is named, with the given options; they are killed after the
+    test."""
     servers: list[RedisServer] = []
 
-    def started(*options: str, tcp: bool = False, sentinel: bool = False) -> RedisServer:
+    def started(
+        *options: str, tcp: bool = False, sentinel: bool = False, program: Program | None = None
+    ) -> RedisServer:
         directory = place / str(len(servers))
         directory.mkdir()
-        servers.append(RedisServer(valkey(), directory, options, tcp=tcp, sentinel=sentinel))
+        servers.append(RedisServer(program or valkey(), directory, options, tcp=tcp, sentinel=sentinel))
         servers[-1].start()
         return servers[-1]
 
     yield started
     for server in servers:
         server.__exit__(None, None, None)
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[None]:
+    """Closes the connections of all engines that a test made."""
+    yield
+    await disconnect_all()
+
+
+@pytest.fixture
+def server(start: Start, engines: None) -> RedisServer:
+    """A server that keeps what it has acknowledged, whatever becomes of it."""
+    return start(*SAFE)
 
 
 @pytest.fixture(scope="session", params=PROGRAMS)

@@ -3,81 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import Offset
 from headrace.broker import boot
-from headrace.broker.system import system_random
+from headrace.broker.cluster.membership import Membership
+from headrace.metadata.values import Engine
 from headrace.storage.engine.faults import Fenced, NotAtHand
-from headrace.storage.engine.flushing import Outcome
 from headrace.storage.engine.identity import LogConfig
-from headrace.storage.engine.reading import read_or_fetch
-from headrace.storage.redis.address import parse_redis_address
-from headrace.storage.redis.engine import RedisEngine
-from headrace.storage.redis.log import RedisLog
-from headrace.wire.batches import check_batches, iterate_headers
-from tests.broker.group_broker import running, until
-from tests.storage.log.log_world import IDENTITY, NOW_MS, SMALL, batch
-from tests.storage.redis.conftest import Start
+from headrace.wire.batches import iterate_headers
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.broker.data_path import batch, create, fetch, produce
+from tests.broker.group_broker import RawClient, running, until
+from tests.storage.log.log_world import NOW_MS
+from tests.storage.redis.conftest import PROGRAMS, Start
+from tests.storage.redis.redis_world import append, engine_of, flush, offsets, opened, restart, unstarted
 from tools.redis_servers import RedisServer
-
-SAFE = ("--appendonly", "yes", "--appendfsync", "always")
-
-
-MADE: list[RedisEngine] = []
-
-
-def engine_of(server: RedisServer) -> RedisEngine:
-    engine = unstarted(server)
-    engine.start()
-    return engine
-
-
-@pytest.fixture
-async def server(start: Start) -> AsyncIterator[RedisServer]:
-    yield start(*SAFE)
-    while MADE:
-        await MADE.pop().disconnect()
-
-
-def opened(engine: RedisEngine, epoch: int = 0, config: LogConfig = SMALL) -> RedisLog:
-    return engine.begin_open(IDENTITY, config, leader_epoch=LeaderEpoch(epoch)).finish()
-
-
-def append(log: RedisLog, epoch: int = 0, *, count: int = 2, seed: int = 0) -> None:
-    data = batch(count, seed=seed)
-    log.append(data, check_batches(data), leader_epoch=LeaderEpoch(epoch), now_ms=NOW_MS)
-
-
-async def flush(engine: RedisEngine, log: RedisLog) -> Outcome:
-    ticket = log.begin_flush()
-    assert ticket is not None
-    done = asyncio.get_running_loop().create_future()
-    flushing = engine.begin_round([ticket])
-    flushing.begin(done.set_result)
-    outcome: Outcome = (await done)()[0]
-    flushing.end()
-    if outcome is None:
-        log.finish_flush(ticket)
-    else:
-        log.fail_flush(ticket)
-    return outcome
-
-
-async def offsets(log: RedisLog) -> list[tuple[int, int]]:
-    """Base offset and epoch of every batch, however it is read."""
-    found, at = [], log.log_start_offset
-    while at < log.flushed_end:
-        data = await read_or_fetch(log, at, 1 << 20, log.flushed_end, at_least_one=True)
-        headers = [header for _, header in iterate_headers(data)]
-        found += [(header.base_offset, header.leader_epoch) for header in headers]
-        at = Offset(headers[-1].next_offset)
-    return found
 
 
 async def test_what_is_flushed_is_there_for_the_next_leader(server: RedisServer) -> None:
@@ -147,6 +99,34 @@ async def test_retention_deleted_records_and_times(server: RedisServer) -> None:
     assert [base for base, _ in await offsets(again)] == list(range(start, 60, 2))
 
 
+async def test_a_log_that_is_opened_again_knows_the_newest_time_of_its_open_range(server: RedisServer) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log, times=(NOW_MS, NOW_MS))
+    append(log, times=(5, 5))
+    assert await flush(engine, log) is None
+    again = opened(engine_of(server), 1, LogConfig(segment_bytes=600, retention_ms=1000))
+    assert again.apply_retention(NOW_MS, Offset(4)) == 0, "a record of this moment is in the range"
+    assert again.apply_retention(NOW_MS + 1001, Offset(4)) == 4
+
+
+@pytest.mark.usefixtures("engines")
+async def test_where_redis_cannot_wait_for_its_disk_that_is_told_and_nothing_waits(start: Start) -> None:
+    if (program := PROGRAMS["redis-server"]).missing:
+        pytest.skip(f"there is no {program.name}: {program.missing}")
+    server = start("--appendonly", "yes", "--appendfsync", "everysec", program=program)
+    with capture_logs() as lines:
+        engine = engine_of(server)
+    worth = [line["acknowledged"] for line in lines if "acknowledged" in line]
+    if engine.blocking.server["version"].startswith("7.0."):
+        assert worth == ["a crash of its machine or process may lose the last second: this Redis has no WAITAOF"]
+    log = opened(engine)
+    append(log)
+    async with asyncio.timeout(30):
+        assert await flush(engine, log) is None
+
+
+@pytest.mark.usefixtures("engines")
 async def test_a_server_that_evicts_is_refused(start: Start) -> None:
     with pytest.raises(UsageError, match="allkeys-lru"):
         engine_of(start("--maxmemory-policy", "allkeys-lru"))
@@ -171,6 +151,30 @@ async def test_a_broker_runs_on_it(server: RedisServer, tmp_path: Path, monkeypa
             assert await reader.committed(where) == 100
 
 
-def unstarted(server: RedisServer) -> RedisEngine:
-    MADE.append(RedisEngine(parse_redis_address(server.url), birth=lambda _: 1, random=system_random()))
-    return MADE[-1]
+async def test_a_leader_whose_redis_has_lost_records_goes_on_in_a_later_epoch(
+    start: Start, engines: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is alone, so it is the one that opens the log again."""
+    server = start()
+    monkeypatch.setattr(boot, "LocalLogEngine", lambda *_, **__: unstarted(server))
+    monkeypatch.setattr(Membership, "register", partialmethod(Membership.register, engine=Engine.REDIS))
+    async with asyncio.timeout(60), running(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+        await create(client, "t")
+        for value in (b"one", b"two"):
+            assert (await produce(client, "t", batch(value))).error_code == 0
+        await restart(server)
+        refused = await produce(client, "t", batch(b"three"))
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        while (again := await produce(client, "t", batch(b"four"))).error_code:
+            assert again.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert again.base_offset == 0
+        (header,) = [each for _, each in iterate_headers((await fetch(client, "t", 0)).records)]
+        assert header.leader_epoch > 0
+        assert (await epoch_end(client, "t", 0)) == (0, 0), "a consumer at offset 2 is told to go back to 0"
+
+
+async def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int]:
+    wanted = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+    request = OffsetForLeaderEpochRequest(-1, (OffsetForLeaderTopic(topic=topic, partitions=(wanted,)),))
+    (answer,) = (await client.ask(4, request)).topics[0].partitions
+    return answer.leader_epoch, answer.end_offset

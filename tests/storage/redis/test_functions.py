@@ -67,13 +67,13 @@ def done(*values: int | str) -> Answer:
 async def test_no_stream_exists_before_the_first_record_and_one_does_after_it(server: Server) -> None:
     assert await server(leader(0).claim(1, "a")) == done(0, 0, 0, 0, 0)
     assert await server.connection.call("EXISTS", "headrace:orders:0") == 0
-    assert await server(leader(0).append(Offset(0), batches(5, 7))) == done(7)
+    assert await server(leader(0).append(Offset(0), batches(5, 7), -1)) == done(7)
     assert await server.connection.call("EXISTS", "headrace:orders:0") == 1
 
 
 async def test_an_offset_is_found_by_the_entry_behind_it(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
-    await server(leader(0).append(Offset(0), batches(5, 7, 8)))
+    await server(leader(0).append(Offset(0), batches(5, 7, 8), -1))
     for offset in range(8):
         found = await server.connection.call("XRANGE", ORDERS.stream, f"({offset}-0", "+", "COUNT", 1)
         end = 5 if offset < 5 else 7 if offset < 7 else 8
@@ -82,11 +82,11 @@ async def test_an_offset_is_found_by_the_entry_behind_it(server: Server) -> None
 
 async def test_a_stale_leader_is_refused_whatever_it_believes(server: Server) -> None:
     await server(leader(3).claim(1, "a"))
-    await server(leader(3).append(Offset(0), batches(5)))
+    await server(leader(3).append(Offset(0), batches(5), -1))
     assert await server(leader(4).claim(1, "b")) == done(5, 0, len(b"batch to 5"), 0, 0)
     fenced = Answer(Status.FENCED, (4, "b"))
     old = leader(3)
-    assert await server(old.append(Offset(5), batches(6))) == fenced
+    assert await server(old.append(Offset(5), batches(6), -1)) == fenced
     assert await server(old.trim(Offset(5), 0)) == fenced
     assert await server(old.cut(Offset(0), 10)) == fenced
     assert await server(old.restart(Offset(9))) == fenced
@@ -94,28 +94,28 @@ async def test_a_stale_leader_is_refused_whatever_it_believes(server: Server) ->
     assert await server(old.clean(1, [])) == fenced
     assert await server(old.claim(1, "a")) == fenced
     assert await server(leader(4).claim(1, "other")) == fenced
-    assert await server(leader(5).append(Offset(5), batches(6))) == fenced  # it has not claimed its epoch
+    assert await server(leader(5).append(Offset(5), batches(6), -1)) == fenced  # it has not claimed its epoch
     assert await server.ids() == [b"5-0"]
 
 
 async def test_an_append_that_is_sent_again_is_done_once(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
-    first, second = leader(0).append(Offset(0), batches(2, 5)), leader(0).append(Offset(5), batches(6))
+    first, second = leader(0).append(Offset(0), batches(2, 5), -1), leader(0).append(Offset(5), batches(6), -1)
     for call in (first, second, first, second):
         assert await server(call) == done(int(call.payload[-2]))
     assert await server.ids() == [b"2-0", b"5-0", b"6-0"]
     others = [Batch(Offset(2), b"other"), Batch(Offset(5), b"batch to 5")]
-    assert await server(leader(0).append(Offset(0), others)) == Answer(Status.AT, (6,))
-    assert await server(leader(0).append(Offset(9), batches(10))) == Answer(Status.AT, (6,))
+    assert await server(leader(0).append(Offset(0), others, -1)) == Answer(Status.AT, (6,))
+    assert await server(leader(0).append(Offset(9), batches(10), -1)) == Answer(Status.AT, (6,))
 
 
 async def test_a_later_topic_of_the_name_takes_over_and_an_earlier_one_never(server: Server) -> None:
     later = leader(0, TopicId(uuid.UUID(int=8)))
     await server(leader(5).claim(1, "a"))
-    await server(leader(5).append(Offset(0), batches(5)))
+    await server(leader(5).append(Offset(0), batches(5), -1))
     assert await server(later.claim(2, "b")) == done(0, 0, 0, 0, 0)
     gone = Answer(Status.GONE, (str(later.topic_id), 2))
-    assert await server(leader(5).append(Offset(5), batches(6))) == gone
+    assert await server(leader(5).append(Offset(5), batches(6), -1)) == gone
     assert await server(leader(6).claim(1, "a")) == gone
     assert await server(delete_partition(ORDERS, TOPIC, 1)) == gone
     assert await server(delete_partition(ORDERS, later.topic_id, 2)) == done(0)
@@ -128,11 +128,11 @@ async def test_a_later_topic_of_the_name_takes_over_and_an_earlier_one_never(ser
 
 async def test_retention_moves_the_start_and_what_tells_of_it(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
-    await server(leader(0).append(Offset(0), batches(5), 100))
+    await server(leader(0).append(Offset(0), batches(5), 100, ends_range=True))
     await server(leader(1).claim(1, "b"))
-    await server(leader(1).append(Offset(5), batches(7), 200))
+    await server(leader(1).append(Offset(5), batches(7), 200, ends_range=True))
     await server(leader(2).claim(1, "c"))
-    await server(leader(2).append(Offset(7), batches(9), 150))
+    await server(leader(2).append(Offset(7), batches(9), 150, ends_range=True))
     assert await server(leader(2).trim(Offset(6), 10)) == done(6)  # inside the second batch
     assert await server.ids() == [b"7-0", b"9-0"]
     assert await server.ids(ORDERS.times) == [b"7-0", b"9-0"]
@@ -140,15 +140,15 @@ async def test_retention_moves_the_start_and_what_tells_of_it(server: Server) ->
     assert await server(leader(2).trim(Offset(2), 0)) == done(6)
     assert await server(leader(2).trim(Offset(9), 30)) == done(9)
     assert await server.ids() == []
-    assert await server(leader(2).append(Offset(9), batches(12))) == done(12)
+    assert await server(leader(2).append(Offset(9), batches(12), -1)) == done(12)
 
 
 async def test_a_compacted_stream_takes_the_place_of_the_log_with_what_came_meanwhile(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
-    await server(leader(0).append(Offset(0), batches(2, 4, 6), 50))
+    await server(leader(0).append(Offset(0), batches(2, 4, 6), 50, ends_range=True))
     kept = [Batch(Offset(4), b"kept")]
     assert await server(leader(0).clean(1, kept)) == done(4)
-    await server(leader(0).append(Offset(6), batches(7, 8), 60))
+    await server(leader(0).append(Offset(6), batches(7, 8), 60, ends_range=True))
     index = [IndexEntry(Offset(6), 50, 4)]
     replace = leader(0).replace(1, Offset(6), 20, index, 1)
     answers = [await server(replace) for _ in range(4)]
@@ -156,13 +156,13 @@ async def test_a_compacted_stream_takes_the_place_of_the_log_with_what_came_mean
     assert await server.ids() == [b"4-0", b"7-0", b"8-0"]
     assert await server.ids(ORDERS.times) == [b"6-0", b"8-0"]
     assert await server.connection.call("EXISTS", ORDERS.next) == 0
-    assert await server(leader(0).append(Offset(8), batches(9))) == done(9)
+    assert await server(leader(0).append(Offset(8), batches(9), -1)) == done(9)
     assert await server(leader(0).clean(1, kept)) == Answer(Status.STALE, (1,))
 
 
 async def test_a_new_leader_drops_a_cleaning_that_another_began(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
-    await server(leader(0).append(Offset(0), batches(2, 4)))
+    await server(leader(0).append(Offset(0), batches(2, 4), -1))
     await server(leader(0).clean(1, batches(2)))
     await server(leader(1).claim(1, "b"))
     assert (await server(leader(1).replace(1, Offset(4), 0, [], 9))).status is Status.INVALID
@@ -173,12 +173,12 @@ async def test_a_new_leader_drops_a_cleaning_that_another_began(server: Server) 
 
 async def test_a_cut_log_goes_on_below_what_was_removed(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
-    await server(leader(0).append(Offset(0), batches(2, 4, 6), 50))
+    await server(leader(0).append(Offset(0), batches(2, 4, 6), 50, ends_range=True))
     await server(leader(0).producers(Offset(6), b"snapshot"))
     await server(leader(1).claim(1, "b"))
     assert await server(leader(1).cut(Offset(4), 1)) == Answer(Status.MORE, (2,))
     assert await server(leader(1).cut(Offset(4), 2)) == done(4)
-    assert await server(leader(1).append(Offset(4), batches(5))) == done(5)
+    assert await server(leader(1).append(Offset(4), batches(5), -1)) == done(5)
     assert await server.ids() == [b"2-0", b"4-0", b"5-0"]
     assert await server.connection.call("EXISTS", ORDERS.producers) == 0
     assert await server.connection.call("ZRANGE", ORDERS.epochs, 0, -1, "WITHSCORES") == [[b"0", 0.0], [b"1", 4.0]]
@@ -188,7 +188,7 @@ async def test_large_offsets_stay_exact(server: Server) -> None:
     large = Offset(2**53 - 10)
     await server(leader(0).claim(1, "a"))
     assert await server(leader(0).restart(large)) == done(large)
-    assert await server(leader(0).append(large, batches(large + 3))) == done(large + 3)
+    assert await server(leader(0).append(large, batches(large + 3), -1)) == done(large + 3)
     assert await server.ids() == [b"%d-0" % (large + 3)]
 
 

@@ -145,10 +145,10 @@ class Partitions(Twins):
         functions = PartitionFunctions(PARTITION, TOPICS[later], LeaderEpoch(max(0, self.state("epoch") + rise)))
         self.call(functions.claim(later + 1, owner))
 
-    @rule(right=usually, epoch=epochs, at=st.just(0) | steps, sizes=sizes, time=st.none() | st.integers(0, 9))
-    def append(self, right: bool, epoch: int, at: int, sizes: list[tuple[int, bytes]], time: int | None) -> None:
+    @rule(right=usually, epoch=epochs, at=st.just(0) | steps, sizes=sizes, time=st.integers(-1, 9), ends=st.booleans())
+    def append(self, right: bool, epoch: int, at: int, sizes: list[tuple[int, bytes]], time: int, ends: bool) -> None:
         expected = Offset(max(0, self.state("end") - at))
-        call = self.functions(right, epoch).append(expected, batches_from(expected, sizes), time)
+        call = self.functions(right, epoch).append(expected, batches_from(expected, sizes), time, ends_range=ends)
         self.call(call)
         self.call(call)
 

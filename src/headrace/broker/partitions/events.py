@@ -52,7 +52,7 @@ class PartitionEvents(Protocol):
         """A log is damaged, or has a replaced log kept beside it."""
 
     def on_failed(self, key: TopicPartition) -> None:
-        """The disk of a log has failed, or the log could not be opened."""
+        """The disk of a log has failed, the log could not be opened, or its store has other records than it."""
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
         """End all other work on logs that are about to be cut, closed or deleted."""

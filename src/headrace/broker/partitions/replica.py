@@ -24,7 +24,7 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine.faults import DamagedRange, Fenced
+from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged
 from headrace.storage.engine.flushing import FlushTicket, Outcome
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
@@ -430,7 +430,7 @@ class Replica(ABC):
         """Note the end of the sync, for the flusher."""
         if failure is not None:
             self.log.fail_flush(ticket)
-            is_final = self.log.failed or isinstance(failure, Fenced)
+            is_final = self.log.failed or isinstance(failure, Abandoned)
             self._fail(failure if is_final else NoRoom(str(failure)))
             return
         flushed_end = self.log.finish_flush(ticket)  # even where the epoch is over: the log is still to be closed
@@ -472,7 +472,7 @@ class Replica(ABC):
         self._fail(error)
         if isinstance(error, NoRoom):
             return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
-        if isinstance(error, Fenced):
+        if isinstance(error, Abandoned):
             return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is led in a later epoch.")
         return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
 
@@ -481,8 +481,8 @@ class Replica(ABC):
         disk is no failure: unwritten data waits for room, and its clients go on waiting."""
         if isinstance(cause, NoRoom):
             self._room.lack(self, is_full=True)
-        elif isinstance(cause, Fenced):
-            self._on_fenced()
+        elif isinstance(cause, Abandoned):
+            self._on_abandoned(cause)
         elif self._ended is ErrorCode.NONE:
             log.error(
                 "partition offline: its disk failed; replace the disk, then restart the broker",
@@ -492,17 +492,20 @@ class Replica(ABC):
             )
             self.fail_again()
 
-    def _on_fenced(self) -> None:
-        """End this role, and its log: a later leader epoch is stored already, which the image will show. No disk has
-        failed, so the controller is not told so."""
+    def _on_abandoned(self, cause: Abandoned) -> None:
+        """End this role, and its log. No disk has failed. A later leader epoch is stored already, which the image will
+        show; where the store has other records, the controller is asked for one."""
         if not self.is_fenced and self._ended is ErrorCode.NONE:
             log.warning(
-                "a partition is led in a later epoch: nothing more of this one is stored, or acknowledged",
+                "nothing more of this leader epoch is stored, or acknowledged: the partition goes on in a later one",
                 topic=self.topic,
                 partition=self.topic_partition.partition,
                 leader_epoch=self.leader_epoch,
+                reason=str(cause),
             )
             self.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if isinstance(cause, Diverged):
+                self.events.on_failed(self.topic_partition)
         self.is_fenced = True
 
     def go_on(self) -> bool:

@@ -26,9 +26,19 @@ class DamagedRange(CorruptData):
     """The requested offset lies in a range that is known to be damaged."""
 
 
-class Fenced(StorageFailure):
-    """A later leader epoch has begun, and the engine stores nothing of this one any more. No disk has failed. Final for
-    this epoch: a flush that ends so acknowledges nothing, and is not tried again.
+class Abandoned(StorageFailure):
+    """The engine stores nothing more of this leader epoch, though no disk has failed. A flush that ends so acknowledges
+    nothing, and is not tried again. The log has to be opened again, in a later epoch.
+    """
+
+
+class Fenced(Abandoned):
+    """A later leader epoch has begun."""
+
+
+class Diverged(Abandoned):
+    """The store has other records than this leader, as after a failover that lost some. What it has counts: a later
+    epoch has to begin there, so that clients go back to its end.
     """
 
 

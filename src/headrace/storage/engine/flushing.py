@@ -18,8 +18,8 @@ class FlushTicket(Protocol):
 
 
 Outcome: TypeAlias = OSError | StorageFailure | None
-"""None means durable. `Fenced` says that no disk has failed. Where an answer was lost, the engine has looked before it
-says that a flush failed.
+"""None means durable. `Abandoned` says that no disk has failed. Where an answer was lost, the engine has looked before
+it says that a flush failed.
 """
 
 Outcomes: TypeAlias = Callable[[], Sequence[Outcome]]

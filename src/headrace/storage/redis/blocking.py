@@ -5,6 +5,7 @@ Promises: a lost connection is made again for the next command. Nothing is sent 
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Sequence
@@ -54,6 +55,8 @@ class BlockingConnection:
     def call(self, *command: Argument, payload: Sequence[Buffer] = ()) -> Reply:
         """Send one command and return its reply. Raises RedisFailure, and UsageError where the server is too old."""
         with self._lock:
+            if self._socket is not None and _is_over(self._socket):
+                self._drop()
             if self._socket is None:
                 self._connect()
             reply = self._exchange(command, payload)
@@ -136,3 +139,10 @@ class BlockingConnection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _is_over(idle: socket.socket) -> bool:
+    """Whether the server has closed it since its last use: nothing else comes without a command."""
+    poll = select.poll()
+    poll.register(idle, select.POLLIN)
+    return bool(poll.poll(0))

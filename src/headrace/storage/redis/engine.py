@@ -46,6 +46,9 @@ from headrace.wire.batches import parse_header
 log = structlog.get_logger(__name__)
 
 ENDLESS: Final = 2**62
+SURVIVES: Final = "records survive a crash of Redis"
+LOSES: Final = "a crash of Redis loses records"
+WEAKER: Final = "a crash of its machine or process may lose the last second: this Redis has no WAITAOF"
 
 
 class Found(NamedTuple):
@@ -60,7 +63,7 @@ class Found(NamedTuple):
     epochs: Sequence[tuple[LeaderEpoch, Offset]]
     marks: Sequence[IndexEntry]
     open_timestamp: int
-    """The highest timestamp of the last batch; -1: it is in a closed range."""
+    """The highest timestamp of the range that is open; -1: it is empty."""
 
 
 class Link:
@@ -71,19 +74,26 @@ class Link:
         self._address = address
         self._connection: Connection | None = None
         self._making: asyncio.Task[Connection] | None = None
+        self._has_functions = False
 
     async def connection(self) -> Connection:
         """Raises RedisFailure."""
-        if self._connection is not None and self._connection.is_open:
+        if self._connection is not None and self._connection.is_open and self._has_functions:
             return self._connection
         if self._making is None or self._making.done():
             self._making = asyncio.get_running_loop().create_task(self._made())
         self._connection = await asyncio.shield(self._making)
         return self._connection
 
+    def forget_functions(self) -> None:
+        """The server has lost the library: it is loaded again before anything else is sent."""
+        self._has_functions = False
+
     async def _made(self) -> Connection:
+        made = self._connection
         try:
-            made = await connect(self._place, self._address.credentials, database=self._address.database)
+            if made is None or not made.is_open:
+                made = await connect(self._place, self._address.credentials, database=self._address.database)
         except UsageError as error:
             raise RedisUnreachable(str(error)) from None
         try:
@@ -92,6 +102,7 @@ class Link:
             if "already exists" not in error.text:
                 made.abort()
                 raise
+        self._has_functions = True
         return made
 
     async def close(self) -> None:
@@ -164,9 +175,7 @@ class RedisEngine:
             raise UsageError(f"The Redis at {self.place} evicts records ({policy}): set maxmemory-policy noeviction.")
         has_aof = config.get("appendonly") == "yes"
         fsync = config.get("appendfsync", "")
-        if has_aof and fsync == "everysec":
-            self._waits = (("WAITAOF", 1, 0, REDIS_WAIT_MS),)
-        worth = "records survive a crash of Redis" if has_aof and fsync != "no" else "a crash of Redis loses records"
+        worth = self._durability(fsync) if has_aof else LOSES
         log.info(
             "Redis has the logs",
             at=self.place,
@@ -177,6 +186,20 @@ class RedisEngine:
             acknowledged=worth,
         )
         return []
+
+    def _durability(self, fsync: str) -> str:
+        """Choose what a round waits for where Redis has an append-only file. Returns what an acknowledgement is worth.
+        With `always` its answers come after the sync."""
+        if fsync != "everysec":
+            return SURVIVES if fsync == "always" else LOSES
+        try:
+            self.blocking.call("WAITAOF", 0, 0, 0)
+        except RedisRefused as error:
+            if "unknown command" not in error.text.lower():
+                raise
+            return WEAKER
+        self._waits = (("WAITAOF", 1, 0, REDIS_WAIT_MS),)
+        return SURVIVES
 
     def _config(self, *names: str) -> dict[str, str]:
         found = self.blocking.call("CONFIG", "GET", *names)
@@ -244,18 +267,16 @@ class RedisEngine:
                 raise Fenced(f"Epoch {answer.number} of {identity.name} has begun.")
             if answer.status is not Status.DONE:
                 raise StorageFailure(f"The topic of {identity.name} is deleted in Redis, or another has its name.")
-        names = ("topic", "end", "start", "bytes", "trimmed")
+        names = ("topic", "end", "start", "bytes", "trimmed", "newest")
         topic, *numbers = self.blocking.call("HMGET", keys.state, *names)
         if topic is None or topic.decode() != str(identity.topic_id) or None in numbers:
             return Found(FIRST_OFFSET, FIRST_OFFSET, 0, 0, NO_EPOCH, (), (), -1)
-        end, start, size, trimmed = map(int, numbers)
+        end, start, size, trimmed, newest = map(int, numbers)
         marks = [
             IndexEntry(Offset(_number(entry)), *(int(value) for value in fields[1::2]))
             for entry, fields in self.blocking.call("XRANGE", keys.times, "-", "+")
         ]
         began = self.blocking.call("ZRANGE", keys.epochs, 0, -1, "WITHSCORES")
-        newest = self.blocking.call("XREVRANGE", keys.stream, "+", "-", "COUNT", 1)
-        is_open = bool(newest) and not (marks and marks[-1].end == end)
         return Found(
             Offset(end),
             Offset(start),
@@ -264,7 +285,7 @@ class RedisEngine:
             epoch,
             [(LeaderEpoch(int(number)), Offset(int(at))) for number, at in began],
             marks,
-            parse_header(newest[0][1][1]).max_timestamp if is_open else -1,
+            newest,
         )
 
     def begin_delete(self, identity: LogIdentity) -> RedisRemoval | None:

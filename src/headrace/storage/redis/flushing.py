@@ -17,10 +17,10 @@ import structlog
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.limits import REDIS_APPEND_BYTES_MAX, REDIS_BACKOFF_MS_MAX, REDIS_BACKOFF_MS_MIN
-from headrace.storage.engine.faults import Fenced
+from headrace.storage.engine.faults import Diverged, Fenced
 from headrace.storage.engine.flushing import Outcome, Outcomes
 from headrace.storage.redis.connection import Connection, Reply
-from headrace.storage.redis.errors import RedisFailure, RedisGarbled
+from headrace.storage.redis.errors import RedisFailure, RedisGarbled, RedisNoFunction
 from headrace.storage.redis.functions import Answer, Batch, Call, PartitionFunctions, Status, answer_of
 from headrace.storage.redis.keys import PartitionKeys
 
@@ -38,8 +38,10 @@ class Pending(NamedTuple):
     end: Offset
     data: bytes
     epoch: LeaderEpoch
-    index_timestamp: int | None = None
-    """The time index gets an entry behind it, with this timestamp."""
+    timestamp: int
+    """The highest timestamp of its range up to here; -1: none."""
+    ends_range: bool = False
+    """Whether the time index gets an entry behind it."""
 
 
 class Ticket:
@@ -82,7 +84,8 @@ class Ticket:
                     PartitionFunctions(self._keys, self.owner.identity.topic_id, epoch).append(
                         part[0].base,
                         [Batch(each.end, each.data) for each in part],
-                        part[-1].index_timestamp,
+                        part[-1].timestamp,
+                        ends_range=part[-1].ends_range,
                     )
                 )
                 part.clear()
@@ -93,7 +96,7 @@ class Ticket:
                 flush()
             part.append(each)
             size += len(each.data)
-            if each.index_timestamp is not None:
+            if each.ends_range:
                 flush()
         flush()
         self._claim(made, claimed, self._epoch)
@@ -113,22 +116,39 @@ class Ticket:
         """Raises RedisGarbled where nothing is known, and the call is to be repeated."""
         name = self.owner.identity.name
         match answer.status:
+            case Status.DONE if call.function == "claim" and answer.number > self.end:
+                return self._other_records(answer.number)
             case Status.DONE if call.function == "claim" and answer.number < self._flushed_end:
                 return self._lost(answer.number)
             case Status.AT if answer.number < self._flushed_end:
                 return self._lost(answer.number)
+            case Status.AT:
+                return self._other_records(answer.number)
             case Status.DONE | Status.STALE:
                 return None
             case Status.FENCED if answer.number <= self._epoch:
                 raise RedisGarbled(f"Redis has forgotten that epoch {self._epoch} of {name} began.")
             case Status.FENCED:
                 return Fenced(f"Epoch {answer.number} of {name} has begun.")
+            case Status.GONE if not answer.values[0]:
+                raise RedisGarbled(f"Redis has forgotten {name}, as after a restart without its data.")
             case Status.GONE:
                 return Fenced(f"The topic of {name} is deleted in Redis.")
             case _:
-                return StorageFailure(f"Redis has other records of {name} than this leader: {answer.values}.")
+                return StorageFailure(f"Redis answers a {call.function} of {name} with {answer}.")
 
-    def _lost(self, end: int) -> StorageFailure:
+    def _other_records(self, end: int) -> Diverged:
+        owner = self.owner.identity
+        log.error(
+            "Redis has records that this leader has not written: it is opened again with them",
+            topic=owner.topic_name,
+            partition=owner.partition,
+            its_end=end,
+            leaders_end=self.end,
+        )
+        return Diverged(f"Redis has other records of {owner.name} than this leader, and ends at {end}.")
+
+    def _lost(self, end: int) -> Diverged:
         owner = self.owner.identity
         log.error(
             "Redis has lost acknowledged records, as after a failover: consumers that read them are told to go back",
@@ -137,7 +157,7 @@ class Ticket:
             first_offset=end,
             next_offset=self._flushed_end,
         )
-        return StorageFailure(f"Redis has lost the records of {owner.name} from {end} to {self._flushed_end - 1}.")
+        return Diverged(f"Redis has lost the records of {owner.name} from {end} to {self._flushed_end - 1}.")
 
 
 class RedisRound:
@@ -212,15 +232,21 @@ class RedisRound:
         return self._settle(calls, replies)
 
     def _settle(self, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
+        """Note the outcomes. Behind a call of a ticket that is final, or to be sent again, its other answers do not
+        count: they may be refusals for its sake."""
         unknown: dict[int, None] = {}
         for (at, call), reply in zip(calls, replies[: len(calls)], strict=True):
+            if at in unknown or self._outcomes[at] is not None:
+                continue
             try:
                 if isinstance(reply, RedisFailure):
                     raise reply
                 outcome = self._tickets[at].outcome_of(call, answer_of(reply))
             except RedisFailure as error:
                 self._engine.note(error)
+                if isinstance(error, RedisNoFunction):
+                    self._engine.link.forget_functions()
                 unknown[at] = None
             else:
-                self._outcomes[at] = self._outcomes[at] or outcome
-        return [at for at in unknown if self._outcomes[at] is None]
+                self._outcomes[at] = outcome
+        return list(unknown)

@@ -138,16 +138,18 @@ class PartitionFunctions:
             arguments=(str(self.topic_id), birth, self.epoch, owner),
         )
 
-    def append(self, expected_end: Offset, batches: Sequence[Batch], index_timestamp: int | None = None) -> Call:
-        """Append batches at the expected end. With `index_timestamp`, the time index gets an entry behind them, with
-        the highest timestamp since its last one.
+    def append(
+        self, expected_end: Offset, batches: Sequence[Batch], timestamp: int, *, ends_range: bool = False
+    ) -> Call:
+        """Append batches at the expected end. `timestamp` is the highest since the last entry of the time index, which
+        gets another one behind these batches where this `ends_range`.
 
         DONE: the new end, also where these batches are there already. Or AT, FENCED, GONE.
         """
         return Call(
             function="append",
             keys=(self.keys.stream, self.keys.state, self.keys.times),
-            arguments=(*self._named, expected_end, "" if index_timestamp is None else index_timestamp),
+            arguments=(*self._named, expected_end, timestamp, int(ends_range)),
             payload=_pairs(batches),
         )
 

@@ -123,21 +123,22 @@ class RedisLog:
         for number, header in enumerate(placed.headers):
             data = b"".join(placed.buffers[2 * number : 2 * number + 2])
             end = Offset(at + header.last_offset_delta + 1)
-            self._add(Pending(at, end, data, leader_epoch), header.max_timestamp, now_ms)
+            self._add(at, end, data, leader_epoch, header.max_timestamp, now_ms)
             at = end
         return Appended(base, placed.end, now_ms if stamped else -1)
 
-    def _add(self, batch: Pending, timestamp: int, now_ms: int) -> None:
-        self._bytes += len(batch.data)
-        self.log_end_offset = batch.end
+    def _add(self, base: Offset, end: Offset, data: bytes, epoch: LeaderEpoch, timestamp: int, now_ms: int) -> None:
+        self._bytes += len(data)
+        self.log_end_offset = end
         time_ms = timestamp if timestamp >= 0 else now_ms
         self._open_max_ms = max(self._open_max_ms, time_ms)
         if self._open_from_ms < 0:
             self._open_from_ms = time_ms
+        batch = Pending(base, end, data, epoch, self._open_max_ms)
         size = self._bytes - self._open_position
         is_old = self._open_max_ms - self._open_from_ms >= self.config.segment_ms
         if size >= min(REDIS_RANGE_BYTES, self.config.segment_bytes) or is_old:
-            batch = batch._replace(index_timestamp=self._open_max_ms)
+            batch = batch._replace(ends_range=True)
             self._close_range()
         self._pending.append(batch)
         self._tail.add(batch.end, batch.data)

@@ -82,7 +82,7 @@ class RedisModel(ModelKeys):
         stream, state, times = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
-        expected, batches = int(args[2]), _batches(args[4:], int(args[2]))
+        expected, batches = int(args[2]), _batches(args[5:], int(args[2]))
         if not batches:
             return [Status.INVALID]
         end, last = self._number(state, b"end"), batches[-1][0]
@@ -93,8 +93,8 @@ class RedisModel(ModelKeys):
         for number, data in batches:
             self._add(stream, number, b"batch", data)
         position = self._number(state, b"bytes") + sum(len(data) for _, data in batches)
-        self._set(state, end=last, bytes=position)
-        if args[3]:
+        self._set(state, end=last, bytes=position, newest=b"-1" if args[4] == b"1" else args[3])
+        if args[4] == b"1":
             self._add(times, last, b"timestamp", args[3], b"position", b"%d" % position)
         return [Status.DONE, last]
 
@@ -117,7 +117,7 @@ class RedisModel(ModelKeys):
             if (int(found[b"epoch"]), found[b"owner"]) != (epoch, owner) and int(found[b"epoch"]) >= epoch:
                 return [Status.FENCED, int(found[b"epoch"]), found[b"owner"]]
         else:
-            self._set(state, topic=topic, birth=birth, end=0, start=0, bytes=0, trimmed=0, cleaned=0)
+            self._set(state, topic=topic, birth=birth, end=0, start=0, bytes=0, trimmed=0, cleaned=0, newest=-1)
         self._set(state, epoch=epoch, owner=owner)
         end = self._number(state, b"end")
         begun = self._sorted(epochs)
@@ -191,7 +191,7 @@ class RedisModel(ModelKeys):
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         self._unlink(stream, times, epochs, producers, following)
-        self._set(state, start=args[2], end=args[2], bytes=0, trimmed=0)
+        self._set(state, start=args[2], end=args[2], bytes=0, trimmed=0, newest=-1)
         self._unset(state, b"cleaning", b"reached")
         self._rescore(epochs, iter(()), (args[1], int(args[2])))
         return [Status.DONE, int(args[2])]

@@ -71,32 +71,33 @@ local function all_there(stream, args, first)
   return true
 end
 
--- keys: stream, state, times. args: topic, epoch, expected end, timestamp for the time index or '', (end, batch)...
+-- keys: stream, state, times. args: topic, epoch, expected end, highest timestamp since the last entry of the time
+-- index, 1 where it gets an entry behind these batches or 0, (end, batch)...
 local function append(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
     return no
   end
   local expected = tonumber(args[3])
-  if #args < 6 or not rising(args, 5, expected) then
+  if #args < 7 or not rising(args, 6, expected) then
     return {INVALID}
   end
   local at = tonumber(of(keys[2], 'end')[1])
   local last = tonumber(args[#args - 1])
   if at ~= expected then
-    if last <= at and all_there(keys[1], args, 5) then
+    if last <= at and all_there(keys[1], args, 6) then
       return {DONE, last}
     end
     return {AT, at}
   end
   local bytes = 0
-  for i = 5, #args, 2 do
+  for i = 6, #args, 2 do
     redis.call('XADD', keys[1], decimal(tonumber(args[i])) .. '-0', 'batch', args[i + 1])
     bytes = bytes + #args[i + 1]
   end
-  redis.call('HSET', keys[2], 'end', decimal(last))
+  redis.call('HSET', keys[2], 'end', decimal(last), 'newest', args[5] == '1' and '-1' or args[4])
   local position = redis.call('HINCRBY', keys[2], 'bytes', bytes)
-  if args[4] ~= '' then
+  if args[5] == '1' then
     redis.call('XADD', keys[3], decimal(last) .. '-0', 'timestamp', args[4], 'position', decimal(position))
   end
   return {DONE, last}
@@ -122,7 +123,7 @@ local function claim(keys, args)
     end
   else
     redis.call('HSET', keys[1], 'topic', topic, 'birth', decimal(birth), 'end', '0', 'start', '0', 'bytes', '0',
-      'trimmed', '0', 'cleaned', '0')
+      'trimmed', '0', 'cleaned', '0', 'newest', '-1')
   end
   redis.call('HSET', keys[1], 'epoch', decimal(epoch), 'owner', owner)
   local state = of(keys[1], 'end', 'start', 'bytes', 'trimmed', 'cleaned')
@@ -234,7 +235,7 @@ local function restart(keys, args)
   end
   local at = decimal(tonumber(args[3]))
   redis.call('UNLINK', keys[1], keys[3], keys[4], keys[5], keys[6])
-  redis.call('HSET', keys[2], 'start', at, 'end', at, 'bytes', '0', 'trimmed', '0')
+  redis.call('HSET', keys[2], 'start', at, 'end', at, 'bytes', '0', 'trimmed', '0', 'newest', '-1')
   redis.call('HDEL', keys[2], 'cleaning', 'reached')
   redis.call('ZADD', keys[4], at, args[2])
   return {DONE, tonumber(at)}
