@@ -63,7 +63,7 @@ async def test_a_connection_comes_back_after_the_server_does(start: Start, open_
     changed = asyncio.Event()
     client.on_change = changed.set
     assert await client.run(leader("orders", 0).claim(1, "a")) == Answer(Status.DONE, (0, 0, 0, 0, 0))
-    append = leader("orders", 0).append(Offset(0), [Batch(Offset(3), b"batch")])
+    append = leader("orders", 0).append(Offset(0), [Batch(Offset(3), b"batch")], -1)
     assert await client.run(append) == Answer(Status.DONE, (3,))
     server.kill()
     await changed.wait()

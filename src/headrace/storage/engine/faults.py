@@ -37,8 +37,8 @@ class Fenced(Abandoned):
 
 
 class Diverged(Abandoned):
-    """The store has other records than this leader, as after a failover that lost some. What it has counts: a later
-    epoch has to begin there, so that clients go back to its end.
+    """The store has other records than this leader, as after a failover that lost some. A later epoch
+    has to begin at the store's end, so that clients go back to it.
     """
 
 

@@ -232,8 +232,8 @@ class RedisRound:
         return self._settle(calls, replies)
 
     def _settle(self, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
-        """Note the outcomes. Behind a call of a ticket that is final, or to be sent again, its other answers do not
-        count: they may be refusals for its sake."""
+        """Note the outcomes. Once a call of a ticket is final, or has to be sent again, its later answers do not count.
+        They may be refusals for its sake."""
         unknown: dict[int, None] = {}
         for (at, call), reply in zip(calls, replies[: len(calls)], strict=True):
             if at in unknown or self._outcomes[at] is not None:
