@@ -824,6 +824,8 @@ REDIS_REQUEST_MS_MAX: Final = 5_000
 REDIS_CONNECT_MS_MAX: Final = 2_000
 REDIS_OPEN_MS_MAX: Final = 5_000
 """Longest that a start waits for the first connection to each server of Redis."""
+REDIS_SENTINEL_LOOK_MS: Final = 2_000
+"""How often Sentinels are asked for the master while the one that they named serves."""
 REDIS_BACKOFF_MS_MIN: Final = 20
 REDIS_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to Redis failed; it doubles from the first to the second of these."""

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from random import Random
+from typing import Any, Final, Protocol, TypeAlias
 
 import pytest
 
-from headrace.storage.redis.address import Credentials
+from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicId
+from headrace.storage.redis.address import Credentials, parse_redis_address
+from headrace.storage.redis.client import Redis
 from headrace.storage.redis.connection import Argument, Connection, Place, Reply, connect
+from headrace.storage.redis.errors import RedisFailure
+from headrace.storage.redis.functions import PartitionFunctions
+from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.opening import open_redis
 from tests.storage.redis.redis_world import SAFE, disconnect_all
 from tools.redis_servers import Program, RedisServer, programs, valkey
 
 PROGRAMS: Final = {program.name: program for program in programs()}
-Start = Callable[..., RedisServer]
+Start: TypeAlias = Callable[..., RedisServer]
+Open: TypeAlias = Callable[[str], Awaitable[Redis]]
+LONG_MS: Final = 30_000
+TOPIC: Final = TopicId(uuid.UUID(int=7))
 
 
 @pytest.fixture
@@ -78,6 +89,31 @@ async def connection(any_server: RedisServer) -> AsyncIterator[Connection]:
     await opened.close()
 
 
+@pytest.fixture
+async def clients() -> AsyncIterator[list[Redis]]:
+    """Clients that are closed after the test."""
+    made: list[Redis] = []
+    yield made
+    for client in made:
+        await client.close()
+
+
+@pytest.fixture
+def open_(clients: list[Redis]) -> Open:
+    """Opens clients."""
+
+    async def opened(url: str) -> Redis:
+        clients.append(await open_redis(parse_redis_address(url), Random(1), timeout_ms=LONG_MS))
+        return clients[-1]
+
+    return opened
+
+
+def leader(topic: str, partition: int, *, clustered: bool = False) -> PartitionFunctions:
+    keys = Keys(clustered=clustered).partition(topic, PartitionIndex(partition))
+    return PartitionFunctions(keys, TOPIC, LeaderEpoch(0))
+
+
 class Caller(Protocol):
     """A connection, or a client."""
 
@@ -93,3 +129,14 @@ async def until(look: Callable[[], Awaitable[bool]]) -> None:
 async def says(caller: Caller, words: bytes, *command: str) -> bool:
     """Whether these words are in the answer to a command."""
     return words in await caller.call(*command)
+
+
+async def done(attempt: Callable[[], Awaitable[Any]]) -> Any:
+    """The first result that is no failure that passes."""
+    while True:
+        try:
+            return await attempt()
+        except RedisFailure as error:
+            if not error.is_retriable:
+                raise
+        await asyncio.sleep(0.01)  # between two looks at another process

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
-from typing import Final, TypeAlias
 
 import pytest
 
-from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
+from headrace.base.ids import Offset
 from headrace.storage.redis.address import Credentials, parse_redis_address
 from headrace.storage.redis.client import Redis, RedisNode, fixed, settling
 from headrace.storage.redis.connection import Place
@@ -22,39 +19,9 @@ from headrace.storage.redis.errors import (
     RedisReadOnly,
     RedisUnreachable,
 )
-from headrace.storage.redis.functions import Answer, Batch, PartitionFunctions, Status
-from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.functions import Answer, Batch, Status
 from headrace.storage.redis.opening import open_redis
-from tests.storage.redis.conftest import Start, says, until
-
-LONG_MS: Final = 30_000
-TOPIC: Final = TopicId(uuid.UUID(int=7))
-Open: TypeAlias = Callable[[str], Awaitable[Redis]]
-
-
-@pytest.fixture
-async def clients() -> AsyncIterator[list[Redis]]:
-    """Clients that are closed after the test."""
-    made: list[Redis] = []
-    yield made
-    for client in made:
-        await client.close()
-
-
-@pytest.fixture
-def open_(clients: list[Redis]) -> Open:
-    """Opens clients."""
-
-    async def opened(url: str) -> Redis:
-        clients.append(await open_redis(parse_redis_address(url), Random(1), timeout_ms=LONG_MS))
-        return clients[-1]
-
-    return opened
-
-
-def leader(topic: str, partition: int, *, clustered: bool = False) -> PartitionFunctions:
-    keys = Keys(clustered=clustered).partition(topic, PartitionIndex(partition))
-    return PartitionFunctions(keys, TOPIC, LeaderEpoch(0))
+from tests.storage.redis.conftest import LONG_MS, Open, Start, leader, says, until
 
 
 async def test_a_connection_comes_back_after_the_server_does(start: Start, open_: Open) -> None:

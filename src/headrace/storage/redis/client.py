@@ -23,6 +23,7 @@ from headrace.storage.redis.errors import (
     RedisFailure,
     RedisGarbled,
     RedisNoFunction,
+    RedisOutcomeUnknown,
     RedisReadOnly,
     RedisRefused,
     RedisUnreachable,
@@ -137,8 +138,10 @@ class RedisNode(Redis):
         database: int = 0,
         timeout_ms: int = REDIS_REQUEST_MS_MAX,
         leaves_on: tuple[type[RedisRefused], ...] = (RedisReadOnly,),
+        look_ms: int = 0,
     ) -> None:
-        """`leaves_on`: refusals behind which the connection ends, because the server is the wrong one now."""
+        """`leaves_on`: refusals behind which the connection ends, because the server is the wrong one now. `look_ms`:
+        how often `locate` is asked whether another place has become the right one; 0: never."""
         self.failure: HeadraceError | None = None
         """Why there is no connection; None where there is one, or none was tried yet."""
         self._locate = locate
@@ -147,6 +150,7 @@ class RedisNode(Redis):
         self._database = database
         self._timeout_ms = timeout_ms
         self._leaves_on = leaves_on
+        self._look_ms = look_ms
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
@@ -231,7 +235,19 @@ class RedisNode(Redis):
             return connection.lost
         self._connection, self.failure = connection, None
         self._tell()
-        return await lost
+        looking = asyncio.get_running_loop().create_task(self._look(connection))
+        try:
+            return await lost
+        finally:
+            looking.cancel()
+
+    async def _look(self, connection: Connection) -> None:
+        """End a connection to a server that serves on, and is the right one no longer."""
+        while self._look_ms and connection.lost is None:
+            await asyncio.sleep(self._look_ms / 1000)
+            with contextlib.suppress(HeadraceError):
+                if str(place := await self._locate()) != str(connection.place):
+                    connection.abort(RedisOutcomeUnknown(f"The master is at {place}, no longer at {connection.place}."))
 
     def _lost(self, failure: HeadraceError) -> None:
         self._connection, self.failure = None, failure

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import REDIS_OPEN_MS_MAX
+from headrace.base.limits import REDIS_OPEN_MS_MAX, REDIS_SENTINEL_LOOK_MS
 from headrace.base.ports import Random
 from headrace.storage.redis.address import RedisAddress, Topology
 from headrace.storage.redis.client import Redis, RedisNode, fixed, place_of
+from headrace.storage.redis.sentinel import Sentinels
 
 
 async def open_redis(address: RedisAddress, random: Random, *, timeout_ms: int = REDIS_OPEN_MS_MAX) -> Redis:
@@ -14,9 +15,9 @@ async def open_redis(address: RedisAddress, random: Random, *, timeout_ms: int =
 
     Raises RedisFailure where nothing serves in time, or UsageError where the server is too old.
     """
-    if address.topology is not Topology.SERVER:
-        raise UsageError("A Redis Cluster or Sentinels are not supported yet: name one server.")
-    node = RedisNode(fixed(place_of(address)), address.credentials, random, database=address.database)
+    if address.topology is Topology.CLUSTER:
+        raise UsageError("A Redis Cluster is not supported yet: name one server, or Sentinels.")
+    node = _sentinel_node(address, random) if address.topology is Topology.SENTINEL else _server_node(address, random)
     try:
         await node.ready(timeout_ms)
         await node.load_functions()
@@ -24,3 +25,17 @@ async def open_redis(address: RedisAddress, random: Random, *, timeout_ms: int =
         await node.close()
         raise
     return node
+
+
+def _server_node(address: RedisAddress, random: Random) -> RedisNode:
+    return RedisNode(fixed(place_of(address)), address.credentials, random, database=address.database)
+
+
+def _sentinel_node(address: RedisAddress, random: Random) -> RedisNode:
+    return RedisNode(
+        Sentinels(address).master,
+        address.credentials,
+        random,
+        database=address.database,
+        look_ms=REDIS_SENTINEL_LOOK_MS,
+    )

@@ -1,0 +1,92 @@
+"""Redis on several servers: a primary with replicas under Sentinels, and a Cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.storage.redis.address import Credentials
+from headrace.storage.redis.connection import Connection, Place, Reply, connect
+from tests.storage.redis.conftest import Start, until
+from tools.redis_servers import RedisServer
+from tools.server_process import free_port
+
+AT_ONCE: Final = ("--repl-diskless-sync-delay", "0")
+"""A replica is copied to at once, not after 5 seconds."""
+
+
+@asynccontextmanager
+async def to(server: RedisServer) -> AsyncIterator[Connection]:
+    """A connection of the operator's."""
+    connection = await connect(Place(host="127.0.0.1", port=server.port), Credentials())
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A primary, its replica, and Sentinels that know of both."""
+
+    primary: RedisServer
+    replica: RedisServer
+    sentinels: tuple[RedisServer, ...]
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{each.port}' for each in self.sentinels)}/queue"
+
+
+async def replicated(start: Start, *options: str, sentinels: int = 1) -> Replicated:
+    """Start a primary with one replica and Sentinels, and wait until all know of all."""
+    primary = start(*AT_ONCE, *options, tcp=True)
+    replica = start(*AT_ONCE, *options, "--replicaof", "127.0.0.1", str(primary.port), tcp=True)
+    async with to(primary) as at:
+        await until(lambda: _is(at.call("WAIT", 1, 1000), 1))
+    settings = (
+        f"sentinel monitor queue 127.0.0.1 {primary.port} {sentinels // 2 + 1}",
+        "sentinel down-after-milliseconds queue 300",
+        "sentinel failover-timeout queue 2000",
+    )
+    started = tuple(start(*settings, tcp=True, sentinel=True) for _ in range(sentinels))
+    for each in started:
+        async with to(each) as at:
+            # It hears of the replica from the primary's INFO, and of the others by the primary's messages.
+            await until(lambda: _counts(at.call("SENTINEL", "REPLICAS", "queue"), 1))
+            await until(lambda: _counts(at.call("SENTINEL", "SENTINELS", "queue"), sentinels - 1))
+    return Replicated(primary, replica, started)
+
+
+async def cluster_of(start: Start, count: int, *options: str) -> list[RedisServer]:
+    """Start servers of one Cluster, each with its share of the slots."""
+    buses = [free_port() for _ in range(count)]  # by default 10,000 above the other port, which may be too high
+    servers = [
+        start("--cluster-enabled", "yes", "--cluster-port", str(bus), *AT_ONCE, *options, tcp=True) for bus in buses
+    ]
+    for number, server in enumerate(servers):
+        async with to(server) as at:
+            first, last = 16384 * number // count, 16384 * (number + 1) // count - 1
+            await at.call("CLUSTER", "ADDSLOTSRANGE", first, last)
+            await at.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            await at.call("CLUSTER", "MEET", "127.0.0.1", servers[0].port, buses[0])
+    for server in servers:
+        async with to(server) as at:
+            await until(lambda: _counts(at.call("CLUSTER", "SLOTS"), count))
+            await until(lambda: _holds(at.call("CLUSTER", "INFO"), b"cluster_state:ok"))
+    return servers
+
+
+async def _is(reply: Awaitable[Reply], wanted: int) -> bool:
+    found: Reply = await reply
+    return bool(found == wanted)
+
+
+async def _counts(reply: Awaitable[Reply], wanted: int) -> bool:
+    return len(await reply) >= wanted
+
+
+async def _holds(reply: Awaitable[Reply], words: bytes) -> bool:
+    return words in await reply
