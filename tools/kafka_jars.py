@@ -25,6 +25,8 @@ NEWEST_POM: Final = Path(__file__).resolve().parent / "kafka_newest" / "pom.xml"
 NEWEST_LIBRARIES: Final = NEWEST_POM.parent / "target" / "libs"
 LOCK: Final = POM.parent / "target" / ".lock"
 FETCH_TIMEOUT_S: Final = 600.0
+QUICK_JAVA: Final = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""A command's start. Its Java starts quickly, and does not compile what will not run for long."""
 
 
 @contextmanager

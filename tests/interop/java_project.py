@@ -30,7 +30,7 @@ def built() -> list[str]:
         if not STAMP.exists() or STAMP.read_text() != wanted:
             subprocess.run(build, check=True, timeout=BUILD_TIMEOUT_S)
             STAMP.write_text(wanted)
-    return ["java", "-Xmx256m", "-cp", f"{TARGET / 'classes'}:{TARGET / 'libs'}/*"]
+    return [*kafka_jars.QUICK_JAVA, "-cp", f"{TARGET / 'classes'}:{TARGET / 'libs'}/*"]
 
 
 def _digest() -> str:

@@ -17,6 +17,8 @@ PROGRAM: Final = Path(__file__).parent / "tools" / "KafkaTools.java"
 PACKAGE: Final = "org.apache.kafka.tools."
 ELSEWHERE: Final = {
     "ConfigCommand": "kafka.admin.ConfigCommand",
+    "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "DumpLogSegments": "kafka.tools.DumpLogSegments",
     "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
 }
 
@@ -36,12 +38,11 @@ class KafkaTools:
     """Runs them against one cluster. `heard` waits after each until all brokers know what it has changed, for the next
     asks any of them."""
 
-    def __init__(self, bootstrap: str, heard: Callable[[], None]) -> None:
+    def __init__(self, bootstrap: str, heard: Callable[[], None] = lambda: None) -> None:
         self.bootstrap = bootstrap
         self._heard = heard
         self._ends = ExitStack()
-        quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        self._command = ["java", *quick, "-cp", kafka_jars.class_path(), str(PROGRAM)]
+        self._command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), str(PROGRAM)]
 
     def __enter__(self) -> Self:
         process = subprocess.Popen(

@@ -4,7 +4,6 @@ own ConsumerGroupCommand."""
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +18,14 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AIOKa
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.coordinator.assignors.range import RangePartitionAssignor as KafkaPythonRange
 
+from tests.interop.kafka_tools import KafkaTools
 from tests.interop.support.samples import DEADLINE_S, topic_name
 from tests.threads import joined
 from tools import kafka_jars
 
 PARTITIONS = 4
 SESSION_MS = 20_000
+LOOK_EVERY_S = 0.02
 
 
 @pytest.fixture
@@ -37,9 +38,10 @@ def topic(bootstrap: str) -> Iterator[str]:
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline, pause = time.monotonic() + DEADLINE_S, threading.Event()
     while not true():
         assert time.monotonic() < deadline
+        pause.wait(LOOK_EVERY_S)
 
 
 class Member:
@@ -167,17 +169,19 @@ def test_of_two_with_one_name_the_earlier_is_fenced(bootstrap: str, topic: str) 
             assert second.fatal is None
 
 
-def command(bootstrap: str, *arguments: str) -> list[list[str]]:
-    """Kafka's tool; the words of each line that it prints."""
-    name = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    line = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), name, "--bootstrap-server", bootstrap, *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=True)
-    return [words for text in done.stdout.splitlines() if (words := text.split())]
-
-
 @pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 def test_kafkas_own_tool_lists_describes_resets_and_deletes(bootstrap: str, topic: str) -> None:
-    group = f"group-of-{topic}"
+    with KafkaTools(bootstrap) as tools:
+        use_the_tool(tools, topic)
+
+
+def use_the_tool(tools: KafkaTools, topic: str) -> None:
+    bootstrap, group = tools.bootstrap, f"group-of-{topic}"
+
+    def command(*arguments: str) -> list[list[str]]:
+        """The words of each line that the tool prints."""
+        return [words for text in tools.did("ConsumerGroupCommand", *arguments).lines if (words := text.split())]
+
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
     for number in range(PARTITIONS * 5):
         producer.produce(topic, b"v", partition=number % PARTITIONS)
@@ -185,22 +189,20 @@ def test_kafkas_own_tool_lists_describes_resets_and_deletes(bootstrap: str, topi
     client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     client.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 2)], asynchronous=False)
     client.close()
-    assert [group, "Classic", "Empty"] in [
-        [w[0], w[1], w[-1]] for w in command(bootstrap, "--list", "--state", "--type")
-    ]
-    described = command(bootstrap, "--describe", "--group", group, "--offsets")
+    assert [group, "Classic", "Empty"] in [[w[0], w[1], w[-1]] for w in command("--list", "--state", "--type")]
+    described = command("--describe", "--group", group, "--offsets")
     assert [group, topic, "0", "2", "5", "3"] in [words[:6] for words in described]
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
-    assert {tuple(words) for words in command(bootstrap, *reset)} >= {
+    assert {tuple(words) for words in command(*reset)} >= {
         (group, topic, str(partition), "0") for partition in range(PARTITIONS)
     }
-    gone = command(bootstrap, "--delete-offsets", "--group", group, "--topic", f"{topic}:0")
+    gone = command("--delete-offsets", "--group", group, "--topic", f"{topic}:0")
     assert [topic, "0", "Successful"] in gone
     with Member(bootstrap, topic, group, "one") as member:
         until(lambda: len(member.partitions) == PARTITIONS)
-        described = command(bootstrap, "--describe", "--group", group, "--members", "--verbose")
+        described = command("--describe", "--group", group, "--members", "--verbose")
         assert [group, "one", str(PARTITIONS)] in [
             [words[0], words[2], words[5]] for words in described if len(words) > 5
         ]
-        state = command(bootstrap, "--describe", "--group", group, "--state")
+        state = command("--describe", "--group", group, "--state")
         assert ["range", "Stable", "1"] in [words[-3:] for words in state]

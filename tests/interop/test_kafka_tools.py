@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tools.broker_cluster import BrokerCluster
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
 DEADLINE_S = 60.0
+LOOK_EVERY_S = 0.01
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +33,12 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
         runner.run(cluster.start(1, 2, 3))
         urls = [told_metrics(cluster.log(broker)) for broker in (1, 2, 3)]
 
+        pause = threading.Event()
+
         def heard() -> None:
             furthest = max(map(committed, urls))
             while min(map(committed, urls)) < furthest:
-                pass  # each asks again; pytest ends what never comes
+                pause.wait(LOOK_EVERY_S)  # pytest ends what never comes
 
         try:
             with KafkaTools(cluster.bootstrap, heard) as tools:

@@ -37,6 +37,7 @@ from tools.broker_cluster import BrokerCluster
 
 TOPIC: Final = "moved"
 DEADLINE_S: Final = 60.0
+LOOK_EVERY_S: Final = 0.02
 BETWEEN_MOVES: Final = 200
 """Acknowledgements, so that a move meets a busy partition."""
 TAKEN_OVER: Final = "partition taken over"
@@ -74,14 +75,14 @@ class Operator:
 
     async def until_over(self) -> None:
         async with asyncio.timeout(DEADLINE_S):
-            while await self.under_way():
-                pass
+            while await self.under_way():  # noqa: ASYNC110 - another process tells nobody
+                await asyncio.sleep(LOOK_EVERY_S)
 
     async def until_led(self) -> None:
         """Every partition, by somebody."""
         async with asyncio.timeout(DEADLINE_S):
-            while -1 in (await self.told())[1].values():
-                pass
+            while -1 in (await self.told())[1].values():  # noqa: ASYNC110 - another process tells nobody
+                await asyncio.sleep(LOOK_EVERY_S)
 
 
 def pauses(cluster: BrokerCluster) -> list[int]:

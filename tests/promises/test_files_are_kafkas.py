@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop.kafka_tools import KafkaTools
 from tests.promises.support.load import QUIET
 from tools import kafka_jars
 from tools.broker_process import BrokerProcess
@@ -25,16 +25,13 @@ FAULT = re.compile(
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
 
-def dump(files: list[Path], *options: str) -> str:
+def dump(tools: KafkaTools, files: list[Path], *options: str) -> str:
     """The output of Kafka's own tool for these files; fails where it finds a fault."""
-    command = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments", *options]
-    command += ["--files", ",".join(str(file) for file in files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    said = done.stdout + done.stderr
-    fault = FAULT.search(said)
-    assert fault is None, f"{options}: {said[max(0, fault.start() - 500) : fault.end() + 500]}"
-    assert done.returncode == 0
-    return done.stdout
+    done = tools.run_bare("DumpLogSegments", *options, "--files", ",".join(str(file) for file in files))
+    fault = FAULT.search(done.text)
+    assert fault is None, f"{options}: {done.text[max(0, fault.start() - 500) : fault.end() + 500]}"
+    assert done.status == 0
+    return done.text
 
 
 def fill(bootstrap: str, topic: str, codec: str) -> None:
@@ -50,29 +47,29 @@ def fill(bootstrap: str, topic: str, codec: str) -> None:
     assert producer.flush(60) == 0
 
 
-def check_files(data: Path) -> None:
+def check_files(tools: KafkaTools, data: Path) -> None:
     """Every log, every batch and every index of every codec's topic."""
     for codec in CODECS:
         logs = sorted((data / "logs" / f"dumped-{codec}-0").glob("*.log"))
         assert len(logs) >= 3, "the log rolled at least twice"
-        said = dump(logs, "--deep-iteration")
+        said = dump(tools, logs, "--deep-iteration")
         batches = re.findall(r"count: (\d+) .*isvalid: true", said)
         assert sum(map(int, batches)) == said.count("| offset: ") == MESSAGES
         assert re.findall(r"compresscodec: (\w+)", said) == [codec] * len(batches)
     indexes = [file for file in data.glob("logs/dumped-*/*index") if file.stat().st_size > 0]
     assert len(indexes) >= 2 * 2 * len(CODECS)
-    assert dump(indexes, "--index-sanity-check").count("passed sanity check") == len(indexes)
-    dump(indexes, "--verify-index-only")
+    assert dump(tools, indexes, "--index-sanity-check").count("passed sanity check") == len(indexes)
+    dump(tools, indexes, "--verify-index-only")
 
 
-def check_the_tool_finds_faults(directory: Path) -> None:
+def check_the_tool_finds_faults(tools: KafkaTools, directory: Path) -> None:
     """A damaged byte in a batch, and an index entry that points beside its batch: the tool and `FAULT` see both."""
     log, index = sorted(directory.glob("*.log"))[0], sorted(directory.glob("*.index"))[0]
     for file, at in ((log, 200), (index, 3)):
         whole = file.read_bytes()
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(AssertionError):
-            dump([file], "--deep-iteration")
+            dump(tools, [file], "--deep-iteration")
         file.write_bytes(whole)
 
 
@@ -87,5 +84,6 @@ def test_dump_log_segments_reads_what_headrace_wrote(broker: BrokerProcess) -> N
     broker.kill()
     broker.start()
     assert broker.stop() == 0
-    check_files(broker.data)
-    check_the_tool_finds_faults(broker.data / "logs" / "dumped-none-0")
+    with KafkaTools(broker.bootstrap) as tools:
+        check_files(tools, broker.data)
+        check_the_tool_finds_faults(tools, broker.data / "logs" / "dumped-none-0")

@@ -49,7 +49,7 @@ def classpath(release: str) -> str:
 
 
 def ask_java(classpath: str, questions: list[str]) -> list[str]:
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, str(HERE / "Oracle.java")]
+    command = [*kafka_jars.QUICK_JAVA, "-cp", classpath, str(HERE / "Oracle.java")]
     done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True, timeout=150)
     return done.stdout.splitlines()
 

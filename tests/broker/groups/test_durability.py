@@ -57,7 +57,7 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
         mine = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
         assert await commit(client, {0: 10, 2: 30}, **mine) == [0, 0]
     (log,) = (tmp_path / "logs" / "__consumer_offsets-0").glob("*.log")
-    command = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments"]
+    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments"]
     command += ["--offsets-decoder", "--files", str(log)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=True)
     said = "".join(done.stdout.split())

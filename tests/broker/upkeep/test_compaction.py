@@ -183,7 +183,13 @@ async def test_kafkas_own_tool_reads_what_was_compacted(tmp_path: Path, ear: Ear
         await fill(client)
         await ear.compacted(RECORDS - 15)
     files = sorted((tmp_path / "logs" / "t-0").glob("*.log"))
-    command = ["java", "-Xmx256m", "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments", "--deep-iteration"]
+    command = [
+        *kafka_jars.QUICK_JAVA,
+        "-cp",
+        kafka_jars.class_path(),
+        "kafka.tools.DumpLogSegments",
+        "--deep-iteration",
+    ]
     command += ["--files", ",".join(str(file.with_suffix(kind)) for file in files for kind in (".log", ".index"))]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=True)
     assert "isvalid: true" in done.stdout

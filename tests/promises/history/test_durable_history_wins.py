@@ -27,6 +27,7 @@ from tests.promises.support.load import QUIET
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S: Final = 60.0
+LOOK_EVERY_S: Final = 0.02
 RECORDS: Final = 1_500
 MORE: Final = 300
 TOPIC: Final = "history"
@@ -97,8 +98,8 @@ def _no_clients_are_left() -> Iterator[None]:
 
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not await in_thread(true):
-            pass
+        while not await in_thread(true):  # noqa: ASYNC110 - another process tells nobody
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 @functools.cache

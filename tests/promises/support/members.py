@@ -12,9 +12,6 @@ from tests.interop import java_project
 from tests.promises.support.readings import DEADLINE_S, Readings
 from tests.threads import joined
 
-SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Several of these begin at once on few cores: no time goes to compiling what will not run for long."""
-
 
 class Kind(NamedTuple):
     """How a group shares out."""
@@ -73,8 +70,7 @@ class Members:
         settings = {"group.id": group, "max.poll.records": "200", **kind.settings}
         arguments = [bootstrap, topic, str(first), str(count), str(kind.static).lower()]
         options = [f"{key}={value}" for key, value in settings.items()]
-        java, *where = java_project.built()
-        self._command = [java, *SHORT_LIVED, *where, "headrace.interop.Members", *arguments, *options]
+        self._command = [*java_project.built(), "headrace.interop.Members", *arguments, *options]
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._listen, name=f"what {name} tells", daemon=True)
 
