@@ -57,7 +57,16 @@ class BrokerCluster:
     Use as an async context manager: whatever still runs is killed at the end.
     """
 
-    def __init__(self, directory: Path, count: int, *options: str, racks: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        *options: str,
+        racks: Mapping[int, str] | None = None,
+        redis: str | None = None,
+    ) -> None:
+        """`redis`: the URL of the Redis that has the logs; None: each broker's disk has its own."""
+        self.redis = redis
         self._directory = directory
         self._options = options
         self._racks = racks or {}
@@ -65,7 +74,9 @@ class BrokerCluster:
         self._running: dict[int, asyncio.subprocess.Process | Forked] = {}
 
     def _born(self, count: int) -> list[Node]:
-        lock, nodes = prepare(LocalDisk(), self._directory, Address("127.0.0.1", 0), count, random.SystemRandom())
+        shared = self.redis is not None
+        address = Address("127.0.0.1", 0)
+        lock, nodes = prepare(LocalDisk(), self._directory, address, count, random.SystemRandom(), shared=shared)
         lock.release()
         return nodes
 
@@ -102,6 +113,8 @@ class BrokerCluster:
         command = [*warm.COMMAND, "broker", "--id", str(broker), "--data", str(node.data)]
         rack = ["--rack", self._racks[broker]] if broker in self._racks else []
         join = ["--join", others] if others else []
+        if self.redis is not None:
+            join = ["--engine", "redis", "--redis", self.redis]
         return [*command, "--listen", str(node.listen), *join, *rack, *self._options]
 
     async def _spawn(self, broker: int) -> asyncio.subprocess.Process | Forked:

@@ -16,6 +16,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
+from headrace.storage.redis.address import RedisAddress
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -25,10 +26,14 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions"
 
 @asynccontextmanager
 async def running(
-    directory: Path, configs: Mapping[str, str] | None = None, *, objects: Objects | None = None
+    directory: Path,
+    configs: Mapping[str, str] | None = None,
+    *,
+    objects: Objects | None = None,
+    redis: RedisAddress | None = None,
 ) -> AsyncIterator[str]:
-    """A broker over this directory (and durable store), from ready to stopped; its address."""
-    config = BrokerConfig(data=directory, port=0, configs={**QUICK, **(configs or {})})
+    """A broker over this directory (and durable store, and Redis), from ready to stopped; its address."""
+    config = BrokerConfig(data=directory, port=0, configs={**QUICK, **(configs or {})}, redis=redis)
     async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=objects) as broker:
         yield f"{broker.host}:{broker.port}"
 

@@ -74,7 +74,7 @@ def test_the_only_broker_of_a_cluster_is_started_again_where_it_was(tmp_path: Pa
 
 def test_a_birth_that_was_cut_off_is_finished_as_it_was_planned(tmp_path: Path) -> None:
     """Killed after each of the steps, then started again: one cluster, as if nothing had been."""
-    plan = nodes._plan(ANY_PORT, 3, random.Random(1))
+    plan = nodes._plan(ANY_PORT, 3, random.Random(1), shared=False)
     for written in range(4):
         data = tmp_path / str(written)
         data.mkdir()

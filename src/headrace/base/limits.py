@@ -826,6 +826,22 @@ REDIS_OPEN_MS_MAX: Final = 5_000
 """Longest that a start waits for the first connection to each server of Redis."""
 REDIS_SENTINEL_LOOK_MS: Final = 2_000
 """How often Sentinels are asked for the master while the one that they named serves."""
+REDIS_LEASE_MS: Final = 6_000
+"""How long the controller's lease in Redis lasts; its holder renews it after a third of that."""
+REDIS_LEASE_POLL_MS: Final = 500
+"""Pause between two tries to get the lease from another broker."""
+REDIS_METADATA_BLOCK_MS: Final = 1_000
+"""How long one read of the commit log in Redis waits for an entry. Then it is checked that the log is the same."""
+REDIS_METADATA_READ_ENTRIES: Final = 500
+"""Entries that one read of it takes."""
+REDIS_METADATA_PART_BYTES: Final = 512 * 1024
+"""Bytes of one part of its snapshot."""
+REDIS_METADATA_KEPT_ENTRIES: Final = 10_000
+"""Entries that stay below a snapshot, for brokers that are a little behind."""
+REDIS_METADATA_UNCOMMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of entries that the controller has sent or is about to send, and that are not committed."""
+REDIS_METADATA_SENT_AT_ONCE: Final = 500
+"""Entries of them that go in one round trip."""
 REDIS_BACKOFF_MS_MIN: Final = 20
 REDIS_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to Redis failed; it doubles from the first to the second of these."""

@@ -21,26 +21,19 @@ import structlog
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
-from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.broker.config import BrokerConfig
-from headrace.broker.home.identity import Identity, check_memory, claim
-from headrace.broker.home.joining import identify
-from headrace.broker.home.lineage import Superseded, check_superseded, note_superseded
-from headrace.broker.home.places import check_places, make_places
+from headrace.broker.foundation.laid import Foundation
+from headrace.broker.foundation.local import on_local_logs
+from headrace.broker.home.identity import claim
+from headrace.broker.home.lineage import Superseded, note_superseded
 from headrace.broker.partitions.condition import Descriptors
 from headrace.broker.parts import Parts, Ports, core_of
-from headrace.controller.lost_quorum import superseded
-from headrace.metadata.configs import broker_value, check_broker_configs
+from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint
-from headrace.net.peer.peers import Peers
 from headrace.net.server.listener import Listener
-from headrace.raft.membership import Membership, Peer
 from headrace.storage.log.compaction.running import CleaningRunner
-from headrace.storage.log.engine import LocalLogEngine
-from headrace.storage.log.journal.journal import Journal, JournalSettings
 
 log = structlog.get_logger(__name__)
 
@@ -169,58 +162,35 @@ class Broker:
         await loop.run_in_executor(None, note_superseded, self._ports.disk, self._config.data, str(error))
 
     async def _assemble(self) -> Parts:
-        loop = asyncio.get_running_loop()
         config, ports = self._config, self._ports
-        await loop.run_in_executor(None, check_superseded, ports.disk, config.data)
-        identity = await identify(ports.disk, config.data, config.broker_id, ports.random, config.join)
-        await loop.run_in_executor(None, check_memory, ports.disk, config.data)
-        await loop.run_in_executor(None, check_places, ports.disk, config.data, identity)
-        metadata, peers = self._open_metadata(identity)
-        await metadata.start()
-        bytes_max = broker_value(
-            metadata.image, config.configs, "log.journal.max.bytes", node=identity.broker_id
-        ).number()
-        settings = config.journal or JournalSettings.within(bytes_max)
-        journal = Journal(ports.disk, config.data / "journal", identity.directory_id.bytes, settings)
-        engine = LocalLogEngine(ports.disk, config.data / "logs", journal=journal, cleaning=ports.cleaning)
-        try:
-            await loop.run_in_executor(None, make_places, ports.disk, config.data, identity)
-            left = await loop.run_in_executor(None, engine.start)
-        except BaseException:
-            await metadata.stop()
-            raise
-        core = core_of(config, ports, identity, metadata, self._fail)
-        parts = Parts(core, ports, metadata=metadata, peers=peers, engine=engine)
+        foundation = await self._foundation()
+        core = core_of(config, ports, foundation.identity, foundation.metadata, self._fail)
+        parts = Parts(core, ports, metadata=foundation.metadata, peers=foundation.peers, engine=foundation.logs)
         parts.cluster.start()
-        parts.logs.assignments.discard(left)
+        parts.logs.assignments.discard(foundation.left)
         try:
-            await self._enter_cluster(parts)
+            await self._enter_cluster(parts, foundation)
         except BaseException:
             await parts.stop()
             raise
         return parts
 
-    def _open_metadata(self, identity: Identity) -> tuple[MetadataDriver, Peers]:
+    async def _foundation(self) -> Foundation:
         config, ports = self._config, self._ports
-        me = Peer(identity.broker_id, identity.directory_id)
-        peers = Peers(me=me, cluster_id=identity.cluster_id, recovery_least=identity.recovery_least)
-        for voter in identity.voters:
-            if voter.host is not None and voter.port is not None:
-                peers.learn(voter.broker_id, voter.host, voter.port)
-        metadata = metadata_on_raft(
-            disk=ports.disk,
-            directory=config.data / "metadata",
-            me=me,
-            random=ports.random,
-            voters=Membership(frozenset(Peer(voter.broker_id, voter.directory_id) for voter in identity.voters)),
-            transport=peers,
-            clock=ports.clock,
-            on_fatal=self._fail,
-        )
-        peers.on_superseded(lambda lineage: metadata.give_up(Superseded(superseded(lineage))))
-        return metadata, peers
+        disk, random = ports.disk, ports.random
+        if config.redis is None:
+            return await on_local_logs(
+                config, clock=ports.clock, disk=disk, random=random, cleaning=ports.cleaning, on_failure=self._fail
+            )
+        try:
+            from headrace.broker.foundation.redis import on_redis
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"The engine 'redis' needs the package {error.name}: pip install 'headrace[redis]'."
+            ) from None
+        return await on_redis(config, config.redis, disk=disk, random=random, on_failure=self._fail)
 
-    async def _enter_cluster(self, parts: Parts) -> None:
+    async def _enter_cluster(self, parts: Parts, foundation: Foundation) -> None:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
         must first reach the quorum. Clients are served once the broker is ready."""
         self.port = await self._bind(parts.requests.listener)
@@ -233,10 +203,10 @@ class Broker:
                 address=str(endpoint.address),
                 joins=[str(other) for other in self._config.join],
             )
-        alone = parts.metadata.is_controller and len(parts.metadata.membership.members) == 1
+        alone = foundation.is_alone
         if not alone:
             await parts.requests.listener.accept()
-        await parts.membership.register([endpoint], self._config.rack)
+        await parts.membership.register([endpoint], self._config.rack, engine=foundation.kind)
         await parts.partitions.settled()
         await parts.start()
         if alone:

@@ -11,6 +11,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.storage.log.journal.journal import JournalSettings
+from headrace.storage.redis.address import RedisAddress
 
 FIRST_BROKER: Final = BrokerId(1)
 
@@ -30,6 +31,10 @@ class BrokerConfig:
     broker_id: BrokerId = FIRST_BROKER
     join: tuple[Address, ...] = ()
     """Brokers of the cluster to join, tried in turn. With any, an empty directory never makes a cluster of its own."""
+    redis: RedisAddress | None = None
+    """The Redis that has the logs and the metadata; None: this broker's disk has them."""
+    redis_namespace: str = "headrace"
+    """The beginning of its keys there."""
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     report_metadata: bool = False

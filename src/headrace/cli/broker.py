@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, LogLevel, parse_pairs, whole_number
+from headrace.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    LOCAL,
+    Bootstrap,
+    Config,
+    Engine,
+    Json,
+    LogLevel,
+    Redis,
+    check_engine,
+    parse_pairs,
+    whole_number,
+)
 from headrace.cli.output import print_json, print_line, print_table
 from headrace.cli.work import moving
 from headrace.cli.work.bearing import bearing
@@ -49,6 +61,8 @@ def run_broker(
         str | None,
         typer.Option("--durable", metavar="URL", help="The store of durable segments, e.g. file:///var/lib/store."),
     ] = None,
+    engine: Engine = LOCAL,
+    redis: Redis = None,
     config: Config = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     log_level: LogLevel = "info",
@@ -70,6 +84,9 @@ def run_broker(
         raise UsageError("A broker needs an id and a directory: headrace broker --id 2 --data DIR --join HOST:PORT.")
     if not 0 <= id_ <= 2**31 - 1:
         raise UsageError(f"--id {id_} is not a broker's id: choose one from 0 to {2**31 - 1}.")
+    check_engine(engine, redis)
+    if engine != LOCAL and redis is None:
+        raise UsageError("A broker on Redis needs its address: add --redis redis://HOST:6379/0.")
     configs = parse_pairs(config, "--config")
     if durable is not None:
         configs["durable.url"] = durable
@@ -83,6 +100,7 @@ def run_broker(
         join=join,
         rack=rack,
         with_parent=with_parent,
+        redis=redis,
         log_level=log_level,
     )
 

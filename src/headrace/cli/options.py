@@ -12,6 +12,8 @@ from headrace.base.errors import UsageError
 from headrace.base.reading import fraction, whole
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+LOCAL = "local"
+REDIS = "redis"
 
 Bootstrap = Annotated[
     str,
@@ -52,6 +54,25 @@ def whole_number(text: str | int) -> int:
     return text if isinstance(text, int) else whole(text)
 
 
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="Where records are kept: local (this machine's disk) or redis (a Redis that all brokers share).",
+    ),
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        envvar="HEADRACE_REDIS",
+        metavar="URL",
+        help="The Redis of --engine redis, e.g. redis://HOST:6379/0. Without one, 'up' starts its own in --data.",
+    ),
+]
+
+
 def plain_number(text: str | float) -> float:
     """Parser of options that may have a fraction. The number is finite; raises ValueError otherwise."""
     number = float(text) if isinstance(text, (int, float)) else fraction(text)
@@ -69,3 +90,11 @@ def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option} '{pair}' is not KEY=VALUE; write for example {option} retention.ms=3600000.")
         found[key.strip()] = value.strip()
     return found
+
+
+def check_engine(engine: str, redis: str | None) -> None:
+    """Raises UsageError for an engine that is unknown, or that does not go with the other options."""
+    if engine not in (LOCAL, REDIS):
+        raise UsageError(f"--engine '{engine}' is unknown: choose {LOCAL} or {REDIS}.")
+    if redis is not None and engine != REDIS:
+        raise UsageError("--redis goes with --engine redis: add that, or leave --redis (and HEADRACE_REDIS) out.")

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Config, LogLevel, NoBootstrap, parse_pairs, whole_number
+from headrace.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    LOCAL,
+    Config,
+    Engine,
+    LogLevel,
+    NoBootstrap,
+    Redis,
+    check_engine,
+    parse_pairs,
+    whole_number,
+)
+from headrace.cli.output import print_line
 
 
 def up(
@@ -33,6 +47,8 @@ def up(
         str | None,
         typer.Option("--durable", metavar="URL", help="The store of durable segments, e.g. file:///var/lib/store."),
     ] = None,
+    engine: Engine = LOCAL,
+    redis: Redis = None,
     config: Config = None,
     log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
@@ -41,9 +57,11 @@ def up(
     """Run a broker until SIGTERM or SIGINT, or with --nodes a cluster of them.
 
     Prints one line, "ready HOST:PORT", on standard output as soon as it serves; logs go to standard error. With --nodes
-    there is a line "broker ID pid PID listen HOST:PORT" for each before it, and "ready" names all of them.
+    there is a line "broker ID pid PID listen HOST:PORT" for each before it, and "ready" names all of them. A line
+    "redis URL" comes first where --engine is redis.
     """
     configs = parse_pairs(config, "--config")
+    check_engine(engine, redis)
     if durable is not None:
         configs["durable.url"] = durable
     if nodes is not None:
@@ -53,15 +71,37 @@ def up(
         options += [part for key, value in configs.items() for part in ("--config", f"{key}={value}")]
         from headrace.cli.work.supervisor import supervise
 
-        supervise(data=data.resolve(), listen=listen, count=nodes, options=options)
+        with redis_for(engine, redis, data.resolve()) as url:
+            supervise(data=data.resolve(), listen=listen, count=nodes, options=options, redis=url)
         return
     from headrace.cli.work.serve import serve
 
-    serve(
-        data=data.resolve(),
-        listen=listen,
-        advertise=advertise,
-        configs=configs,
-        json_logs=json,
-        log_level=log_level,
-    )
+    with redis_for(engine, redis, data.resolve()) as url:
+        serve(
+            data=data.resolve(),
+            listen=listen,
+            advertise=advertise,
+            configs=configs,
+            json_logs=json,
+            log_level=log_level,
+            redis=url,
+        )
+
+
+@contextmanager
+def redis_for(engine: str, url: str | None, data: Path) -> Iterator[str | None]:
+    """The URL of the Redis, told on standard output without its password; None for the local engine. Without `url`, one
+    is started in the data directory, and stopped at the end."""
+    if engine == LOCAL:
+        yield None
+        return
+    from headrace.cli.work.embedded_redis import embedded
+    from headrace.storage.redis.address import parse_redis_address
+
+    if url is not None:
+        print_line(f"redis {parse_redis_address(url)}")
+        yield url
+        return
+    with embedded(data / "redis") as started:
+        print_line(f"redis {started}")
+        yield started

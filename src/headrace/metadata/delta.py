@@ -33,9 +33,10 @@ class LocalChanges:
     """Work for one broker, to be carried out in the order of the fields."""
 
     deleted: tuple[TopicPartition, ...]
-    """Held or left before, and no more: the topic is gone, or this broker is no replica of it."""
+    """Held or left before, and no more: the topic is gone, or this broker is no replica of it. Where brokers share
+    logs: gone, whoever held them."""
     left: tuple[TopicPartition, ...]
-    """Held before, and sealed by this broker: it no longer serves them, but keeps their logs."""
+    """Held before: it no longer serves them, but their logs stay. It has sealed them, or the logs are shared."""
     leaders: tuple[LocalPartition, ...]
     """Led by this broker, and new or changed. With an unchanged leader epoch, only the ISR changed."""
     followers: tuple[LocalPartition, ...]
@@ -82,6 +83,7 @@ class ImageDelta:
 
     def local_changes(self, node: BrokerId) -> LocalChanges:
         """Work for broker `node` that follows from this change, in a deterministic order."""
+        shared = self.after.shares_logs
         deleted: list[TopicPartition] = []
         left: list[TopicPartition] = []
         leaders: list[LocalPartition] = []
@@ -95,11 +97,11 @@ class ImageDelta:
                     if not held or was != now:
                         assert after is not None
                         (leaders if now.leader == node else followers).append(LocalPartition(after, now))
-                elif now is not None and now.left_by == node:
+                elif now is not None and (now.left_by == node or shared):
                     assert after is not None
                     if held:
                         left.append(TopicPartition(after.id, now.index))
-                elif held or (was is not None and was.left_by == node):
+                elif held or (was is not None and (was.left_by == node or shared)):
                     assert before is not None
                     assert was is not None
                     deleted.append(TopicPartition(before.id, was.index))

@@ -94,16 +94,24 @@ class TopicCreated:
     """A topic with all its partitions, their first leaders and its own configs (never the defaults).
 
     Version 1: its partitions may have `kept_in`. Version 2: `adding` and `removing`. Version 3: `assignment_epoch` and
-    `move`. Version 4: `is_unclean`. Version 5: `recovered_epoch`, and `desired_replicas` of the topic.
+    `move`. Version 4: `is_unclean`. Version 5: `recovered_epoch`, and `desired_replicas` of the topic. Version 6:
+    `created_index`, in snapshots of clusters that share logs.
     """
 
     TYPE: ClassVar[int] = 5
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
     topic_id: TopicId
     name: str
     partitions: tuple[PartitionImage, ...]
     configs: Mapping[str, str]
     desired_replicas: int = 0
+    created_index: int = 0
+    """See `TopicImage.created_index`. 0: the index of this event's own entry."""
+
+    @property
+    def least_version(self) -> int:
+        """The lowest version that understands this event whole."""
+        return 6 if self.created_index else 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

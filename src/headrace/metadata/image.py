@@ -192,13 +192,14 @@ class MetadataImage:
         CorruptData. If it were left out, its objects would count as orphans."""
         if index is not None and index <= self.index:
             return self
-        builder = ImageBuilder(self, is_snapshot=is_snapshot)
+        at = self.index if index is None else index
+        builder = ImageBuilder(self, index=at, is_snapshot=is_snapshot)
         for event in events:
             builder.apply(event)
         return MetadataImage(
             cluster_id=builder.cluster_id,
             engine=builder.engine,
-            index=self.index if index is None else index,
+            index=at,
             brokers=builder.brokers.finish(),
             topics=builder.finish_topics(),
             topic_ids=builder.topic_ids.finish(),
@@ -260,6 +261,7 @@ class MetadataImage:
                 partitions=first,
                 configs=dict(topic.configs),
                 desired_replicas=topic.desired_replicas,
+                created_index=topic.created_index,
             )
             for piece in rest:
                 yield PartitionsAdded(topic_id=topic.id, partitions=piece)

@@ -72,7 +72,8 @@ MoveEvent: TypeAlias = MoveStarted | MoveProven | MoveSealed | MoveFinished | Mo
 class ImageBuilder:
     """One image being changed. `partitions` holds the lists of the topics whose partitions changed."""
 
-    def __init__(self, image: MetadataImage, *, is_snapshot: bool = False) -> None:
+    def __init__(self, image: MetadataImage, *, index: int, is_snapshot: bool = False) -> None:
+        self.index = index
         self.is_snapshot = is_snapshot
         self.cluster_id = image.cluster_id
         self.engine = image.engine
@@ -209,10 +210,16 @@ class ImageBuilder:
             partitions=event.partitions,
             configs=immutables.Map(event.configs),
             desired_replicas=event.desired_replicas,
+            created_index=self._created_index(event),
         )
         for partition in event.partitions:
             self._count(partition, 1)
             self._note_move(TopicPartition(event.topic_id, partition.index), partition.move)
+
+    def _created_index(self, event: TopicCreated) -> int:
+        if not self.engine.shares_logs or self.is_snapshot:
+            return event.created_index
+        return self.index
 
     def _delete_topic(self, event: TopicDeleted) -> None:
         topic = self.topics.get(event.topic_id)

@@ -163,6 +163,8 @@ class TopicImage:
     """The topic's own configs; the defaults are in `headrace.metadata.configs`."""
     desired_replicas: int = 0
     """Number of replicas that each partition gets as brokers join (`controller.growth`); 0: it keeps its number."""
+    created_index: int = 0
+    """The index of the entry that created it, where brokers share logs; otherwise 0. It orders topics of one name."""
 
     @property
     def replication_factor(self) -> int:

@@ -28,7 +28,7 @@ MADE: list[RedisEngine] = []
 
 
 def unstarted(server: RedisServer) -> RedisEngine:
-    MADE.append(RedisEngine(parse_redis_address(server.url), birth=lambda _: 1, random=system_random()))
+    MADE.append(RedisEngine(parse_redis_address(server.url), random=system_random()))
     return MADE[-1]
 
 

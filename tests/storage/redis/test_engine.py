@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import Offset
-from headrace.broker import boot
-from headrace.broker.cluster.membership import Membership
-from headrace.metadata.values import Engine
+from headrace.base.ids import Offset, PartitionIndex
 from headrace.storage.engine.faults import Fenced, NotAtHand
 from headrace.storage.engine.identity import LogConfig
+from headrace.storage.redis.address import Credentials, parse_redis_address
+from headrace.storage.redis.connection import Place, connect
+from headrace.storage.redis.keys import Keys
 from headrace.wire.batches import iterate_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_for_leader_epoch import (
@@ -28,7 +27,7 @@ from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import RawClient, running, until
 from tests.storage.log.log_world import NOW_MS
 from tests.storage.redis.conftest import PROGRAMS, Start
-from tests.storage.redis.redis_world import append, engine_of, flush, offsets, opened, restart, unstarted
+from tests.storage.redis.redis_world import append, engine_of, flush, offsets, opened
 from tools.redis_servers import RedisServer
 
 
@@ -132,16 +131,19 @@ async def test_a_server_that_evicts_is_refused(start: Start) -> None:
         engine_of(start("--maxmemory-policy", "allkeys-lru"))
 
 
-async def test_a_broker_runs_on_it(server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata on Raft, logs in Redis: what a client writes and commits is there after a restart of the broker."""
-    monkeypatch.setattr(boot, "LocalLogEngine", lambda *_, **__: unstarted(server))
+async def test_a_broker_runs_on_it(server: RedisServer, tmp_path: Path) -> None:
+    """A client's records and commits are there after a restart, for a broker with an empty directory too."""
+    redis = parse_redis_address(server.url)
     where = TopicPartition("orders", 0)
     async with asyncio.timeout(60):
-        async with running(tmp_path) as bootstrap, AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as out:
+        async with (
+            running(tmp_path / "1", redis=redis) as bootstrap,
+            AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as out,
+        ):
             sent = [await out.send("orders", b"%d" % number, partition=0) for number in range(100)]
             assert [(await each).offset for each in sent] == list(range(100))
         async with (
-            running(tmp_path) as bootstrap,
+            running(tmp_path / "2", redis=redis) as bootstrap,
             AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest") as reader,
         ):
             reader.assign([where])
@@ -152,17 +154,18 @@ async def test_a_broker_runs_on_it(server: RedisServer, tmp_path: Path, monkeypa
 
 
 async def test_a_leader_whose_redis_has_lost_records_goes_on_in_a_later_epoch(
-    start: Start, engines: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: RedisServer, tmp_path: Path
 ) -> None:
     """The broker is alone, so it is the one that opens the log again."""
-    server = start()
-    monkeypatch.setattr(boot, "LocalLogEngine", lambda *_, **__: unstarted(server))
-    monkeypatch.setattr(Membership, "register", partialmethod(Membership.register, engine=Engine.REDIS))
-    async with asyncio.timeout(60), running(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    redis = parse_redis_address(server.url)
+    keys = Keys().partition("t", PartitionIndex(0))
+    async with asyncio.timeout(60), running(tmp_path, redis=redis) as bootstrap, RawClient(bootstrap) as client:
         await create(client, "t")
         for value in (b"one", b"two"):
             assert (await produce(client, "t", batch(value))).error_code == 0
-        await restart(server)
+        connection = await connect(Place(path=str(server.socket)), Credentials())
+        await connection.call("UNLINK", keys.stream, keys.state, keys.times, keys.epochs, keys.producers)
+        await connection.close()
         refused = await produce(client, "t", batch(b"three"))
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         while (again := await produce(client, "t", batch(b"four"))).error_code:

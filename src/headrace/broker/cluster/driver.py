@@ -129,7 +129,12 @@ class MetadataDriver:
         return None if quorum is not None and quorum.is_blank else self.image.lineage
 
     def quorum(self) -> QuorumStatus:
-        return self._quorum.status()
+        """Return the members of the quorum; none where no brokers vote."""
+        if (quorum := self._log.quorum) is not None:
+            return quorum.status()
+        known = None if self.leader is None else self.image.brokers.get(self.leader)
+        leader = None if known is None else Peer(known.id, known.directory_id)
+        return QuorumStatus(leader=leader, epoch=self.term, high_watermark=self.image.index, members=())
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Give every later delta to `subscriber`, on the loop, right after the image was swapped and before `submit`

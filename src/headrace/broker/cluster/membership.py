@@ -167,7 +167,8 @@ class Membership:
                 task.cancel()
         image = self._metadata.image
         others = [broker.id for broker in image.live_brokers() if broker.id != self._identity.broker_id]
-        if not others or not self.is_unfenced:
+        is_last = not others and not image.shares_logs  # there, another process may come in its place at once
+        if is_last or not self.is_unfenced:
             return
         beat = self._heartbeat(stopping=True)
         answer = await self._control.submit(beat, wait_ms=LEAVE_WAIT_MS_MAX)

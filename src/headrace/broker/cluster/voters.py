@@ -49,17 +49,23 @@ class Voters:
     def view(self) -> QuorumView:
         """Return the quorum as it is now, with its outlook."""
         view = _view(self._metadata.quorum())
+        if self._metadata.voters is None:
+            return view
         return replace(view, outlook=outlook(self._metadata.image, view, self._wanted))
 
     # brokers' membership
 
     async def admit(self, peer: Peer) -> Refusal | None:
         """Return once the quorum has this member. Where it is none, it becomes a learner."""
+        if self._metadata.voters is None:
+            return None
         is_member = any(member.peer == peer for member in self._metadata.quorum().members)
         return None if is_member else await self._change(AddLearner(peer))
 
     async def readmit(self) -> None:
         """Give every live broker the log, even one that came back in the middle of its own removal."""
+        if self._metadata.voters is None:
+            return
         members = {member.peer for member in self._metadata.quorum().members}
         for broker in self._metadata.image.live_brokers():
             peer = Peer(broker.id, broker.directory_id)
@@ -81,7 +87,7 @@ class Voters:
     async def grow(self) -> None:
         """Promote a learner where there are fewer voters than there shall be. Does not wait for an operator's
         change."""
-        if self._voting.locked():
+        if self._metadata.voters is None or self._voting.locked():
             return
         async with self._voting:
             image, view = self._metadata.image, _view(self._metadata.quorum())
@@ -93,6 +99,9 @@ class Voters:
 
     async def change_voter(self, ask: ChangeVoter) -> Refusal | None:
         """Change a vote, as an operator asked."""
+        if self._metadata.voters is None:
+            message = f"No brokers vote here: the cluster's metadata is in {self._metadata.image.engine}."
+            return await self._confirmed(Refusal(ErrorCode.UNSUPPORTED_VERSION, message))
         for member in self._metadata.quorum().members:
             peer = member.peer
             if peer.node == ask.broker_id and ask.directory_id in (None, peer.directory):

@@ -30,6 +30,9 @@ FILE_NAME: Final = "identity.json"
 LOCK_NAME: Final = ".lock"
 PLACES: Final = ("logs", "journal")
 """Directories of the data directory that may be volumes of their own (`places`)."""
+LOCAL: Final = "local"
+EMBEDDED: Final = "redis"
+"""The directory of a Redis that `headrace up` runs for this broker. It may be there before the identity."""
 MADE: Final = "places.json"
 """The file that notes that these directories were made once."""
 
@@ -54,6 +57,8 @@ class Identity:
     voters: tuple[BornVoter, ...]
     """The voters of the cluster's birth; empty where this broker joined an existing cluster. The commit log holds the
     voters of today."""
+    engine: str = LOCAL
+    """The keeper of the cluster's logs (`metadata.values.Engine`)."""
     recovery_least: int = 0
     """The number of the recovery that superseded this broker's old metadata. Until it has a new log, it follows no
     earlier recovery. 0: there was none."""
@@ -94,8 +99,9 @@ def load_or_create(disk: Disk, data: Path, broker_id: BrokerId, random: Random) 
     return found
 
 
-def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
-    """Return the directory's identity; None where the directory is empty. Blocking. Raises UsageError."""
+def load(disk: Disk, data: Path, broker_id: BrokerId, engine: str = LOCAL) -> Identity | None:
+    """Return the directory's identity; None where the directory is empty. Blocking. Raises UsageError, also where its
+    broker has another engine."""
     path = data / FILE_NAME
     if disk.exists(path):
         found = _load(disk, path)
@@ -104,8 +110,13 @@ def load(disk: Disk, data: Path, broker_id: BrokerId) -> Identity | None:
                 f"The data directory {data} belongs to broker {found.broker_id}, not {broker_id}: start it under "
                 "that id, or choose another directory."
             )
+        if found.engine != engine:
+            raise UsageError(
+                f"The data directory {data} belongs to a broker of the engine '{found.engine}': start it with --engine "
+                f"{found.engine}, or choose another directory."
+            )
         return found
-    names = [name for name in disk.list_directory(data) if name not in (LOCK_NAME, FILE_NAME + ".tmp")]
+    names = [name for name in disk.list_directory(data) if name not in (LOCK_NAME, FILE_NAME + ".tmp", EMBEDDED)]
     strangers = [name for name in names if name not in PLACES or disk.list_directory(data / name)]  # mount points
     if strangers:
         raise UsageError(
@@ -134,7 +145,7 @@ def check_memory(disk: Disk, data: Path) -> None:
 def born(random: Random, brokers: Mapping[BrokerId, tuple[str, int] | None]) -> list[Identity]:
     """Return the identities of a new cluster of these brokers. All are voters, and each broker's value is the address
     where it listens."""
-    cluster_id = ClusterId(_new_id(random))
+    cluster_id = new_cluster_id(random)
     voters = tuple(
         BornVoter(
             broker_id=broker_id,
@@ -150,21 +161,22 @@ def born(random: Random, brokers: Mapping[BrokerId, tuple[str, int] | None]) -> 
     ]
 
 
-def joining(random: Random, cluster_id: ClusterId, broker_id: BrokerId) -> Identity:
+def joining(random: Random, cluster_id: ClusterId, broker_id: BrokerId, engine: str = LOCAL) -> Identity:
     """Return the identity of a broker that joins an existing cluster."""
-    return Identity(cluster_id=cluster_id, broker_id=broker_id, directory_id=new_directory_id(random), voters=())
+    directory_id = new_directory_id(random)
+    return Identity(cluster_id=cluster_id, broker_id=broker_id, directory_id=directory_id, voters=(), engine=engine)
 
 
 def new_directory_id(random: Random) -> DirectoryId:
     return DirectoryId(uuid.UUID(int=random.getrandbits(128), version=4))
 
 
-def _new_id(random: Random) -> str:
-    """A random UUID in Kafka's form: 22 characters of URL-safe base64, never with a leading dash."""
+def new_cluster_id(random: Random) -> ClusterId:
+    """Return a random UUID in Kafka's form: 22 characters of URL-safe base64, never with a leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.UUID(int=random.getrandbits(128), version=4).bytes).decode().rstrip("=")
         if not text.startswith("-"):
-            return text
+            return ClusterId(text)
 
 
 def read(disk: Disk, data: Path) -> Identity:
@@ -209,6 +221,7 @@ def encode(identity: Identity) -> dict[str, Any]:
         "directory_id": str(identity.directory_id),
         "voters": [asdict(voter) | {"directory_id": str(voter.directory_id)} for voter in identity.voters],
         "recovery_least": identity.recovery_least,
+        **({} if identity.engine == LOCAL else {"engine": identity.engine}),
     }
 
 
@@ -221,6 +234,7 @@ def decode(fields: Mapping[str, Any]) -> Identity:
         broker_id=broker_id,
         directory_id=directory_id,
         voters=tuple(_voter(voter) for voter in fields.get("voters", alone)),
+        engine=str(fields.get("engine", LOCAL)),
         recovery_least=int(fields.get("recovery_least", 0)),
     )
 

@@ -1,7 +1,12 @@
-"""Finds the cluster of a starting broker: its directory's, a new one, or the one that answers at the addresses to join.
+"""Finds the cluster of a starting broker.
+
+It is its directory's, or a new one. It may be the one that answers at the addresses to join, or the one in a shared
+store.
 
 Promises:
 - With addresses to join, no cluster is born: the broker waits until one of them answers.
+- In a shared store one cluster is born, whichever brokers come first. A store that has lost it is refused by every
+  broker that was part of it.
 - A directory of another cluster is refused, and the message says so.
 
 Source: DESIGN "Birth, identity, membership".
@@ -12,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -20,7 +26,7 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId
 from headrace.base.limits import JOIN_BACKOFF_MS, JOIN_BACKOFF_MS_MAX, JOIN_TIMEOUT_MS
 from headrace.base.ports import Disk, Random
-from headrace.broker.home.identity import Identity, joining, load, load_or_create, write
+from headrace.broker.home.identity import Identity, joining, load, load_or_create, new_cluster_id, write
 from headrace.net.client.connection import connect
 from headrace.net.client.errors import ClientError, RefusedError
 from headrace.wire.apis import ApiKey
@@ -47,6 +53,46 @@ async def identify(disk: Disk, data: Path, broker_id: BrokerId, random: Random, 
     made = joining(random, await _wait_for_answer(join), broker_id)
     await loop.run_in_executor(None, write, disk, data, made)
     return made
+
+
+class SharedStore(Protocol):
+    """The store of a cluster's metadata that all of its brokers reach."""
+
+    @property
+    def place(self) -> str:
+        """An address without secrets."""
+
+    async def cluster_id(self) -> ClusterId | None:
+        """Return the id of the cluster that is there."""
+
+    async def begin(self, cluster_id: ClusterId) -> ClusterId:
+        """Begin a cluster of this id, where there is none. Returns the id of the one that is there."""
+
+
+async def identify_in(
+    store: SharedStore, disk: Disk, data: Path, broker_id: BrokerId, random: Random, *, engine: str
+) -> Identity:
+    """Return the identity of this directory, which is claimed already, in the cluster of the store. Raises
+    UsageError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.run_in_executor(None, load, disk, data, broker_id, engine)
+    cluster_id = await store.cluster_id()
+    if cluster_id is None:
+        if found is not None:
+            raise UsageError(
+                f"{data} belongs to cluster {found.cluster_id}, of which {store.place} has nothing: restore it from a "
+                "backup, or choose an empty directory to begin a new cluster."
+            )
+        cluster_id = await store.begin(new_cluster_id(random))
+    if found is None:
+        found = joining(random, cluster_id, broker_id, engine)
+        await loop.run_in_executor(None, write, disk, data, found)
+    elif found.cluster_id != cluster_id:
+        raise UsageError(
+            f"The data directory {data} belongs to cluster {found.cluster_id}, but {store.place} to {cluster_id}: "
+            "choose an empty directory, or name the store of its own cluster."
+        )
+    return found
 
 
 async def _wait_for_answer(join: Sequence[Address]) -> ClusterId:

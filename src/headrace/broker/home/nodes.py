@@ -38,8 +38,11 @@ class Node:
     listen: Address
 
 
-def prepare(disk: Disk, data: Path, listen: Address, count: int, random: Random) -> tuple[Lock, list[Node]]:
-    """Claim the directory, and create the cluster where there is none yet. Blocking. Raises UsageError."""
+def prepare(
+    disk: Disk, data: Path, listen: Address, count: int, random: Random, *, shared: bool = False
+) -> tuple[Lock, list[Node]]:
+    """Claim the directory, and create the cluster where there is none yet. `shared`: the cluster is in a store that all
+    brokers reach, and each finds it there. Blocking. Raises UsageError."""
     if not 1 <= count <= NODES_MAX:
         raise UsageError(f"--nodes {count} cannot be: choose 1 to {NODES_MAX}.")
     if listen.is_wildcard:
@@ -51,18 +54,18 @@ def prepare(disk: Disk, data: Path, listen: Address, count: int, random: Random)
         raise UsageError(f"{data} is one broker's directory: start it without --nodes, or choose another one.")
     lock = identity.claim(disk, data)
     try:
-        return lock, _prepared(disk, data, listen, count, random)
+        return lock, _prepared(disk, data, listen, count, random, shared=shared)
     except BaseException:
         lock.release()
         raise
 
 
-def _prepared(disk: Disk, data: Path, listen: Address, count: int, random: Random) -> list[Node]:
+def _prepared(disk: Disk, data: Path, listen: Address, count: int, random: Random, *, shared: bool) -> list[Node]:
     plan = _load(disk, data / FILE_NAME)
     if plan is None:
-        plan = _plan(listen, count, random)
+        plan = _plan(listen, count, random, shared=shared)
         _save(disk, data / FILE_NAME, plan)
-    _check(plan, data, listen, count)
+    _check(plan, data, listen, count, shared=shared)
     nodes = [
         Node(id=BrokerId(node["id"]), data=data / f"broker-{node['id']}", listen=Address(node["host"], node["port"]))
         for node in plan["nodes"]
@@ -74,7 +77,7 @@ def _prepared(disk: Disk, data: Path, listen: Address, count: int, random: Rando
             disk.sync_directory(data)
             identity.write(disk, node.data, made)
         _save(disk, data / FILE_NAME, plan | {"born": True})
-    elif not any(disk.exists(node.data / identity.FILE_NAME) for node in nodes):
+    elif not shared and not any(disk.exists(node.data / identity.FILE_NAME) for node in nodes):
         raise UsageError(
             f"The cluster in {data} was born, and none of its brokers' directories is left: restore one from a copy, "
             "or begin a new cluster in an empty directory."
@@ -82,16 +85,19 @@ def _prepared(disk: Disk, data: Path, listen: Address, count: int, random: Rando
     return nodes
 
 
-def _check(plan: dict[str, Any], data: Path, listen: Address, count: int) -> None:
+def _check(plan: dict[str, Any], data: Path, listen: Address, count: int, *, shared: bool) -> None:
     known = len(plan["nodes"])
     if known != count:
         raise UsageError(f"{data} holds a cluster of {known} brokers: start it with --nodes {known}.")
+    if plan["shared"] != shared:
+        engine = "redis" if plan["shared"] else "local"
+        raise UsageError(f"{data} holds a cluster of the engine '{engine}': start it with --engine {engine}.")
     first = Address(plan["nodes"][0]["host"], plan["nodes"][0]["port"])
     if listen.port and listen != first:
         raise UsageError(f"The cluster in {data} listens from {first} on: start it with --listen {first}.")
 
 
-def _plan(listen: Address, count: int, random: Random) -> dict[str, Any]:
+def _plan(listen: Address, count: int, random: Random, *, shared: bool) -> dict[str, Any]:
     ports = list(range(listen.port, listen.port + count)) if listen.port else free_ports(listen.host, count, random)
     ids = [BrokerId(number) for number in range(1, count + 1)]
     addresses = {broker_id: (listen.host, port) for broker_id, port in zip(ids, ports, strict=True)}
@@ -100,7 +106,10 @@ def _plan(listen: Address, count: int, random: Random) -> dict[str, Any]:
         {"id": one.broker_id, "host": listen.host, "port": port, "identity": identity.encode(one)}
         for one, port in zip(born, ports, strict=True)
     ]
-    return {"version": 1, "born": False, "nodes": nodes}
+    if shared:  # no identity is made before the store has said which cluster it has
+        nodes = [{key: node[key] for key in ("id", "host", "port")} for node in nodes]
+        return {"version": 1, "born": True, "shared": True, "nodes": nodes}
+    return {"version": 1, "born": False, "shared": False, "nodes": nodes}
 
 
 def free_ports(host: str, count: int, random: Random) -> list[int]:
@@ -125,7 +134,8 @@ def _load(disk: Disk, path: Path) -> dict[str, Any] | None:
     file = disk.open(path)
     try:
         plan = json.loads(file.read(0, file.size()))
-        return {"born": bool(plan["born"]), "nodes": list(plan["nodes"])}
+        shared = bool(plan.get("shared", False))
+        return {"born": bool(plan["born"]), "shared": shared, "nodes": list(plan["nodes"])}
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} is damaged: restore it from a copy, or choose an empty directory.") from error
     finally:

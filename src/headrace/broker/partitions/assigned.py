@@ -108,6 +108,7 @@ class Assigned:
             partition=partition,
             directory_id=self._directory_id,
             assignment_epoch=assignment_epoch,
+            created_index=topic.created_index,
         )
 
     def identity_before(self, image: MetadataImage, key: TopicPartition) -> LogIdentity:

@@ -29,6 +29,7 @@ from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.compaction.running import run_in_child
 from headrace.storage.objects import open_objects
+from headrace.storage.redis.address import parse_redis_address
 
 DURABLE_URL = "durable.url"
 
@@ -45,8 +46,10 @@ def serve(
     rack: str | None = None,
     with_parent: bool = False,
     log_level: str = "info",
+    redis: str | None = None,
 ) -> None:
-    """Run until a signal. Raises HeadraceError where the broker cannot start, or has to stop by itself."""
+    """Run until a signal. `redis`: the URL of the Redis that has the logs; None: the disk has them. Raises
+    HeadraceError where the broker cannot start, or has to stop by itself."""
     configure_logs(json_logs=json_logs, level=log_level)
     address = parse_address(listen)
     told = parse_address(advertise, default_port=0) if advertise is not None else None
@@ -59,6 +62,7 @@ def serve(
         broker_id=BrokerId(broker_id),
         join=parse_bootstrap(join) if join is not None else (),
         rack=rack,
+        redis=None if redis is None else parse_redis_address(redis, os.environ),
         report_metadata=log_level.lower() == "debug",
         configs=configs,
     )

@@ -12,6 +12,7 @@ Promises:
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,18 +31,20 @@ START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 30.0
 
 
-def supervise(*, data: Path, listen: str, count: int, options: Sequence[str]) -> None:
-    """Run until a signal. `options` are passed to every broker unchanged. Raises HeadraceError."""
-    lock, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random())
+def supervise(*, data: Path, listen: str, count: int, options: Sequence[str], redis: str | None = None) -> None:
+    """Run until a signal. `options` are passed to every broker unchanged. `redis`: the URL of the Redis that has the
+    logs; None: the brokers' disk has them. Raises HeadraceError."""
+    lock, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random(), shared=redis is not None)
     try:
-        asyncio.run(_Supervisor(nodes, options).run())
+        asyncio.run(_Supervisor(nodes, options, redis).run())
     finally:
         lock.release()
 
 
 class _Supervisor:
-    def __init__(self, nodes: Sequence[Node], options: Sequence[str]) -> None:
+    def __init__(self, nodes: Sequence[Node], options: Sequence[str], redis: str | None) -> None:
         self._nodes = nodes
+        self._redis = redis
         self._options = options
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
@@ -89,10 +92,17 @@ class _Supervisor:
     async def _spawn(self, node: Node) -> asyncio.subprocess.Process:
         others = ",".join(str(other.listen) for other in self._nodes if other is not node)
         command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(node.id), "--data", str(node.data)]
-        command += ["--listen", str(node.listen), *(["--join", others] if others else []), "--with-parent"]
+        command += ["--listen", str(node.listen), "--with-parent"]
+        environment = dict(os.environ)
+        if self._redis is not None:  # its password is not for the list of processes
+            command += ["--engine", "redis"]
+            environment["HEADRACE_REDIS"] = self._redis
+        elif others:
+            command += ["--join", others]
         return await asyncio.create_subprocess_exec(
             *command,
             *self._options,
+            env=environment,
             stdin=asyncio.subprocess.PIPE,  # never written: when this process ends it ends, and so does the broker
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # keys pressed at the terminal are for this process alone

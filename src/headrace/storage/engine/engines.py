@@ -76,8 +76,9 @@ class LogEngine(Protocol):
         """
 
     def begin_delete(self, identity: LogIdentity) -> LogRemoval | None:
-        """Delete the partition's log, where it has this topic id; it must be closed. It is durably gone when this
-        returns. Returns what is still to be removed, in this life of the broker or the next; None where nothing is.
+        """Delete the partition's log, where it has this topic id; it must be closed. It is durably gone for this broker
+        when this returns. Returns what is still to be removed, in this life of the broker or the next; None where
+        nothing is.
         """
 
     def begin_round(self, tickets: Sequence[FlushTicket]) -> FlushRound:

@@ -19,6 +19,8 @@ class LogIdentity:
     directory_id: DirectoryId
     assignment_epoch: int = 0
     """Rises each time the partition is assigned to this broker again. One assignment keeps its number over restarts."""
+    created_index: int = 0
+    """The metadata's index at which the topic was created, where brokers share logs; otherwise 0."""
 
     @property
     def name(self) -> str:

@@ -127,20 +127,17 @@ class RedisOpening:
 
 
 class RedisEngine:
-    """`birth`: the metadata's index at which a log's topic was created. Made on the loop."""
+    """Made on the loop."""
 
     files: Final = None
     upkeep: Final = None
 
-    def __init__(
-        self, address: RedisAddress, *, birth: Callable[[LogIdentity], int], random: Random, keys: Keys | None = None
-    ) -> None:
+    def __init__(self, address: RedisAddress, *, random: Random, keys: Keys | None = None) -> None:
         if address.topology is not Topology.SERVER:
             raise UsageError(
                 "Partitions in a Redis Cluster or behind Sentinels are not supported yet: name one server."
             )
         self.keys: Final = keys or Keys()
-        self.birth: Final = birth
         self.owner: Final = f"{random.getrandbits(64):016x}"
         """Tells this life of this broker from all others that claim epochs."""
         self.budget: Final = TailBudget()
@@ -262,7 +259,7 @@ class RedisEngine:
         keys = self.keys.partition(identity.topic_name, identity.partition)
         if epoch != NO_EPOCH:
             functions = PartitionFunctions(keys, identity.topic_id, epoch)
-            answer = self.blocking.run(functions.claim(self.birth(identity), self.owner))
+            answer = self.blocking.run(functions.claim(identity.created_index, self.owner))
             if answer.status is Status.FENCED:
                 raise Fenced(f"Epoch {answer.number} of {identity.name} has begun.")
             if answer.status is not Status.DONE:
@@ -288,13 +285,8 @@ class RedisEngine:
             newest,
         )
 
-    def begin_delete(self, identity: LogIdentity) -> RedisRemoval | None:
-        keys = self.keys.partition(identity.topic_name, identity.partition)
-        try:
-            self.blocking.run(delete_partition(keys, identity.topic_id, self.birth(identity)))
-        except RedisFailure as error:
-            raise StorageFailure(f"The log of {identity.name} cannot be deleted: {error}") from error
-        return None
+    def begin_delete(self, identity: LogIdentity) -> RedisRemoval:
+        return RedisRemoval(self, identity)
 
     # flushing
 
@@ -383,11 +375,21 @@ class RedisEngine:
 
 
 class RedisRemoval:
-    """A `LogRemoval`. There are none: the server frees memory by itself."""
+    """A `LogRemoval`: one call, which may be repeated, by any broker. Nobody else claims the partition meanwhile, but a
+    later topic of the name."""
 
-    name: Final = ""
+    def __init__(self, engine: RedisEngine, identity: LogIdentity) -> None:
+        self.name: Final = identity.name
+        self._engine = engine
+        self._identity = identity
 
     def some(self) -> bool:
+        identity, engine = self._identity, self._engine
+        keys = engine.keys.partition(identity.topic_name, identity.partition)
+        try:
+            engine.blocking.run(delete_partition(keys, identity.topic_id, identity.created_index))
+        except RedisFailure as error:
+            raise OSError(f"The log of {identity.name} cannot be deleted: {error}") from error
         return True
 
 

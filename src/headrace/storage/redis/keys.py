@@ -69,6 +69,10 @@ class Keys:
         return f"{{{self.namespace}}}" if self.clustered else self.namespace
 
     @property
+    def cluster(self) -> str:
+        return f"{self._metadata}:cluster"
+
+    @property
     def metadata(self) -> str:
         return f"{self._metadata}:metadata"
 

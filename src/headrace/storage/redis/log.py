@@ -55,7 +55,7 @@ class RedisLog:
         self.log_end_offset = self.flushed_end = found.end
         self.claimed_epoch = found.claimed
         self.owner: Final = engine.owner
-        self.birth: Final = engine.birth(identity)
+        self.birth: Final = identity.created_index
         self.keys: Final = engine.keys.partition(identity.topic_name, identity.partition)
         self._engine = engine
         self._epoch = found.claimed

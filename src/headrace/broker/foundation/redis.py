@@ -1,0 +1,81 @@
+"""Lays the foundation of a broker whose logs are in Redis.
+
+It claims nothing and binds nothing. Raises UsageError, CorruptData or StorageFailure, each saying what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import REDIS_METADATA_BLOCK_MS, REDIS_OPEN_MS_MAX, REDIS_REQUEST_MS_MAX
+from headrace.base.ports import Disk, Random
+from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.member import learn_addresses
+from headrace.broker.config import BrokerConfig
+from headrace.broker.foundation.laid import Foundation
+from headrace.broker.home.joining import identify_in
+from headrace.metadata.values import Engine
+from headrace.net.peer.peers import Peers
+from headrace.raft.membership import Peer
+from headrace.storage.redis.address import RedisAddress
+from headrace.storage.redis.client import Redis
+from headrace.storage.redis.commit_log import RedisCommitLog, RedisStore
+from headrace.storage.redis.engine import RedisEngine
+from headrace.storage.redis.errors import RedisFailure
+from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.lease import Holder
+from headrace.storage.redis.opening import open_redis
+
+
+async def on_redis(
+    config: BrokerConfig,
+    address: RedisAddress,
+    *,
+    disk: Disk,
+    random: Random,
+    on_failure: Callable[[BaseException], None],
+) -> Foundation:
+    """`on_failure` is called once, when nothing can be committed any more."""
+    if config.join:
+        raise UsageError("--join names brokers of a cluster with local logs: on Redis, brokers find each other there.")
+    keys = Keys(config.redis_namespace)
+    logs = RedisEngine(address, random=random, keys=keys)
+    opened: list[Redis] = []
+    try:
+        left = await asyncio.get_running_loop().run_in_executor(None, logs.start)
+        commands = await open_redis(address, random)
+        opened.append(commands)
+        reading = commands.beside(keys.metadata, timeout_ms=REDIS_METADATA_BLOCK_MS + REDIS_REQUEST_MS_MAX)
+        opened.append(reading)
+        await reading.ready(REDIS_OPEN_MS_MAX)
+        store = RedisStore(commands, keys, str(address))
+        identity = await identify_in(store, disk, config.data, config.broker_id, random, engine=Engine.REDIS.value)
+        me = Peer(identity.broker_id, identity.directory_id)
+        peers = Peers(me=me, cluster_id=identity.cluster_id)
+        commit_log = RedisCommitLog(
+            commands,
+            reading,
+            keys,
+            name=f"{me.node}-{random.getrandbits(64):016x}",
+            about=partial(_holder, me, peers),
+            learn=lambda holder: peers.learn(holder.broker, holder.host, holder.port),
+        )
+        metadata = MetadataDriver(commit_log, me=me.node, on_fatal=on_failure)
+        metadata.subscribe(partial(learn_addresses, peers))
+        await metadata.start()
+    except BaseException as error:
+        for client in opened:
+            await client.close()
+        logs.close(clean=False)
+        if isinstance(error, RedisFailure):
+            raise UsageError(f"Redis does not serve this broker: {error}") from error
+        raise
+    return Foundation(kind=Engine.REDIS, identity=identity, metadata=metadata, peers=peers, logs=logs, left=left)
+
+
+def _holder(me: Peer, peers: Peers) -> Holder | None:
+    address = peers.address
+    return None if address is None else Holder(me.node, me.directory, address.host, address.port)

