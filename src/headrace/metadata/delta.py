@@ -92,8 +92,8 @@ class ImageDelta:
             for was, now in zip_longest(_partitions(before), _partitions(after)):
                 if was is now:
                     continue  # nearly all partitions of a topic are unchanged
-                held = was is not None and node in was.replicas
-                if now is not None and node in now.replicas:
+                held = was is not None and _holds(node, was, shared=shared)
+                if now is not None and _holds(node, now, shared=shared):
                     if not held or was != now:
                         assert after is not None
                         (leaders if now.leader == node else followers).append(LocalPartition(after, now))
@@ -125,6 +125,11 @@ class ImageDelta:
             changed = before is not None and (for_all or _differ(before, after))
             if changed and any(node in partition.replicas for partition in after.partitions):
                 yield after
+
+
+def _holds(node: BrokerId, partition: PartitionImage, *, shared: bool) -> bool:
+    """Whether the broker is to have the log open. Of a shared log, its leader alone has."""
+    return partition.leader == node if shared else node in partition.replicas
 
 
 def _differ(before: TopicImage, after: TopicImage) -> bool:

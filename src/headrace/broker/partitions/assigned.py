@@ -61,7 +61,10 @@ class Assigned:
         if topic is None or not 0 <= key.partition < len(topic.partitions):
             return None
         partition = topic.partitions[key.partition]
-        return LocalPartition(topic, partition) if self.node in partition.replicas else None
+        is_held = self.node in partition.replicas
+        if self.image.shares_logs:
+            is_held = partition.leader == self.node
+        return LocalPartition(topic, partition) if is_held else None
 
     def local_of(self, role: Replica) -> LocalPartition | None:
         """As `local`, where the role's log belongs to the present assignment."""

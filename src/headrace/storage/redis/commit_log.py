@@ -174,6 +174,7 @@ class RedisCommitLog:
         if self._next_look is None:
             loop = asyncio.get_running_loop()
             self._next_look = loop.create_task(self._look(self._looking))
+            self._next_look.add_done_callback(_seen)
         try:
             return await asyncio.shield(self._next_look)
         except asyncio.CancelledError:
@@ -283,3 +284,9 @@ class RedisCommitLog:
             log.info("the metadata's snapshot is in Redis", index=image.index, parts=len(parts), answer=answer.status)
         except HeadraceError as error:
             log.info("the metadata's snapshot is put off", reason=str(error))
+
+
+def _seen(look: asyncio.Task[int]) -> None:
+    """Its callers may all be gone by the time that it fails."""
+    if not look.cancelled():
+        look.exception()
