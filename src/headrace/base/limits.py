@@ -861,3 +861,9 @@ REDIS_FETCHES_MAX: Final = 64
 """Reads of older records under way in one broker; readers wait for their turn beyond that."""
 REDIS_WAIT_MS: Final = 3_000
 """Longest that one WAIT or WAITAOF waits in the server; shorter than REDIS_REQUEST_MS_MAX."""
+REDIS_REDIRECTS_MAX: Final = 5
+"""Times that one command follows MOVED or ASK to another server of a Redis Cluster."""
+REDIS_CLUSTER_NODES_MAX: Final = 1_000
+"""Servers of a Redis Cluster to which connections are kept."""
+REDIS_CLUSTER_LOOK_MS: Final = 1_000
+"""Longest that a server of a Redis Cluster may take to tell the slots, before another is asked."""

@@ -8,7 +8,8 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import pytest
 
@@ -37,24 +38,36 @@ def place() -> Iterator[Path]:
         yield Path(name)
 
 
+class Servers:
+    """Starts servers in directories of their own below one, and kills them at its end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started: list[RedisServer] = []
+
+    def start(
+        self, *options: str, tcp: bool = False, sentinel: bool = False, program: Program | None = None
+    ) -> RedisServer:
+        """Start a server with these options, of Valkey where no other program is named."""
+        directory = self._directory / str(len(self._started))
+        directory.mkdir()
+        self._started.append(RedisServer(program or valkey(), directory, options, tcp=tcp, sentinel=sentinel))
+        self._started[-1].start()
+        return self._started[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for server in self._started:
+            server.__exit__(None, None, None)
+
+
 @pytest.fixture
 def start(place: Path) -> Iterator[Start]:
-    """Starts servers, of Valkey where no other program is named, with the given options; they are killed after the
-    test."""
-    servers: list[RedisServer] = []
-
-    def started(
-        *options: str, tcp: bool = False, sentinel: bool = False, program: Program | None = None
-    ) -> RedisServer:
-        directory = place / str(len(servers))
-        directory.mkdir()
-        servers.append(RedisServer(program or valkey(), directory, options, tcp=tcp, sentinel=sentinel))
-        servers[-1].start()
-        return servers[-1]
-
-    yield started
-    for server in servers:
-        server.__exit__(None, None, None)
+    """Starts servers, which are killed after the test."""
+    with Servers(place) as servers:
+        yield servers.start
 
 
 @pytest.fixture

@@ -79,6 +79,21 @@ async def cluster_of(start: Start, count: int, *options: str) -> list[RedisServe
     return servers
 
 
+async def replica_in(start: Start, primary: RedisServer, *options: str) -> RedisServer:
+    """Start a replica of one of a Cluster's servers, and wait until all of it is there."""
+    bus = free_port()
+    replica = start("--cluster-enabled", "yes", "--cluster-port", str(bus), *AT_ONCE, *options, tcp=True)
+    async with to(primary) as old, to(replica) as new:
+        name = (await old.call("CLUSTER", "MYID")).decode()
+        await old.call("CLUSTER", "MEET", "127.0.0.1", replica.port, bus)
+        await until(lambda: _holds(new.call("CLUSTER", "NODES"), name.encode()))
+        await until(lambda: _holds(new.call("CLUSTER", "INFO"), b"cluster_state:ok"))
+        await new.call("CLUSTER", "REPLICATE", name)
+        await until(lambda: _is(old.call("WAIT", 1, 1000), 1))
+        await until(lambda: _holds(new.call("INFO", "replication"), b"master_link_status:up"))
+    return replica
+
+
 async def _is(reply: Awaitable[Reply], wanted: int) -> bool:
     found: Reply = await reply
     return bool(found == wanted)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from headrace.base.errors import HeadraceError, UsageError
@@ -62,6 +63,17 @@ class Redis(ABC):
     @abstractmethod
     async def load_functions(self) -> None:
         """Load the library into every server that may run it. Raises RedisFailure."""
+
+    @abstractmethod
+    def node_of(self, key: str) -> RedisNode:
+        """Return the connection to the server of a key, for commands that have to go by one connection, as WAIT behind
+        writes. One that belongs elsewhere by now is refused with RedisElsewhere. Raises RedisUnreachable where no
+        server is known."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> Sequence[RedisNode]:
+        """The connections to all masters."""
 
     @abstractmethod
     def beside(self, key: str, *, timeout_ms: int) -> RedisNode:
@@ -142,6 +154,8 @@ class RedisNode(Redis):
     ) -> None:
         """`leaves_on`: refusals behind which the connection ends, because the server is the wrong one now. `look_ms`:
         how often `locate` is asked whether another place has become the right one; 0: never."""
+        self.on_refused: Callable[[RedisRefused], object] | None = None
+        """Called with each refusal of the server, before the command that was refused ends with it."""
         self.failure: HeadraceError | None = None
         """Why there is no connection; None where there is one, or none was tried yet."""
         self._locate = locate
@@ -159,6 +173,11 @@ class RedisNode(Redis):
     def connection(self) -> Connection | None:
         """The connection that serves now, if any."""
         return self._connection if self._connection is not None and self._connection.is_open else None
+
+    @property
+    def in_flight(self) -> int:
+        """Commands that are not answered yet."""
+        return 0 if self._connection is None else self._connection.in_flight
 
     def post(self, command: tuple[Argument, ...], done: Done, payload: Sequence[Buffer] = (), *, key: str = "") -> None:
         if self._connection is None:
@@ -183,8 +202,22 @@ class RedisNode(Redis):
             if "already exists" not in error.text:
                 raise
 
+    def node_of(self, key: str) -> RedisNode:
+        return self
+
+    @property
+    def nodes(self) -> Sequence[RedisNode]:
+        return (self,)
+
     def beside(self, key: str, *, timeout_ms: int) -> RedisNode:
-        return RedisNode(self._locate, self._credentials, self._random, database=self._database, timeout_ms=timeout_ms)
+        return RedisNode(
+            self._locate,
+            self._credentials,
+            self._random,
+            database=self._database,
+            timeout_ms=timeout_ms,
+            look_ms=self._look_ms,
+        )
 
     def leave(self, reason: RedisFailure) -> None:
         """End the connection; the next one is made where the server is then."""
@@ -220,9 +253,9 @@ class RedisNode(Redis):
             self._credentials,
             database=self._database,
             timeout_ms=self._timeout_ms,
-            leaves_on=self._leaves_on,
         )
-        if connection.server.get("role", "master") != "master":
+        server = connection.server  # a replica in a Cluster says by itself where its master is
+        if server.get("role", "master") != "master" and server.get("mode") != "cluster":
             connection.abort()
             raise RedisReadOnly(f"READONLY the Redis at {place} is a replica: name its master, or its Sentinels")
         return connection
@@ -231,6 +264,7 @@ class RedisNode(Redis):
         """Serve with this connection until it ends, and return why."""
         lost: asyncio.Future[RedisFailure] = asyncio.get_running_loop().create_future()
         connection.on_lost = settling(lost)
+        connection.on_refused = partial(self._refused, connection)
         if connection.lost is not None:  # between its last answer and now
             return connection.lost
         self._connection, self.failure = connection, None
@@ -240,6 +274,13 @@ class RedisNode(Redis):
             return await lost
         finally:
             looking.cancel()
+
+    def _refused(self, connection: Connection, refusal: RedisRefused) -> None:
+        if self.on_refused is not None:
+            self.on_refused(refusal)
+        if isinstance(refusal, self._leaves_on):  # behind the answers that came with it
+            reason = f"The Redis at {connection.place} is not the right server any more ({refusal.code})."
+            asyncio.get_running_loop().call_soon(connection.abort, RedisOutcomeUnknown(reason))
 
     async def _look(self, connection: Connection) -> None:
         """End a connection to a server that serves on, and is the right one no longer."""

@@ -68,18 +68,18 @@ class Place:
 class Connection(asyncio.Protocol):
     """A connection to one server. Make it with `connect`."""
 
-    def __init__(self, place: Place, timeout_ms: int, leaves_on: tuple[type[RedisRefused], ...] = ()) -> None:
-        """`leaves_on`: refusals behind which this side ends the connection."""
+    def __init__(self, place: Place, timeout_ms: int) -> None:
         self.place: Final = place
         self.server: dict[str, Any] = {}
         """The server's own words about itself, from HELLO: `server`, `version`, `mode`, `role`."""
         self.on_lost: Callable[[RedisFailure], object] | None = None
         """Called once, on the loop, after every command that waited has ended."""
+        self.on_refused: Callable[[RedisRefused], object] | None = None
+        """Called with each refusal, before the command that was refused ends with it."""
         self.lost: RedisFailure | None = None
         """Why the connection has ended; None while it is open, or before it is."""
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_ms / 1000
-        self._leaves_on = leaves_on
         self._heard = self._loop.time()
         """When the server last sent or took bytes."""
         self._is_overdue = False
@@ -194,11 +194,9 @@ class Connection(asyncio.Protocol):
     # inner
 
     def _refusal(self, text: str) -> RedisRefused:
-        """A server that is the wrong one now: the connection to it ends behind this answer."""
         found = refusal(text)
-        if isinstance(found, self._leaves_on):
-            why = f"The Redis at {self.place} is not the right server any more ({found.code})."
-            self._loop.call_soon(self._fail, RedisOutcomeUnknown(why))
+        if self.on_refused is not None:
+            self.on_refused(found)
         return found
 
     def _flush(self) -> None:
@@ -277,14 +275,13 @@ async def connect(
     database: int = 0,
     timeout_ms: int = REDIS_REQUEST_MS_MAX,
     connect_timeout_ms: int = REDIS_CONNECT_MS_MAX,
-    leaves_on: tuple[type[RedisRefused], ...] = (),
 ) -> Connection:
     """Open a connection, log in, choose the database, and see that the server serves.
 
     Raises RedisUnreachable, RedisRefused (RedisDenied, RedisLoading ...), or UsageError where the server is too old.
     """
     loop = asyncio.get_running_loop()
-    connection = Connection(place, timeout_ms, leaves_on)
+    connection = Connection(place, timeout_ms)
     try:
         async with asyncio.timeout(connect_timeout_ms / 1000):
             if place.path:

@@ -11,6 +11,7 @@ begin with the namespace in braces.
 from __future__ import annotations
 
 import re
+from binascii import crc_hqx
 from dataclasses import dataclass
 from typing import Final
 
@@ -112,18 +113,7 @@ def slot_of(key: bytes) -> int:
     start = key.find(b"{")
     if start >= 0 and (end := key.find(b"}", start + 1)) > start + 1:
         key = key[start + 1 : end]
-    crc = 0
-    for byte in key:
-        crc = ((crc << 8) & 0xFFFF) ^ _CRC16[(crc >> 8) ^ byte]
-    return crc % SLOTS
-
-
-def _crc16(value: int) -> int:
-    crc = value << 8
-    for _ in range(8):
-        crc = (crc << 1) ^ 0x1021 if crc & 0x8000 else crc << 1
-    return crc & 0xFFFF
+    return crc_hqx(key, 0) % SLOTS
 
 
 SLOTS: Final = 16384
-_CRC16: Final = tuple(map(_crc16, range(256)))
