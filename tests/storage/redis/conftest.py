@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Final
 
 import pytest
 
-from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicId
 from headrace.storage.redis.address import Credentials, parse_redis_address
 from headrace.storage.redis.client import Redis
-from headrace.storage.redis.connection import Argument, Connection, Place, Reply, connect
-from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.functions import PartitionFunctions
-from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.connection import Connection, Place, connect
 from headrace.storage.redis.opening import open_redis
+from tests.storage.redis.client_world import LONG_MS, Open, Servers
+from tests.storage.redis.client_world import Start as Start
 from tests.storage.redis.redis_world import SAFE, disconnect_all
-from tools.redis_servers import Program, RedisServer, programs, valkey
+from tests.storage.redis.topologies import cluster_of
+from tools.redis_servers import RedisServer, programs
 
 PROGRAMS: Final = {program.name: program for program in programs()}
-Start: TypeAlias = Callable[..., RedisServer]
-Open: TypeAlias = Callable[[str], Awaitable[Redis]]
-LONG_MS: Final = 30_000
-TOPIC: Final = TopicId(uuid.UUID(int=7))
 
 
 @pytest.fixture
@@ -36,31 +29,6 @@ def place() -> Iterator[Path]:
     """A directory with a path short enough for a Unix socket."""
     with tempfile.TemporaryDirectory(prefix="hr") as name:
         yield Path(name)
-
-
-class Servers:
-    """Starts servers in directories of their own below one, and kills them at its end."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._started: list[RedisServer] = []
-
-    def start(
-        self, *options: str, tcp: bool = False, sentinel: bool = False, program: Program | None = None
-    ) -> RedisServer:
-        """Start a server with these options, of Valkey where no other program is named."""
-        directory = self._directory / str(len(self._started))
-        directory.mkdir()
-        self._started.append(RedisServer(program or valkey(), directory, options, tcp=tcp, sentinel=sentinel))
-        self._started[-1].start()
-        return self._started[-1]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for server in self._started:
-            server.__exit__(None, None, None)
 
 
 @pytest.fixture
@@ -122,34 +90,8 @@ def open_(clients: list[Redis]) -> Open:
     return opened
 
 
-def leader(topic: str, partition: int, *, clustered: bool = False) -> PartitionFunctions:
-    keys = Keys(clustered=clustered).partition(topic, PartitionIndex(partition))
-    return PartitionFunctions(keys, TOPIC, LeaderEpoch(0))
-
-
-class Caller(Protocol):
-    """A connection, or a client."""
-
-    async def call(self, *command: Argument) -> Reply: ...
-
-
-async def until(look: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until it is so in a server."""
-    while not await look():  # noqa: ASYNC110 - a server tells nobody when it changes
-        await asyncio.sleep(0.01)
-
-
-async def says(caller: Caller, words: bytes, *command: str) -> bool:
-    """Whether these words are in the answer to a command."""
-    return words in await caller.call(*command)
-
-
-async def done(attempt: Callable[[], Awaitable[Any]]) -> Any:
-    """The first result that is no failure that passes."""
-    while True:
-        try:
-            return await attempt()
-        except RedisFailure as error:
-            if not error.is_retriable:
-                raise
-        await asyncio.sleep(0.01)  # between two looks at another process
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[list[RedisServer]]:
+    """A Cluster of three for several tests, each with topics of its own."""
+    with tempfile.TemporaryDirectory(prefix="hr") as name, Servers(Path(name)) as servers:
+        yield asyncio.run(cluster_of(servers.start, 3))

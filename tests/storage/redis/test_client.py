@@ -21,7 +21,7 @@ from headrace.storage.redis.errors import (
 )
 from headrace.storage.redis.functions import Answer, Batch, Status
 from headrace.storage.redis.opening import open_redis
-from tests.storage.redis.conftest import LONG_MS, Open, Start, leader, says, until
+from tests.storage.redis.client_world import LONG_MS, Open, Start, leader, says, until
 
 
 async def test_a_connection_comes_back_after_the_server_does(start: Start, open_: Open) -> None:

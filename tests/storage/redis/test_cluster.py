@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
@@ -16,62 +13,24 @@ from headrace.storage.redis.address import parse_redis_address
 from headrace.storage.redis.client import Redis
 from headrace.storage.redis.cluster import RedisCluster
 from headrace.storage.redis.errors import RedisFailure, RedisMoved, RedisTryAgain, RedisUnreachable
-from headrace.storage.redis.functions import Answer, Batch, PartitionFunctions, Status
-from headrace.storage.redis.keys import SLOTS, slot_of
+from headrace.storage.redis.functions import Batch
 from headrace.storage.redis.opening import open_redis
-from tests.storage.redis.conftest import LONG_MS, Open, Servers, Start, done, leader, says, until
-from tests.storage.redis.topologies import cluster_of, replica_in, to
+from tests.storage.redis.client_world import LONG_MS, Open, Start, leader, says, until
+from tests.storage.redis.topologies import (
+    append,
+    claimed,
+    cluster_of,
+    first,
+    log_of,
+    move_keys,
+    move_slot,
+    replica_in,
+    slot,
+    to,
+)
 from tools.redis_servers import RedisServer
 
 Cluster: TypeAlias = list[RedisServer]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A Cluster of three for several tests, each with partitions of its own."""
-    with tempfile.TemporaryDirectory(prefix="hr") as name, Servers(Path(name)) as servers:
-        yield asyncio.run(cluster_of(servers.start, 3))
-
-
-def log_of(topic: str) -> PartitionFunctions:
-    return leader(topic, 0, clustered=True)
-
-
-def slot(log: PartitionFunctions) -> int:
-    return slot_of(log.keys.stream.encode())
-
-
-def first(log: PartitionFunctions) -> int:
-    """The server, of three, that has the partition until it moves."""
-    return slot(log) * 3 // SLOTS
-
-
-async def append(client: Redis, log: PartitionFunctions, at: int) -> None:
-    """Append one record at this offset, again where the server asks for that."""
-    call = log.append(Offset(at), [Batch(Offset(at + 1), b"batch")], 0)
-    assert await done(lambda: client.run(call)) == Answer(Status.DONE, (at + 1,))
-
-
-async def claimed(client: Redis, log: PartitionFunctions) -> None:
-    assert (await client.run(log.claim(1, "a"))).status is Status.DONE
-
-
-async def move_keys(servers: Cluster, log: PartitionFunctions, target: int) -> None:
-    """Move all keys of the slot, and not the slot itself yet."""
-    async with to(servers[first(log)]) as old, to(servers[target]) as new:
-        await new.call("CLUSTER", "SETSLOT", slot(log), "IMPORTING", (await old.call("CLUSTER", "MYID")).decode())
-        await old.call("CLUSTER", "SETSLOT", slot(log), "MIGRATING", (await new.call("CLUSTER", "MYID")).decode())
-        keys = await old.call("CLUSTER", "GETKEYSINSLOT", slot(log), 100)
-        await old.call("MIGRATE", "127.0.0.1", servers[target].port, "", 0, 5000, "KEYS", *keys)
-
-
-async def move_slot(servers: Cluster, log: PartitionFunctions, target: int) -> None:
-    async with to(servers[target]) as new:
-        owner = (await new.call("CLUSTER", "MYID")).decode()
-        await new.call("CLUSTER", "SETSLOT", slot(log), "NODE", owner)
-    for server in servers:
-        async with to(server) as each:
-            await each.call("CLUSTER", "SETSLOT", slot(log), "NODE", owner)
 
 
 async def test_partitions_spread_and_are_followed_where_they_move(cluster: Cluster, open_: Open) -> None:

@@ -13,7 +13,7 @@ from headrace.storage.redis.client import RedisNode
 from headrace.storage.redis.errors import RedisFailure, RedisUnreachable
 from headrace.storage.redis.functions import Answer, Batch, Status
 from headrace.storage.redis.sentinel import Sentinels
-from tests.storage.redis.conftest import LONG_MS, Open, Start, done, leader
+from tests.storage.redis.client_world import LONG_MS, Open, Start, done, leader
 from tests.storage.redis.topologies import Replicated, replicated, to
 from tools.redis_servers import RedisServer
 

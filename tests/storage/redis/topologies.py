@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.base.ids import Offset
 from headrace.storage.redis.address import Credentials
+from headrace.storage.redis.client import Redis
 from headrace.storage.redis.connection import Connection, Place, Reply, connect
-from tests.storage.redis.conftest import Start, until
+from headrace.storage.redis.functions import Answer, Batch, PartitionFunctions, Status
+from headrace.storage.redis.keys import SLOTS, slot_of
+from tests.storage.redis.client_world import Start, done, leader, until
 from tools.redis_servers import RedisServer
 from tools.server_process import free_port
 
@@ -92,6 +96,50 @@ async def replica_in(start: Start, primary: RedisServer, *options: str) -> Redis
         await until(lambda: _is(old.call("WAIT", 1, 1000), 1))
         await until(lambda: _holds(new.call("INFO", "replication"), b"master_link_status:up"))
     return replica
+
+
+# of a Cluster of three
+
+
+def log_of(topic: str) -> PartitionFunctions:
+    return leader(topic, 0, clustered=True)
+
+
+def slot(log: PartitionFunctions) -> int:
+    return slot_of(log.keys.stream.encode())
+
+
+def first(log: PartitionFunctions) -> int:
+    """The server, of three, that has the partition until it moves."""
+    return slot(log) * 3 // SLOTS
+
+
+async def append(client: Redis, log: PartitionFunctions, at: int) -> None:
+    """Append one record at this offset, again where the server asks for that."""
+    call = log.append(Offset(at), [Batch(Offset(at + 1), b"batch")], 0)
+    assert await done(lambda: client.run(call)) == Answer(Status.DONE, (at + 1,))
+
+
+async def claimed(client: Redis, log: PartitionFunctions) -> None:
+    assert (await client.run(log.claim(1, "a"))).status is Status.DONE
+
+
+async def move_keys(servers: Sequence[RedisServer], log: PartitionFunctions, target: int) -> None:
+    """Move all keys of the slot, and not the slot itself yet."""
+    async with to(servers[first(log)]) as old, to(servers[target]) as new:
+        await new.call("CLUSTER", "SETSLOT", slot(log), "IMPORTING", (await old.call("CLUSTER", "MYID")).decode())
+        await old.call("CLUSTER", "SETSLOT", slot(log), "MIGRATING", (await new.call("CLUSTER", "MYID")).decode())
+        keys = await old.call("CLUSTER", "GETKEYSINSLOT", slot(log), 100)
+        await old.call("MIGRATE", "127.0.0.1", servers[target].port, "", 0, 5000, "KEYS", *keys)
+
+
+async def move_slot(servers: Sequence[RedisServer], log: PartitionFunctions, target: int) -> None:
+    async with to(servers[target]) as new:
+        owner = (await new.call("CLUSTER", "MYID")).decode()
+        await new.call("CLUSTER", "SETSLOT", slot(log), "NODE", owner)
+    for server in servers:
+        async with to(server) as each:
+            await each.call("CLUSTER", "SETSLOT", slot(log), "NODE", owner)
 
 
 async def _is(reply: Awaitable[Reply], wanted: int) -> bool:

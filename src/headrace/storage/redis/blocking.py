@@ -37,6 +37,7 @@ from headrace.storage.redis.errors import (
 from headrace.storage.redis.functions import CODE, Answer, Call, answer_of
 
 _RECEIVED_BYTES: Final = 256 * 1024
+_MORE: Final = object()
 
 
 class BlockingConnection:
@@ -52,13 +53,16 @@ class BlockingConnection:
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader()
 
-    def call(self, *command: Argument, payload: Sequence[Buffer] = ()) -> Reply:
-        """Send one command and return its reply. Raises RedisFailure, and UsageError where the server is too old."""
+    def call(self, *command: Argument, payload: Sequence[Buffer] = (), is_asking: bool = False) -> Reply:
+        """Send one command, behind ASKING where that is said, and return its reply. Raises RedisFailure, and UsageError
+        where the server is too old."""
         with self._lock:
             if self._socket is not None and _is_over(self._socket):
                 self._drop()
             if self._socket is None:
                 self._connect()
+            if is_asking:
+                self._exchange(("ASKING",), ())
             reply = self._exchange(command, payload)
         if isinstance(reply, RedisFailure):
             raise reply
@@ -89,19 +93,11 @@ class BlockingConnection:
     def _connect(self) -> None:
         place = self._place
         try:
-            if place.path:
-                made = socket.socket(socket.AF_UNIX)
-                made.settimeout(REDIS_CONNECT_MS_MAX / 1000)
-                made.connect(place.path)
-            else:
-                made = socket.create_connection((place.host, place.port), REDIS_CONNECT_MS_MAX / 1000)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if place.tls is not None:
-                    made = place.tls.wrap_socket(made, server_hostname=place.host)
+            made = _connected(place)
         except OSError as error:
             raise RedisUnreachable(f"Cannot connect to Redis at {place}: {error.strerror or error}.") from None
         made.settimeout(REDIS_REQUEST_MS_MAX / 1000)
-        self._socket, self._reader = made, hiredis.Reader(replyError=refusal)
+        self._socket, self._reader = made, hiredis.Reader(replyError=refusal, notEnoughData=_MORE)
         try:
             self._greet()
         except BaseException:
@@ -122,7 +118,9 @@ class BlockingConnection:
         assert self._socket is not None
         try:
             self._socket.sendall(b"".join(packed(command, payload)))
-            while (reply := self._reader.gets()) is False:
+            while (reply := self._reader.gets()) is _MORE or type(reply) is hiredis.PushNotification:
+                if reply is not _MORE:
+                    continue
                 received = self._socket.recv(_RECEIVED_BYTES)
                 if not received:
                     raise ConnectionResetError("it was closed by the server")
@@ -139,6 +137,22 @@ class BlockingConnection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _connected(place: Place) -> socket.socket:
+    """Raises OSError, and then nothing is left open."""
+    if not place.path:
+        made = socket.create_connection((place.host, place.port), REDIS_CONNECT_MS_MAX / 1000)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made if place.tls is None else place.tls.wrap_socket(made, server_hostname=place.host)
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.settimeout(REDIS_CONNECT_MS_MAX / 1000)
+        made.connect(place.path)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _is_over(idle: socket.socket) -> bool:

@@ -70,6 +70,18 @@ class Redis(ABC):
         writes. One that belongs elsewhere by now is refused with RedisElsewhere. Raises RedisUnreachable where no
         server is known."""
 
+    @abstractmethod
+    def place_of(self, key: str) -> Place:
+        """Return where the server of a key is. Any thread may ask. Raises RedisUnreachable where there is none now."""
+
+    @abstractmethod
+    def places(self) -> list[Place]:
+        """Return where all masters are. Any thread may ask. Raises RedisUnreachable where one is missing now."""
+
+    @abstractmethod
+    def hear(self, refusal: RedisRefused) -> None:
+        """Learn from a refusal that somebody else was given."""
+
     @property
     @abstractmethod
     def nodes(self) -> Sequence[RedisNode]:
@@ -181,7 +193,7 @@ class RedisNode(Redis):
 
     def post(self, command: tuple[Argument, ...], done: Done, payload: Sequence[Buffer] = (), *, key: str = "") -> None:
         if self._connection is None:
-            raise RedisUnreachable(str(self.failure or "There is no connection to Redis yet."))
+            raise self._unreachable()
         self._connection.post(command, done, payload)
 
     async def ready(self, timeout_ms: int) -> None:
@@ -204,6 +216,17 @@ class RedisNode(Redis):
 
     def node_of(self, key: str) -> RedisNode:
         return self
+
+    def place_of(self, key: str) -> Place:
+        if (connection := self.connection) is None:
+            raise self._unreachable()
+        return connection.place
+
+    def places(self) -> list[Place]:
+        return [self.place_of("")]
+
+    def hear(self, refusal: RedisRefused) -> None:
+        """Nothing: this connection is refused itself, or looks where the master is."""
 
     @property
     def nodes(self) -> Sequence[RedisNode]:
@@ -231,6 +254,9 @@ class RedisNode(Redis):
             await self._connection.close()
 
     # inner
+
+    def _unreachable(self) -> RedisUnreachable:
+        return RedisUnreachable(str(self.failure or "There is no connection to Redis yet."))
 
     async def _keep(self) -> None:
         pause_ms = REDIS_BACKOFF_MS_MIN

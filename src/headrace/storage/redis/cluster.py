@@ -87,6 +87,19 @@ class RedisCluster(Redis):
     def node_of(self, key: str) -> RedisNode:
         return self._node(self._owner(key))
 
+    def place_of(self, key: str) -> Place:
+        if (owner := self._owners[_slot(key)]) is None:
+            raise self._unserved(key)
+        return self._place(owner)
+
+    def places(self) -> list[Place]:
+        if None in (owners := self._owners):
+            raise RedisUnreachable(str(self.failure or f"The Redis Cluster at {self._address} lacks slots."))
+        return [self._place(owner) for owner in set(owners) if owner is not None]
+
+    def hear(self, refusal: RedisRefused) -> None:
+        self._on_refused(None, refusal)
+
     @property
     def nodes(self) -> Sequence[RedisNode]:
         return [self._nodes[owner] for owner in self._masters if owner in self._nodes]
@@ -133,13 +146,14 @@ class RedisCluster(Redis):
     # sending
 
     def _owner(self, key: str) -> Node:
-        slot = _slot(key)
-        owner = self._owners[slot]
-        if owner is None:
+        if (owner := self._owners[_slot(key)]) is None:
             self._stale.set()
-            reason = self.failure or f"No server of the Redis Cluster at {self._address} serves slot {slot}."
-            raise RedisUnreachable(str(reason))
+            raise self._unserved(key)
         return owner
+
+    def _unserved(self, key: str) -> RedisUnreachable:
+        unserved = f"No server of the Redis Cluster at {self._address} serves slot {_slot(key)}."
+        return RedisUnreachable(str(self.failure or unserved))
 
     def _send(self, owner: Node, command: _Command, *, is_asking: bool = False) -> None:
         def on_reply(reply: Reply) -> None:
@@ -181,8 +195,8 @@ class RedisCluster(Redis):
             raise
 
     def _on_refused(self, asked: Node | None, refusal: RedisRefused) -> None:
-        if isinstance(refusal, RedisMoved) and 0 <= refusal.slot < SLOTS:
-            host = refusal.host or (asked[0] if asked is not None else "")
+        host = refusal.host or (asked[0] if asked is not None else "") if isinstance(refusal, RedisMoved) else ""
+        if isinstance(refusal, RedisMoved) and host and 0 <= refusal.slot < SLOTS:
             self._owners[refusal.slot] = (host, refusal.port)
         if isinstance(refusal, RedisMoved | RedisClusterDown):
             self._stale.set()
