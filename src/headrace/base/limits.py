@@ -859,6 +859,12 @@ REDIS_FETCH_ENTRIES_MAX: Final = 5_000
 """Entries that one such read asks for."""
 REDIS_FETCHES_MAX: Final = 64
 """Reads of older records under way in one broker; readers wait for their turn beyond that."""
+REDIS_LOGS_LOOKED_AT_ONCE: Final = 1_000
+"""Logs that are compared with Redis together, after a failover."""
+REDIS_NOTE_MS: Final = 10_000
+"""Time in which a failure of Redis is logged once, of each kind."""
+REDIS_STOP_MS_MAX: Final = 3_000
+"""Longest that a broker that stops waits for a Redis that does not answer. It acknowledges nothing that waits then."""
 REDIS_WAIT_MS: Final = 3_000
 """Longest that one WAIT or WAITAOF waits in the server; shorter than REDIS_REQUEST_MS_MAX."""
 REDIS_REDIRECTS_MAX: Final = 5

@@ -7,11 +7,25 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import LeaderEpoch
-from headrace.storage.engine.faults import Diverged
+from headrace.storage.engine.faults import Abandoned, Diverged
+from headrace.storage.engine.identity import LogConfig
+from headrace.storage.redis import engine as redis_engine
 from headrace.storage.redis.functions import LIBRARY
+from tests.broker.group_broker import until
 from tests.storage.redis.conftest import Start
-from tests.storage.redis.redis_world import append, engine_of, flush, offsets, opened, refuse_once, restart
+from tests.storage.redis.redis_world import (
+    SAFE,
+    append,
+    engine_of,
+    flush,
+    offsets,
+    opened,
+    refuse_once,
+    restart,
+    unstarted,
+)
 from tools.redis_servers import RedisServer
 
 
@@ -88,3 +102,103 @@ async def test_records_of_others_above_the_leaders_end_are_not_taken_for_its_own
     assert isinstance(await flush(engine, log), Diverged)
     assert log.failed
     assert opened(engine, 2).log_end_offset == 7
+
+
+async def test_a_key_of_another_type_fails_its_log_alone(server: RedisServer) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    engine.blocking.call("SET", log.keys.stream, "mine")
+    append(log)
+    async with asyncio.timeout(30):
+        outcome = await flush(engine, log)
+    assert type(outcome) is StorageFailure
+    assert "WRONGTYPE" in str(outcome)
+
+
+@pytest.mark.usefixtures("engines")
+async def test_records_are_stored_before_they_are_durable(start: Start) -> None:
+    server = start("--appendonly", "yes", "--appendfsync", "everysec")
+    engine = engine_of(server)
+    assert engine.waits_for_aof
+    log = opened(engine)
+    append(log)
+    seen = []
+    log.on_stored = lambda: seen.append((log.stored_end, log.flushed_end))
+    assert await flush(engine, log) is None
+    assert seen == [(2, 0)]
+    assert (log.stored_end, log.flushed_end) == (2, 2)
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_flush_waits_for_the_replicas_that_are_asked_for_and_tells_how_many_have_it(start: Start) -> None:
+    server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
+    replica = start(*SAFE, tcp=True)
+    follower, engine = unstarted(replica), unstarted(server)
+    follower.blocking.call("REPLICAOF", "127.0.0.1", server.port)
+    await until(lambda: b"master_link_status:up" in follower.blocking.call("INFO", "replication"))
+    engine.start()
+    log = opened(engine, config=LogConfig(min_insync_replicas=2))
+    append(log)
+    assert (log.copies, log.copies_wanted) == (2, 1)
+    assert await flush(engine, log) is None
+    assert log.flushed_copies == 2
+    another = opened(engine, 1, LogConfig(min_insync_replicas=3))
+    assert another.copies_wanted == 1, "nobody waits for a replica that there is not"
+    replica.kill()
+    await until(lambda: bool(engine.space()) and not engine.replicas)
+    assert log.copies == 1
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize("kill", [True, False])
+async def test_a_round_that_gets_no_answer_is_given_up_when_the_broker_stops(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, kill: bool
+) -> None:
+    monkeypatch.setattr(redis_engine, "REDIS_STOP_MS_MAX", 50)
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    if kill:
+        server.kill()
+    else:
+        server.pause()
+    flushing = asyncio.ensure_future(flush(engine, log))
+    engine.begin_stop()
+    async with asyncio.timeout(4):
+        outcome = await flushing
+        await asyncio.to_thread(log.close)
+    assert isinstance(outcome, Abandoned)
+    assert not isinstance(outcome, Diverged)
+    assert log.flushed_end == 0
+    if not kill:
+        server.resume()
+
+
+@pytest.mark.usefixtures("engines")
+async def test_an_idle_leader_hears_of_a_loss_without_an_append(start: Start) -> None:
+    server = start()
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    heard: asyncio.Future[StorageFailure] = asyncio.get_running_loop().create_future()
+    log.on_failed = heard.set_result
+    await restart(server)
+    with capture_logs() as lines:
+        await asyncio.to_thread(engine.space)
+        assert isinstance(await heard, Diverged)
+    assert log.failed
+    assert [line["next_offset"] for line in lines if line["log_level"] == "error"] == [2]
+
+
+async def test_an_idle_leader_whose_redis_restarts_with_all_that_it_had_goes_on(server: RedisServer) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    await restart(server)
+    await asyncio.to_thread(engine.space)
+    await asyncio.sleep(0)
+    assert engine._looking is not None
+    await engine._looking
+    assert not log.failed

@@ -20,7 +20,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX
+from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX, RECORDS_FETCH_RETRY_MS
 from headrace.base.ports import Clock, Random
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.groups.shard import GroupShard
@@ -42,6 +42,7 @@ from headrace.metadata.configs import broker_value, group_values
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import BrokerImage, MetadataImage
 from headrace.metadata.values import TopicImage
+from headrace.storage.engine.faults import Unreachable
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -406,6 +407,9 @@ class GroupService:
             async with self._reading:
                 await shard.load()
             await shard.keep_topics(self._is_topic)
+        except Unreachable:
+            await asyncio.sleep(RECORDS_FETCH_RETRY_MS / 1000)
+            shard.lose()  # and it is loaded from its beginning
         except (OSError, HeadraceError) as error:
             log.error(
                 "groups cannot be loaded: their partition's log cannot be read",

@@ -48,7 +48,7 @@ from headrace.broker.requests.current_leaders import told_in_fetch
 from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer
-from headrace.storage.engine.faults import DamagedRange, NotAtHand
+from headrace.storage.engine.faults import DamagedRange, NotAtHand, Unreachable
 from headrace.storage.engine.reading import Fetching
 from headrace.storage.tier.blocks import Block
 from headrace.wire.apis import Api, ApiKey, api
@@ -339,8 +339,8 @@ _NONE_ABORTED: Final = PartitionData(aborted_transactions=())[5:9]
 
 
 def _unreadable(partition: Replica, wanted: Wanted, error: Exception) -> ErrorCode:
-    """Log that a log could not be read, unless its damage was logged when it was found. Returns the client's error."""
-    if not isinstance(error, DamagedRange):
+    """Log that a log could not be read, unless the reason was logged when it was found. Returns the client's error."""
+    if not isinstance(error, DamagedRange | Unreachable):
         log.warning(
             "fetch failed: the log could not be read",
             topic=partition.topic,

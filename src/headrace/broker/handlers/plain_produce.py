@@ -84,7 +84,7 @@ class _Road:
             if acks == ACKS_ALL:
                 partition.park_commit(appended.end, answer)
             else:
-                answer.on_outcome(ErrorCode.NONE)
+                partition.park_stored(appended.end, answer)
         else:
             found = [self._find_all(topic, batches) for topic, batches in topics]
             if None in found:
@@ -278,11 +278,11 @@ class _AnswerOfMany(_Promise):
                 continue
             part.base_offset, end, part.time_ms = appended
             part.log_start_offset = partition.start_offset
+            self._waiting += 1
             if needs_isr:
-                self._waiting += 1
                 partition.park_commit(end, part)
             else:
-                part.is_settled = True
+                partition.park_stored(end, part)
         self._topics.append((topic, parts))
 
     def all_are_taken(self) -> None:

@@ -2,7 +2,7 @@
 
 - acks=0: no answer at all. After an error the connection is closed, as on Kafka: nothing else would make the client
   look for the leader again.
-- acks=1: answered once appended, not flushed.
+- acks=1: answered once appended, not flushed. Where the log is kept elsewhere, once it is stored there.
 - acks=all (-1): answered once the high watermark has passed the batch, that is, once the whole ISR has flushed it.
   REQUEST_TIMED_OUT after the client's timeout, or REQUEST_WAIT_MS_MIN where that is longer. The batch may still be
   committed later: the client retries, and the batch of an idempotent producer is recognised.
@@ -215,6 +215,8 @@ class ProduceJob:
         outcome.log_start_offset = partition.start_offset
         if self._acks == ACKS_ALL:
             partition.park_commit(Offset(appended.end), outcome)
+        elif self._acks != ACKS_NONE:
+            partition.park_stored(Offset(appended.end), outcome)
         else:
             self.on_settled(outcome)
 

@@ -26,13 +26,16 @@ class Logs:
     flusher: Flusher
     room: DiskRoom
     assignments: Assignments
+    engine: LogEngine
 
     def start(self) -> None:
         self.room.start()
 
     def begin_stop(self) -> None:
-        """Watch the disk no more: a stop opens no logs again, and asks for no leave."""
+        """Watch the disk no more: a stop opens no logs again, and asks for no leave. Nobody waits long for a store that
+        is elsewhere and does not answer."""
         self.room.stop()
+        self.engine.begin_stop()
 
     async def stop(self, *, clean: bool) -> None:
         """Close all logs. Not clean: nothing more is written, and the next start recovers."""
@@ -63,4 +66,6 @@ def build_logs(
         on_bug=core.on_bug,
     )
     assignments = Assignments(context, Strays(engine, core.node, directory_id), frontiers)
-    return Logs(partitions=partitions, flusher=context.flusher, room=context.room, assignments=assignments)
+    return Logs(
+        partitions=partitions, flusher=context.flusher, room=context.room, assignments=assignments, engine=engine
+    )

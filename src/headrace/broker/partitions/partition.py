@@ -88,6 +88,9 @@ class Partition(Replica):
         self._leader = leader
         self._gate = Gate(takes_over=takes_over)
         self._commits = CommitParking()
+        self._stored = CommitParking()
+        if self._storing is not None:
+            self._storing.on_stored = self._wake_stored
         self._flushes = FlushParking()
         self._line = RepackLine(repacker)
         self._visible_bytes = 0
@@ -151,12 +154,13 @@ class Partition(Replica):
             return WriteRefusal(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}"
             )
-        if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas:
+        if needs_isr and self._leader.in_sync < self.settings.min_insync_replicas and self._lacks(self.log.copies):
             if self._doubted_at is not None:
                 return WriteRefusal(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "Others may lead it now; refresh metadata and retry."
                 )
-            text = f"{self._leader.in_sync} in-sync replicas are fewer than min.insync.replicas="
+            in_sync = max(self._leader.in_sync, self.log.copies)
+            text = f"{in_sync} in-sync replicas are fewer than min.insync.replicas="
             text += f"{self.settings.min_insync_replicas}."
             return self._turn_away(records, WriteRefusal(ErrorCode.NOT_ENOUGH_REPLICAS, text))
         if len(records) > self.settings.max_message_bytes:
@@ -194,6 +198,10 @@ class Partition(Replica):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
+
+    def _lacks(self, copies: int) -> bool:
+        """Whether so many copies that the store has made are fewer than acks=all asks for."""
+        return copies < self.settings.min_insync_replicas
 
     def _turn_away(self, records: Buffer, refusal: WriteRefusal) -> WriteRefusal:
         """Return the refusal, and note it: later batches of an unknown producer must not be appended before this
@@ -413,6 +421,17 @@ class Partition(Replica):
         else:
             self._commits.park(end, waiter)
 
+    def park_stored(self, end: Offset, waiter: Commit) -> None:
+        """Settle `waiter` once everything below `end` is stored, durable or not (acks=1); at once where it is."""
+        if self._storing is None or end <= self._storing.stored_end:
+            waiter.on_outcome(ErrorCode.NONE)
+        else:
+            self._stored.park(end, waiter)
+
+    def _wake_stored(self) -> None:
+        if self._storing is not None:
+            self._stored.wake_below(self._storing.stored_end)
+
     def own_appends_visible(self) -> asyncio.Future[None] | None:
         """Return a future that is done once everything appended by now is committed, or never will be. Callers that
         come meanwhile share it. None where others in the ISR have to flush, too, or where nothing is appended above the
@@ -445,6 +464,7 @@ class Partition(Replica):
             self._gate.on_image(takes_over=partition.is_sealed)
             return
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._stored.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.log.assign_epoch(partition.leader_epoch)
         self._leader = Leader.elected(
             node=self._leader.node,
@@ -609,6 +629,7 @@ class Partition(Replica):
 
     def _on_flush_done(self, flushed_end: Offset) -> None:
         self._flushes.finish()
+        self._wake_stored()
         self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
@@ -625,7 +646,9 @@ class Partition(Replica):
     def _carry_out(self, effect: Effect, appended_bytes: int) -> None:
         match effect:
             case AdvanceHighWatermark(offset=offset):
-                enough = self._leader.in_sync >= self.settings.min_insync_replicas
+                enough = self._leader.in_sync >= self.settings.min_insync_replicas or not self._lacks(
+                    self.log.flushed_copies
+                )
                 self._commits.wake_below(
                     offset, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
                 )
@@ -665,6 +688,7 @@ class Partition(Replica):
     def end(self, error: ErrorCode) -> None:
         super().end(error)
         self._commits.refuse_all(error)
+        self._stored.refuse_all(error)
         self._flushes.refuse_all(error)
         self._tell_tails_of_the_end()
         self._gate.release()

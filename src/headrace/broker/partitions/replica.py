@@ -24,7 +24,7 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.replica.producers import ProducerStates
-from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged
+from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
@@ -95,6 +95,7 @@ class Replica(ABC):
         gaps, and the result."""
         self._watchers: dict[ParkedFetch, None] = {}
         partition_log.on_failed = self._on_log_failed
+        self._storing = partition_log.storing
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
@@ -463,13 +464,15 @@ class Replica(ABC):
         """Fail, as a cleaning got stuck half-way: only a recovery of the log can finish it."""
         self._fail(cause)
 
-    def _on_log_failed(self) -> None:
-        """Fail, as the log's file could not be synced behind the journal, though every requested sync so far is
-        durable. An idle copy would be counted on for as long as nothing comes."""
-        self._fail(StorageFailure("its file could not be synced behind the journal"))
+    def _on_log_failed(self, cause: StorageFailure) -> None:
+        """Fail, as the log did behind its flushes, though every requested one so far is durable. An idle copy would be
+        counted on for as long as nothing comes."""
+        self._fail(cause)
 
     def _failed(self, error: Exception) -> WriteRefusal:
         self._fail(error)
+        if isinstance(error, Overloaded):
+            return WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
         if isinstance(error, NoRoom):
             return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
         if isinstance(error, Abandoned):
@@ -478,7 +481,9 @@ class Replica(ABC):
 
     def _fail(self, cause: Exception) -> None:
         """Fail with the disk: nothing unflushed is acknowledged, now or later, and nothing more is accepted. A full
-        disk is no failure: unwritten data waits for room, and its clients go on waiting."""
+        disk is no failure: unwritten data waits for room, and its clients go on waiting. Neither is a busy store."""
+        if isinstance(cause, Overloaded):
+            return
         if isinstance(cause, NoRoom):
             self._room.lack(self, is_full=True)
         elif isinstance(cause, Abandoned):

@@ -104,6 +104,7 @@ def log_config(config: TopicConfig) -> LogConfig:
         index_interval_bytes=config.index_interval_bytes,
         max_message_bytes=config.max_message_bytes,
         fsync=config.flush_policy == "fsync" or min(config.flush_messages, config.flush_ms) < LONG_MAX,
+        min_insync_replicas=config.min_insync_replicas,
         log_append_time=config.message_timestamp_type == "LogAppendTime",
     )
 

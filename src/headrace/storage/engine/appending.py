@@ -37,7 +37,7 @@ class Appending(Protocol):
         `batches` is neither copied nor changed. The log may keep it; `write_out`, a read or the next flush writes it.
         With `at_once` an engine of files writes it before it returns, and so all that was appended before it: then it
         outlives this process. Raises StorageFailure, and then none of the batches is in the log. NoRoom is not final,
-        here and in all other calls.
+        here and in all other calls, and neither is Overloaded.
         """
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:

@@ -39,8 +39,8 @@ class LogRemoval(Protocol):
 
 
 class LogEngine(Protocol):
-    """Keeps the logs of one broker. All calls block and belong in a worker thread, except `begin_round`, `states` and
-    the properties.
+    """Keeps the logs of one broker. All calls block and belong in a worker thread, except `begin_round`, `begin_stop`,
+    `states` and the properties.
     """
 
     @property
@@ -96,6 +96,11 @@ class LogEngine(Protocol):
     @property
     def upkeep(self) -> Upkeep | None:
         """None: there is no work behind the flushes."""
+
+    def begin_stop(self) -> None:
+        """The broker stops. From now on nobody waits long for a store that does not answer: flushes end with
+        `Abandoned`, and logs are closed without their last appends. Called on the loop.
+        """
 
     def close(self, *, clean: bool = True) -> None:
         """The last call, after every log was closed; `clean` as for the logs. Raises OSError."""

@@ -42,6 +42,14 @@ class Diverged(Abandoned):
     """
 
 
+class Overloaded(StorageFailure):
+    """Too much waits for the store already, and nothing was appended. It may be tried again a moment later."""
+
+
+class Unreachable(StorageFailure):
+    """The store cannot be reached now, and nothing is wrong with the records. The engine tells operators by itself."""
+
+
 class NotAtHand(HeadraceError):  # noqa: N818 - nothing is wrong
     """The log has the records, but a read would have to wait for them. Only engines raise it whose records are
     elsewhere.

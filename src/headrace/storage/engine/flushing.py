@@ -36,12 +36,27 @@ class FlushRound(Protocol):
         """The outcomes are known. Called on the loop, before the tickets are finished."""
 
 
+class Storing(Protocol):
+    """The capability of logs whose appends are not out of this process's memory when `append` returns."""
+
+    @property
+    def stored_end(self) -> Offset:
+        """Everything below it is in the store, durable or not. At least `Flushing.flushed_end`."""
+
+    on_stored: Callable[[], object] | None
+    """Called on the loop when `stored_end` has risen above `flushed_end`."""
+
+
 class Flushing(Protocol):
     """A log, as it is flushed."""
 
     @property
     def flushed_end(self) -> Offset:
         """Everything below it is durable (with `flush.policy=os`: in the page cache)."""
+
+    @property
+    def flushed_copies(self) -> int:
+        """Copies that have everything below `flushed_end`, in a store that makes copies by itself; 1: it makes none."""
 
     @property
     def needs_flush(self) -> bool:

@@ -61,6 +61,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
     min_cleanable_dirty_ratio: float = 0.5
+    min_insync_replicas: int = 1
+    """For an engine whose store makes copies: a flush waits until so many have it, as far as there are so many."""
     log_append_time: bool = False
     """`message.timestamp.type=LogAppendTime`: the leader stamps batches with the time of their append."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
 from headrace.storage.engine.appending import Appending
 from headrace.storage.engine.cleaning import Cleanable
@@ -17,7 +18,7 @@ from headrace.storage.engine.copying import Copying
 from headrace.storage.engine.cutting import Beginning, Retention
 from headrace.storage.engine.faults import Damage
 from headrace.storage.engine.files import Examinable, LogFiles
-from headrace.storage.engine.flushing import Flushing
+from headrace.storage.engine.flushing import Flushing, Storing
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.reading import LookingUp, Reading
 
@@ -49,8 +50,12 @@ class LogState(Protocol):
     def failed(self) -> bool:
         """The log accepts no append any more, as after a failed disk; flushed records can still be read."""
 
-    on_failed: Callable[[], object] | None
-    """Called on the loop when background work makes the log fail."""
+    on_failed: Callable[[StorageFailure], object] | None
+    """Called on the loop, with the reason, when background work makes the log fail, or finds it `Abandoned`."""
+
+    @property
+    def copies(self) -> int:
+        """Copies that the store makes by itself, this one included, as far as it says; 1: it makes none."""
 
     @property
     def lacks_room(self) -> bool:
@@ -112,6 +117,10 @@ class Remembering(Protocol):
 
 class PartitionLog(LogState, Appending, Reading, LookingUp, Flushing, Retention, Beginning, Remembering, Protocol):
     """One partition's batches, in any engine."""
+
+    @property
+    def storing(self) -> Storing | None:
+        """None: what was appended `at_once` is stored when `append` returns."""
 
     @property
     def copying(self) -> Copying | None:

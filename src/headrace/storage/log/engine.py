@@ -267,6 +267,9 @@ class LocalLogEngine:
     def begin_round(self, tickets: Sequence[FlushTicket]) -> LocalRound:
         return LocalRound(self._disk, cast("Sequence[Ticket]", tickets), self._journal)  # its own logs made them
 
+    def begin_stop(self) -> None:
+        """Nothing: a disk answers."""
+
     def close(self, *, clean: bool = True) -> None:
         if self._journal is not None:
             self._journal.close(clean=clean)

@@ -50,6 +50,10 @@ from headrace.wire.batches import BatchHeader
 class LocalLog(LocalState):
     """Made by `LocalLogEngine.begin_open`."""
 
+    copies: Final = 1
+    flushed_copies: Final = 1
+    storing: Final = None
+
     def __init__(
         self,
         *,

@@ -122,7 +122,7 @@ class LocalState:
         self.is_journaled = is_journaled
         """The journal may hold records of this lineage."""
         self.lacks_room = False
-        self.on_failed: Callable[[], object] | None = None
+        self.on_failed: Callable[[StorageFailure], object] | None = None
 
     # questions
 
@@ -256,7 +256,7 @@ class LocalState:
         self.failed = True
         mark_doubt(self.disk, self.directory)
         if self.on_failed is not None:
-            self.on_failed()
+            self.on_failed(StorageFailure("its file could not be synced behind the journal"))
 
     def keep_file(self, path: Path) -> None:
         """Do not remove the file: an older one of the same name may have been due for removal."""

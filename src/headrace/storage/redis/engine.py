@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, cast
-
-import structlog
 
 from headrace.base.errors import NoRoom, StorageFailure, UsageError
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import (
+    REDIS_CONNECT_MS_MAX,
     REDIS_FETCH_BYTES,
     REDIS_FETCH_ENTRIES_MAX,
     REDIS_FETCHES_MAX,
-    REDIS_WAIT_MS,
+    REDIS_LOGS_LOOKED_AT_ONCE,
+    REDIS_REQUEST_MS_MAX,
+    REDIS_STOP_MS_MAX,
 )
 from headrace.base.ports import Random, Space
-from headrace.storage.engine.faults import Fenced
+from headrace.storage.engine.faults import Fenced, Unreachable
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.reading import Fetched, Fetching
 from headrace.storage.redis.address import RedisAddress, Topology
 from headrace.storage.redis.blocking import BlockingConnection
-from headrace.storage.redis.connection import Argument, Connection, Place, Reply, connect
-from headrace.storage.redis.errors import RedisFailure, RedisRefused, RedisUnreachable
+from headrace.storage.redis.client import RedisNode, fixed, place_of
+from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
 from headrace.storage.redis.flushing import RedisRound, Ticket
 from headrace.storage.redis.functions import (
-    CODE,
     IndexEntry,
     PartitionFunctions,
     Status,
@@ -39,16 +40,13 @@ from headrace.storage.redis.functions import (
 )
 from headrace.storage.redis.keys import Keys
 from headrace.storage.redis.log import RedisLog
+from headrace.storage.redis.server import checked, look_at, worth_of
 from headrace.storage.redis.tail import Batches, Tail, TailBudget
+from headrace.storage.redis.troubles import Troubles
 from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
 
-log = structlog.get_logger(__name__)
-
 ENDLESS: Final = 2**62
-SURVIVES: Final = "records survive a crash of Redis"
-LOSES: Final = "a crash of Redis loses records"
-WEAKER: Final = "a crash of its machine or process may lose the last second: this Redis has no WAITAOF"
 
 
 class Found(NamedTuple):
@@ -64,54 +62,6 @@ class Found(NamedTuple):
     marks: Sequence[IndexEntry]
     open_timestamp: int
     """The highest timestamp of the range that is open; -1: it is empty."""
-
-
-class Link:
-    """A connection that is made again when it is lost, with the library of functions loaded. Loop-only."""
-
-    def __init__(self, place: Place, address: RedisAddress) -> None:
-        self._place = place
-        self._address = address
-        self._connection: Connection | None = None
-        self._making: asyncio.Task[Connection] | None = None
-        self._has_functions = False
-
-    async def connection(self) -> Connection:
-        """Raises RedisFailure."""
-        if self._connection is not None and self._connection.is_open and self._has_functions:
-            return self._connection
-        if self._making is None or self._making.done():
-            self._making = asyncio.get_running_loop().create_task(self._made())
-        self._connection = await asyncio.shield(self._making)
-        return self._connection
-
-    def forget_functions(self) -> None:
-        """The server has lost the library: it is loaded again before anything else is sent."""
-        self._has_functions = False
-
-    async def _made(self) -> Connection:
-        made = self._connection
-        try:
-            if made is None or not made.is_open:
-                made = await connect(self._place, self._address.credentials, database=self._address.database)
-        except UsageError as error:
-            raise RedisUnreachable(str(error)) from None
-        try:
-            await made.call("FUNCTION", "LOAD", CODE)
-        except RedisRefused as error:
-            if "already exists" not in error.text:
-                made.abort()
-                raise
-        self._has_functions = True
-        return made
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-
-    def abort(self) -> None:
-        if self._connection is not None:
-            self._connection.abort()
 
 
 class RedisOpening:
@@ -132,7 +82,15 @@ class RedisEngine:
     files: Final = None
     upkeep: Final = None
 
-    def __init__(self, address: RedisAddress, *, random: Random, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        address: RedisAddress,
+        *,
+        random: Random,
+        keys: Keys | None = None,
+        durability: str = "",
+    ) -> None:
+        """`durability`: the value of `redis.durability`; empty: an append-only file counts where there is one."""
         if address.topology is not Topology.SERVER:
             raise UsageError(
                 "Partitions in a Redis Cluster or behind Sentinels are not supported yet: name one server."
@@ -141,18 +99,28 @@ class RedisEngine:
         self.owner: Final = f"{random.getrandbits(64):016x}"
         """Tells this life of this broker from all others that claim epochs."""
         self.budget: Final = TailBudget()
+        self.replicas = 0
+        """Redis's replicas, when it was looked at last."""
+        self.waits_for_aof = False
         self._address = address
-        host, port = address.hosts[0] if address.hosts else ("", 0)
-        tls = None if address.tls is None else address.tls.context()
-        place = Place(path=address.path, host=host, port=port, tls=tls)
-        self.link: Final = Link(place, address)
-        self._reading: Final = Link(place, address)
-        self.blocking: Final = BlockingConnection(place, address.credentials, database=address.database)
+        self._durability = durability
         self._loop = asyncio.get_running_loop()
-        self._given_up = asyncio.Event()
+        self.troubles: Final = Troubles(self._loop.time)
+        place = place_of(address)
+        self.link: Final = RedisNode(fixed(place), address.credentials, random, database=address.database)
+        self._reading: Final = self.link.beside("", timeout_ms=REDIS_REQUEST_MS_MAX)
+        self.blocking: Final = BlockingConnection(place, address.credentials, database=address.database)
+        self.is_given_up = False
+        """Nobody waits for Redis any more."""
+        self._woken = asyncio.Event()
+        self.link.on_change = self._on_link
+        self._stopping: asyncio.TimerHandle | None = None
+        self._waits_since: float | None = None
+        self._logs: set[RedisLog] = set()
+        self._history = ""
+        self._history_offset = 0
+        self._looking: asyncio.Task[None] | None = None
         self._fetches: dict[tuple[str, int], asyncio.Task[Fetched]] = {}
-        self._waits: tuple[tuple[Argument, ...], ...] = ()
-        self._trouble: RedisFailure | None = None
 
     # the server
 
@@ -163,79 +131,51 @@ class RedisEngine:
     def start(self) -> list[RedisRemoval]:
         try:
             self.blocking.load_functions()
-            config = self._config("appendonly", "appendfsync", "maxmemory-policy")
-            replicas = _field(self.blocking.call("INFO", "replication"), "connected_slaves")
+            found = checked(self.blocking, self.place, self._durability)
+            worth = worth_of(self.blocking, found, self._durability)
         except RedisFailure as error:
             raise StorageFailure(f"Redis cannot be used: {error}") from error
-        policy = config.get("maxmemory-policy", "")
-        if policy.startswith("allkeys"):
-            raise UsageError(f"The Redis at {self.place} evicts records ({policy}): set maxmemory-policy noeviction.")
-        has_aof = config.get("appendonly") == "yes"
-        fsync = config.get("appendfsync", "")
-        worth = self._durability(fsync) if has_aof else LOSES
-        log.info(
-            "Redis has the logs",
-            at=self.place,
-            version=str(self.blocking.server.get("version")),
-            appendonly=config.get("appendonly"),
-            appendfsync=fsync,
-            replicas=replicas,
-            acknowledged=worth,
-        )
+        self.waits_for_aof, self.replicas = worth.waits_for_aof, found.replicas
+        self._history, self._history_offset = found.history, found.history_offset
         return []
-
-    def _durability(self, fsync: str) -> str:
-        """Choose what a round waits for where Redis has an append-only file. Returns what an acknowledgement is worth.
-        With `always` its answers come after the sync."""
-        if fsync != "everysec":
-            return SURVIVES if fsync == "always" else LOSES
-        try:
-            self.blocking.call("WAITAOF", 0, 0, 0)
-        except RedisRefused as error:
-            if "unknown command" not in error.text.lower():
-                raise
-            return WEAKER
-        self._waits = (("WAITAOF", 1, 0, REDIS_WAIT_MS),)
-        return SURVIVES
-
-    def _config(self, *names: str) -> dict[str, str]:
-        found = self.blocking.call("CONFIG", "GET", *names)
-        return {key.decode(): value.decode() for key, value in found.items()}
-
-    def durability_commands(self) -> Sequence[tuple[Argument, ...]]:
-        """Commands behind a round's calls that wait until these are durable."""
-        return self._waits
-
-    def is_durable(self, replies: Sequence[Reply]) -> bool:
-        """Whether these answers to them say so."""
-        for reply in replies:
-            if isinstance(reply, RedisFailure):
-                self.note(reply)
-                return False
-            if reply[0] < 1:
-                return False
-        return True
 
     def space(self) -> Space:
         try:
-            said = self.blocking.call("INFO", "memory")
+            found = look_at(self.blocking)
         except RedisFailure as error:
             raise OSError(str(error)) from error
-        limit = _field(said, "maxmemory")
-        return Space(limit, max(0, limit - _field(said, "used_memory"))) if limit else Space(0, ENDLESS)
+        self.replicas = found.replicas
+        if found.history != self._history or found.history_offset < self._history_offset:
+            self._loop.call_soon_threadsafe(self._look_at_logs)
+        self._history, self._history_offset = found.history, found.history_offset
+        limit = found.memory_max
+        return Space(limit, max(0, limit - found.memory_used)) if limit else Space(0, ENDLESS)
 
-    def note(self, failure: RedisFailure | None) -> None:
-        """A command has failed, or a round has ended well. Tells the log once of each change."""
-        was, self._trouble = self._trouble, failure
-        if failure is not None and was is None:
-            log.warning("Redis does not take records now; they are sent again", reason=str(failure))
-        elif failure is None and was is not None:
-            log.info("Redis takes records again")
+    def _look_at_logs(self) -> None:
+        """Redis has failed over, or was restarted: look whether it has what it had."""
+        if self._looking is None or self._looking.done():
+            self._looking = self._loop.create_task(self._looked())
+
+    async def _looked(self) -> None:
+        logs = list(self._logs)
+        for first in range(0, len(logs), REDIS_LOGS_LOOKED_AT_ONCE):
+            some = logs[first : first + REDIS_LOGS_LOOKED_AT_ONCE]
+            try:
+                await self._reading.ready(REDIS_CONNECT_MS_MAX)
+                found = await asyncio.gather(*(self._state(each) for each in some))
+            except (RedisFailure, UsageError):
+                self._history = ""  # it is looked at again
+                return
+            for each, state in zip(some, found, strict=True):
+                each.look(*state)
+
+    async def _state(self, of: RedisLog) -> tuple[str, int, int]:
+        key = of.keys.state
+        topic, epoch, end = await self._reading.call("HMGET", key, "topic", "epoch", "end", key=key)
+        return ("" if topic is None else topic.decode()), int(epoch or -1), int(end or 0)
 
     def states(self) -> Iterator[State]:
-        if self._trouble is not None:
-            text = f"its Redis takes no records ({self._trouble})"
-            yield State(kind="store unreachable", text=text, todo="see to the Redis; all goes on by itself then")
+        return self.troubles.states()
 
     # opening and deleting
 
@@ -253,7 +193,13 @@ class RedisEngine:
             found = self._find(identity, leader_epoch)
         except RedisFailure as error:
             raise NoRoom(f"The log of {identity.name} cannot be opened: {error}") from error
-        return RedisOpening(lambda: RedisLog(self, identity, config, found))
+        return RedisOpening(lambda: self._opened(identity, config, found))
+
+    def _opened(self, identity: LogIdentity, config: LogConfig, found: Found) -> RedisLog:
+        opened = RedisLog(self, identity, config, found)
+        if found.claimed != NO_EPOCH:
+            self._logs.add(opened)
+        return opened
 
     def _find(self, identity: LogIdentity, epoch: LeaderEpoch) -> Found:
         keys = self.keys.partition(identity.topic_name, identity.partition)
@@ -293,25 +239,55 @@ class RedisEngine:
     def begin_round(self, tickets: Sequence[FlushTicket]) -> RedisRound:
         return RedisRound(self, cast("Sequence[Ticket]", tickets))  # its own logs made them
 
-    @property
-    def is_given_up(self) -> bool:
-        return self._given_up.is_set()
+    def begin_waiting(self) -> None:
+        """A round waits for Redis from now on."""
+        self._waits_since = self._loop.time()
 
-    def give_up(self) -> None:
-        """The broker stops: rounds whose outcome is unknown end now, and acknowledge nothing. Called on the loop."""
-        self._given_up.set()
-        self.link.abort()
+    def end_waiting(self) -> None:
+        """The round is over."""
+        self._waits_since = None
+
+    @property
+    def has_connected(self) -> bool:
+        """Whether there is a connection, or there was, or there could not be one."""
+        return self.link.connection is not None or self.link.failure is not None
 
     async def pause(self, pause_ms: int) -> None:
-        """Pause, or until the engine gives up."""
-        try:
-            await asyncio.wait_for(self._given_up.wait(), pause_ms / 1000)
-        except TimeoutError:
-            return
+        """Pause, or until there is a connection, or the engine gives up."""
+        if not self.is_given_up:
+            self._woken.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), pause_ms / 1000)
 
-    def release(self, tail: Tail, unflushed: int) -> None:
+    def _on_link(self) -> None:
+        if self.link.connection is not None:
+            self._woken.set()
+
+    def release(self, log: RedisLog, tail: Tail, unflushed: int) -> None:
         """A log is closed, or has failed. Any thread."""
+        self._logs.discard(log)
         self._loop.call_soon_threadsafe(tail.drop, unflushed)
+
+    # the end
+
+    def begin_stop(self) -> None:
+        """See `LogEngine`. A round that lasts longer than REDIS_STOP_MS_MAX is given up."""
+        since = self._waits_since
+        left = REDIS_STOP_MS_MAX / 1000 - (0.0 if since is None else self._loop.time() - since)
+        if left <= 0:
+            self.give_up()
+        else:
+            self._stopping = self._loop.call_later(left, self.begin_stop)
+
+    def give_up(self) -> None:
+        """Rounds whose outcome is unknown end now, and acknowledge nothing. Called on the loop."""
+        self.end_waits()
+        self._woken.set()
+        self.link.leave(RedisOutcomeUnknown("The broker stops, and does not wait for Redis."))
+
+    def end_waits(self) -> None:
+        """Close logs without their last records from now on. Any thread."""
+        self.is_given_up = True
 
     # reading
 
@@ -343,17 +319,18 @@ class RedisEngine:
         batches: list[tuple[int, bytes]] = []
         size, count, at = 0, 1, start
         try:
-            connection = await self._reading.connection()
+            if self._reading.connection is None:
+                await self._reading.ready(REDIS_CONNECT_MS_MAX)
             while size < REDIS_FETCH_BYTES // 2:
-                found = await connection.call("XRANGE", stream, f"({at}-0", "+", "COUNT", count)
+                found = await self._reading.call("XRANGE", stream, f"({at}-0", "+", "COUNT", count, key=stream)
                 batches += ((_number(entry), fields[1]) for entry, fields in found)
                 size += sum(len(fields[1]) for _, fields in found)
                 if len(found) < count:
                     break
                 at = batches[-1][0]
                 count = _count(size, len(batches), REDIS_FETCH_BYTES - size)
-        except RedisFailure as error:
-            raise StorageFailure(f"Older records cannot be read from Redis: {error}") from error
+        except (RedisFailure, UsageError) as error:
+            raise Unreachable(f"Older records cannot be read from Redis: {error}") from error
         if not batches:
             raise StorageFailure(f"Redis has no records of {stream} from offset {start} on.")
         return Batches(min(start, parse_header(batches[0][1]).base_offset), batches)
@@ -361,17 +338,18 @@ class RedisEngine:
     def close(self, *, clean: bool = True) -> None:
         self.blocking.close()
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._abort)
+            asyncio.run_coroutine_threadsafe(self.disconnect(), self._loop)
 
     async def disconnect(self) -> None:
         """Close all connections, and wait until they are closed. On the loop."""
+        self.give_up()
+        if self._stopping is not None:
+            self._stopping.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self.blocking.close()
         await self.link.close()
         await self._reading.close()
-
-    def _abort(self) -> None:
-        self.link.abort()
-        self._reading.abort()
 
 
 class RedisRemoval:
@@ -400,9 +378,3 @@ def _number(entry: bytes) -> int:
 def _count(size: int, entries: int, wanted: int = REDIS_FETCH_BYTES) -> int:
     """How many entries have about as many bytes as wanted, if they are as those before."""
     return max(1, min(REDIS_FETCH_ENTRIES_MAX, wanted * entries // max(1, size)))
-
-
-def _field(info: bytes | str, name: str) -> int:
-    """A number in the answer to INFO."""
-    text = info.decode() if isinstance(info, bytes) else info
-    return int(text.partition(f"\n{name}:")[2].split()[0])

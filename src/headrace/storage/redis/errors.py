@@ -119,6 +119,10 @@ class RedisNoFunction(RedisRefused):
     is_retriable = True
 
 
+class RedisWrongType(RedisRefused):
+    """WRONGTYPE: somebody else has written to one of our keys."""
+
+
 class RedisElsewhere(RedisRefused):
     """MOVED or ASK: another server of the cluster serves the slot."""
 
@@ -156,6 +160,7 @@ _BY_CODE: Final[dict[str, type[RedisRefused]]] = {
     "TRYAGAIN": RedisTryAgain,
     "BUSY": RedisInScript,
     "UNKILLABLE": RedisInScript,
+    "WRONGTYPE": RedisWrongType,
     "MOVED": RedisMoved,
     "ASK": RedisAsk,
 }

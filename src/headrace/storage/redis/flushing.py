@@ -10,17 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import structlog
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
-from headrace.base.limits import REDIS_APPEND_BYTES_MAX, REDIS_BACKOFF_MS_MAX, REDIS_BACKOFF_MS_MIN
-from headrace.storage.engine.faults import Diverged, Fenced
+from headrace.base.limits import (
+    REDIS_APPEND_BYTES_MAX,
+    REDIS_BACKOFF_MS_MAX,
+    REDIS_BACKOFF_MS_MIN,
+    REDIS_WAIT_MS,
+)
+from headrace.storage.engine.faults import Abandoned, Diverged, Fenced
 from headrace.storage.engine.flushing import Outcome, Outcomes
-from headrace.storage.redis.connection import Connection, Reply
-from headrace.storage.redis.errors import RedisFailure, RedisGarbled, RedisNoFunction
+from headrace.storage.engine.identity import LogIdentity
+from headrace.storage.redis.client import Redis
+from headrace.storage.redis.connection import Argument, Reply
+from headrace.storage.redis.errors import RedisFailure, RedisGarbled, RedisNoFunction, RedisWrongType
 from headrace.storage.redis.functions import Answer, Batch, Call, PartitionFunctions, Status, answer_of
 from headrace.storage.redis.keys import PartitionKeys
 
@@ -29,6 +36,10 @@ if TYPE_CHECKING:
     from headrace.storage.redis.log import RedisLog
 
 log = structlog.get_logger(__name__)
+
+
+Wait: TypeAlias = tuple[Argument, ...]
+"""A command that ends once the calls before it are durable, or it has waited for long."""
 
 
 class Pending(NamedTuple):
@@ -60,6 +71,10 @@ class Ticket:
     ) -> None:
         self.owner: Final = owner
         self.end: Final = end
+        self.copies_wanted: Final = owner.copies_wanted
+        """Copies that Redis's replicas are to have."""
+        self.copies = 0
+        """Copies that they have."""
         self.pending: Final = pending
         self.trims: Final = trims
         self.snapshot: Final = snapshot
@@ -119,9 +134,9 @@ class Ticket:
             case Status.DONE if call.function == "claim" and answer.number > self.end:
                 return self._other_records(answer.number)
             case Status.DONE if call.function == "claim" and answer.number < self._flushed_end:
-                return self._lost(answer.number)
+                return lost(self.owner.identity, answer.number, self._flushed_end)
             case Status.AT if answer.number < self._flushed_end:
-                return self._lost(answer.number)
+                return lost(self.owner.identity, answer.number, self._flushed_end)
             case Status.AT:
                 return self._other_records(answer.number)
             case Status.DONE | Status.STALE:
@@ -148,16 +163,17 @@ class Ticket:
         )
         return Diverged(f"Redis has other records of {owner.name} than this leader, and ends at {end}.")
 
-    def _lost(self, end: int) -> Diverged:
-        owner = self.owner.identity
-        log.error(
-            "Redis has lost acknowledged records, as after a failover: consumers that read them are told to go back",
-            topic=owner.topic_name,
-            partition=owner.partition,
-            first_offset=end,
-            next_offset=self._flushed_end,
-        )
-        return Diverged(f"Redis has lost the records of {owner.name} from {end} to {self._flushed_end - 1}.")
+
+def lost(owner: LogIdentity, end: int, flushed_end: Offset) -> Diverged:
+    """Tell that acknowledged records are lost, and return the failure."""
+    log.error(
+        "Redis has lost acknowledged records, as after a failover: consumers that read them are told to go back",
+        topic=owner.topic_name,
+        partition=owner.partition,
+        first_offset=end,
+        next_offset=flushed_end,
+    )
+    return Diverged(f"Redis has lost the records of {owner.name} from {end} to {flushed_end - 1}.")
 
 
 class RedisRound:
@@ -169,9 +185,9 @@ class RedisRound:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, done: Callable[[Outcomes], object]) -> None:
+        self._outcomes: list[Outcome] = [None] * len(self._tickets)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(lambda task: None if task.cancelled() else done(lambda: self._result(task)))
-        self._outcomes: list[Outcome] = [None] * len(self._tickets)
 
     def end(self) -> None:
         self._task = None
@@ -182,71 +198,110 @@ class RedisRound:
 
     async def _run(self) -> None:
         left, pause_ms, again = list(range(len(self._tickets))), REDIS_BACKOFF_MS_MIN, False
+        engine = self._engine
+        engine.begin_waiting()
         while True:
             try:
-                connection = await self._engine.link.connection()
-                left = await self._send(connection, left, again=again)
+                left = await self._send(engine.link, left, again=again)
             except RedisFailure as error:
-                self._engine.note(error)
+                if engine.has_connected:
+                    engine.troubles.note(error)
             if not left:
-                self._engine.note(None)
-                return
-            if self._engine.is_given_up:
+                engine.troubles.over()
+                break
+            if engine.is_given_up:
                 for at in left:
-                    self._outcomes[at] = StorageFailure("The broker stops, and Redis has not answered.")
-                return
+                    self._outcomes[at] = Abandoned("The broker stops, and Redis does not answer.")
+                break
             again = True
-            await self._engine.pause(pause_ms)
+            await engine.pause(pause_ms)
             pause_ms = min(2 * pause_ms, REDIS_BACKOFF_MS_MAX)
+        engine.end_waiting()
 
-    async def _send(self, connection: Connection, left: Sequence[int], *, again: bool) -> list[int]:
+    async def _send(self, link: Redis, left: Sequence[int], *, again: bool) -> list[int]:
         """Send the calls of these tickets. Returns those whose outcome is unknown. Raises RedisFailure where nothing of
         them is known."""
         calls = [(at, call) for at in left for call in self._tickets[at].calls(again=again)]
-        waits = self._engine.durability_commands()
+        waits = self._waits(left)
         replies: list[Reply] = []
         done = asyncio.get_running_loop().create_future()
         total = len(calls) + len(waits)
 
         def on_reply(reply: Reply) -> None:
             replies.append(reply)
+            if len(replies) == len(calls) < total:
+                self._tell_stored(left, calls, replies)
             if len(replies) == total and not done.done():
                 done.set_result(None)
 
-        posted = 0
         try:
             for _, call in calls:
-                connection.post(call.command, on_reply, call.buffers)
-                posted += 1
+                link.post(call.command, on_reply, call.buffers, key=call.keys[0])
             for command in waits:
-                connection.post(command, on_reply)
-                posted += 1
-        except RedisFailure as error:
-            self._engine.note(error)
-            total = posted
-            if len(replies) >= total and not done.done():
-                done.set_result(None)
+                link.post(command, on_reply, key=calls[0][1].keys[0])
+        except RedisFailure:
+            total = -1  # the answers to those that were sent do not count: they are sent again, and answer as they did
+            raise
         await done
-        if posted < len(calls) + len(waits) or not self._engine.is_durable(replies[len(calls) :]):
-            return list(left)
-        return self._settle(calls, replies)
+        unknown = await self._settled(calls, replies[: len(calls)])
+        if not self._are_durable(left, waits, replies[len(calls) :]):
+            return [at for at in left if self._outcomes[at] is None]
+        return unknown
 
-    def _settle(self, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
+    def _waits(self, left: Sequence[int]) -> list[Wait]:
+        """Commands behind the calls that wait until these are durable."""
+        wanted = {self._tickets[at].copies_wanted for at in left} - {0}
+        waits: list[Wait] = [("WAIT", copies, REDIS_WAIT_MS) for copies in sorted(wanted)]
+        if self._engine.waits_for_aof:
+            waits.append(("WAITAOF", 1, 0, REDIS_WAIT_MS))
+        return waits
+
+    def _are_durable(
+        self, left: Sequence[int], waits: Sequence[tuple[Argument, ...]], replies: Sequence[Reply]
+    ) -> bool:
+        """Whether the answers to the waits say so. A ticket notes how many replicas have it: its leader says whether
+        these are enough."""
+        for command, reply in zip(waits, replies, strict=True):
+            if isinstance(reply, RedisFailure):
+                self._engine.troubles.note(reply)
+                return False
+            if command[0] == "WAITAOF":
+                return bool(reply[0] >= 1)
+            for at in left:
+                if self._tickets[at].copies_wanted == command[1]:
+                    self._tickets[at].copies = int(reply)
+        return True
+
+    def _tell_stored(self, left: Sequence[int], calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> None:
+        """Tell logs whose calls are all done that their records are stored, before anybody waits for a disk."""
+        doubtful = {at for (at, _), reply in zip(calls, replies, strict=True) if not _is_done(reply)}
+        for at in left:
+            if at not in doubtful:
+                self._tickets[at].owner.note_stored(self._tickets[at].end)
+
+    async def _settled(self, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
         """Note the outcomes. Once a call of a ticket is final, or has to be sent again, its later answers do not count.
         They may be refusals for its sake."""
         unknown: dict[int, None] = {}
-        for (at, call), reply in zip(calls, replies[: len(calls)], strict=True):
+        lacks_functions = False
+        for (at, call), reply in zip(calls, replies, strict=True):
             if at in unknown or self._outcomes[at] is not None:
                 continue
             try:
+                if isinstance(reply, RedisWrongType):
+                    self._outcomes[at] = StorageFailure(f"Somebody else writes to {call.keys}: {reply}")
+                    continue
                 if isinstance(reply, RedisFailure):
                     raise reply
-                outcome = self._tickets[at].outcome_of(call, answer_of(reply))
+                self._outcomes[at] = self._tickets[at].outcome_of(call, answer_of(reply))
             except RedisFailure as error:
-                self._engine.note(error)
-                if isinstance(error, RedisNoFunction):
-                    self._engine.link.forget_functions()
+                self._engine.troubles.note(error)
+                lacks_functions |= isinstance(error, RedisNoFunction)
                 unknown[at] = None
-            else:
-                self._outcomes[at] = outcome
+        if lacks_functions:
+            await self._engine.link.load_functions()
         return list(unknown)
+
+
+def _is_done(reply: Reply) -> bool:
+    return isinstance(reply, list) and reply[:1] == [Status.DONE]

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headrace.base.errors import NoRoom, StorageFailure
+from headrace.base.errors import StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import REDIS_RANGE_BYTES, REDIS_UNFLUSHED_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.storage.engine.appending import Appended
 from headrace.storage.engine.cutting import NO_GAPS, Range
 from headrace.storage.engine.epochs import LeaderEpochs
-from headrace.storage.engine.faults import Damage, NotAtHand
+from headrace.storage.engine.faults import Damage, Diverged, Fenced, NotAtHand, Overloaded, Unreachable
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity, held_locally
 from headrace.storage.engine.placing import place, place_in_time
 from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.flushing import Pending, Ticket
+from headrace.storage.redis.flushing import Pending, Ticket, lost
 from headrace.storage.redis.functions import IndexEntry
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
@@ -50,9 +50,11 @@ class RedisLog:
         self.identity: Final = identity
         self.config = config
         self.failed = False
-        self.on_failed: Callable[[], object] | None = None
+        self.on_failed: Callable[[StorageFailure], object] | None = None
+        self.on_stored: Callable[[], object] | None = None
+        self.flushed_copies = 1
         self.log_start_offset = found.start
-        self.log_end_offset = self.flushed_end = found.end
+        self.log_end_offset = self.flushed_end = self.stored_end = found.end
         self.claimed_epoch = found.claimed
         self.owner: Final = engine.owner
         self.birth: Final = identity.created_index
@@ -76,15 +78,35 @@ class RedisLog:
     def size_bytes(self) -> int:
         return self._bytes - self._trimmed
 
+    @property
+    def copies(self) -> int:
+        return 1 + self._engine.replicas
+
+    @property
+    def copies_wanted(self) -> int:
+        """Copies of Redis's replicas for which a flush waits: those that are asked for, as far as there are any."""
+        return min(self.config.min_insync_replicas - 1, self._engine.replicas)
+
+    @property
+    def storing(self) -> RedisLog:
+        return self
+
+    def note_stored(self, end: Offset) -> None:
+        """Redis has answered that it has everything below `end`. Whether it is durable is not known yet."""
+        if end > self.stored_end and not self.failed:
+            self.stored_end = end
+            if self.on_stored is not None:
+                self.on_stored()
+
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
 
     def close(self, *, clean: bool = True) -> None:
         try:
-            if clean and self.needs_flush and not self.failed:
+            if clean and self.needs_flush and not (self.failed or self._engine.is_given_up):
                 self._close_cleanly()
         finally:
-            self._engine.release(self._tail, self._unflushed)
+            self._engine.release(self, self._tail, self._unflushed)
 
     def _close_cleanly(self) -> None:
         if (ticket := self.begin_flush()) is None:
@@ -94,6 +116,7 @@ class RedisLog:
                 if (outcome := ticket.outcome_of(call, self._engine.blocking.run(call))) is not None:
                     raise outcome
         except RedisFailure as error:
+            self._engine.end_waits()  # the others would wait as long
             raise StorageFailure(f"The log of {self.identity.name} cannot be closed cleanly: {error}") from error
         self.finish_flush(ticket)
 
@@ -111,7 +134,7 @@ class RedisLog:
         if self.failed:
             raise StorageFailure(f"The log of {self.identity.name} has failed.")
         if self._engine.budget.unflushed + len(batches) > REDIS_UNFLUSHED_BYTES_MAX:
-            raise NoRoom("Too much waits for Redis; try again.")
+            raise Overloaded("Too much waits for Redis; try again.")
         if leader_epoch != self._epoch:
             self.assign_epoch(leader_epoch)
         base, stamped = self.log_end_offset, self.config.log_append_time
@@ -184,7 +207,7 @@ class RedisLog:
         try:
             yield from self._engine.entries(self.keys.stream, start, self.flushed_end)
         except RedisFailure as error:
-            raise StorageFailure(f"The log of {self.identity.name} cannot be read: {error}") from error
+            raise Unreachable(f"The log of {self.identity.name} cannot be read: {error}") from error
 
     # looking up
 
@@ -262,18 +285,41 @@ class RedisLog:
         done = self._taken(ticket)
         self.claimed_epoch = self._ticket_epoch
         self.flushed_end = done.end
+        self.stored_end = max(self.stored_end, done.end)
+        self.flushed_copies = 1 + done.copies
         self._tail.flushed(done.end, sum(len(each.data) for each in done.pending))
         self._engine.budget.shrink()
         return self.flushed_end
 
     def fail_flush(self, ticket: FlushTicket) -> None:
         self._pending = [*self._taken(ticket).pending, *self._pending]
+        self._fail()
+
+    def _fail(self) -> None:
         self.failed = True
-        self.log_end_offset = self.flushed_end
+        self.log_end_offset = self.stored_end = self.flushed_end
         self._leader_epochs.cut_from(self.flushed_end)
         self._tail.batches.cut_from(self.flushed_end)
-        self._engine.release(self._tail, self._unflushed)
+        self._engine.release(self, self._tail, self._unflushed)
         self._pending = []
+
+    def look(self, topic: str, epoch: int, end: int) -> None:
+        """Compare with what Redis has, after a failover or a restart; called on the loop. A flush under way does that
+        by itself."""
+        if self.failed or self._ticket is not None:
+            return
+        if topic != str(self.identity.topic_id) or end < self.flushed_end:
+            end = end if topic == str(self.identity.topic_id) else 0
+            if end >= self.flushed_end:
+                return
+            cause: Diverged | Fenced = lost(self.identity, end, self.flushed_end)
+        elif epoch > self.claimed_epoch:
+            cause = Fenced(f"Epoch {epoch} of {self.identity.name} has begun.")
+        else:
+            return
+        self._fail()
+        if self.on_failed is not None:
+            self.on_failed(cause)
 
     def _taken(self, ticket: FlushTicket) -> Ticket:
         assert self._ticket is not None
@@ -358,7 +404,7 @@ class RedisLog:
         try:
             found = self._engine.blocking.call("HMGET", self.keys.producers, "offset", "state")
         except RedisFailure as error:
-            raise StorageFailure(f"The log of {self.identity.name} cannot be read: {error}") from error
+            raise Unreachable(f"The log of {self.identity.name} cannot be read: {error}") from error
         if found[0] is None or found[1] is None or int(found[0]) > end:
             return None
         return Offset(int(found[0])), found[1]

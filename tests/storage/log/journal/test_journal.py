@@ -380,7 +380,7 @@ def test_a_failed_sync_behind_fails_that_log_and_keeps_the_journal() -> None:
 
     heard: list[int] = []
     for number, log in enumerate(world.logs):
-        log.on_failed = partial(heard.append, number)
+        log.on_failed = partial(lambda which, _: heard.append(which), number)
     with capture_logs() as told, patch.object(world.store.journal, "sync_behind", failing):
         world.store.keep_up()
     assert [each["log_level"] for each in told] == ["error"]

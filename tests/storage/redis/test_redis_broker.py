@@ -1,0 +1,160 @@
+"""A broker whose logs are in Redis, and what its clients hear when Redis does not answer, or has too few replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
+from structlog.testing import capture_logs
+
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.boot import Broker
+from headrace.broker.cluster import membership
+from headrace.broker.config import BrokerConfig
+from headrace.broker.partitions.partition import Partition
+from headrace.broker.system import SystemClock, system_random
+from headrace.storage.disk import LocalDisk
+from headrace.storage.engine.faults import Unreachable
+from headrace.storage.engine.reading import Fetched
+from headrace.storage.redis import engine as redis_engine
+from headrace.storage.redis import log as redis_log
+from headrace.storage.redis.address import parse_redis_address
+from headrace.storage.redis.engine import RedisEngine
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.broker.data_path import batch, create, fetch, produce
+from tests.broker.group_broker import QUICK, RawClient, until
+from tools.redis_servers import RedisServer
+
+
+class Running:
+    """One broker, a client, and a topic `t` of one partition."""
+
+    def __init__(self, broker: Broker, client: RawClient) -> None:
+        self.broker = broker
+        self.client = client
+
+    @property
+    def partition(self) -> Partition:
+        topic = self.broker.image.topic("t")
+        assert topic is not None
+        found = self.broker.parts.partitions.leader(TopicPartition(topic.id, PartitionIndex(0)))
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def running(server: RedisServer, directory: Path, **configs: str) -> AsyncIterator[Running]:
+    config = BrokerConfig(data=directory, port=0, configs=QUICK, redis=parse_redis_address(server.url))
+    async with (
+        asyncio.timeout(60),
+        Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
+        RawClient(f"{broker.host}:{broker.port}") as client,
+    ):
+        if broker.image.topic("t") is None:
+            await create(client, "t", 1, **configs)
+        yield Running(broker, client)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_a_write_is_answered_once_redis_has_it(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int, is_plain: bool
+) -> None:
+    configs = {} if is_plain else {"compression_type": "gzip"}
+    async with running(server, tmp_path, **configs) as world:
+        assert (await produce(world.client, "t", batch(b"first"), acks=acks)).error_code == 0
+        server.pause()
+        sent = asyncio.ensure_future(produce(world.client, "t", batch(b"second"), acks=acks))
+        await until(lambda: world.partition.log.log_end_offset == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not sent.done()
+        server.resume()
+        assert (await sent).base_offset == 1
+
+
+async def test_too_much_that_waits_for_redis_is_refused_for_a_moment_and_no_disk_is_called_full(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(server, tmp_path) as world:
+        assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
+        monkeypatch.setattr(redis_log, "REDIS_UNFLUSHED_BYTES_MAX", 0)
+        with capture_logs() as lines:
+            refused = await produce(world.client, "t", batch(b"second"))
+            assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
+            await world.broker.parts.logs.room.look()
+        assert [line for line in lines if line["log_level"] in ("error", "warning")] == []
+        monkeypatch.undo()
+        assert (await produce(world.client, "t", batch(b"second"))).base_offset == 1
+
+
+async def test_fewer_replicas_of_redis_than_are_asked_for_are_no_acknowledgement(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(server, tmp_path, min_insync_replicas="2") as world:
+        refused = await produce(world.client, "t", batch(b"first"))
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await produce(world.client, "t", batch(b"first"), acks=1)).error_code == 0
+
+
+async def test_older_records_that_redis_does_not_give_are_asked_for_again(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(server, tmp_path) as world:
+        assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
+    async with running(server, tmp_path) as world:
+        server.kill()
+        refused = await fetch(world.client, "t", 0, wait_ms=30_000)
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await asyncio.to_thread(server.start)
+        while not bytes((found := await fetch(world.client, "t", 0, wait_ms=30_000)).records or b""):
+            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert b"first" in bytes(found.records)
+
+
+async def test_a_broker_stops_though_redis_does_not_answer_and_acknowledges_nothing(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "LEAVE_WAIT_MS_MAX", 100)
+    monkeypatch.setattr(redis_engine, "REDIS_STOP_MS_MAX", 100)
+    async with running(server, tmp_path) as world:
+        assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
+        server.pause()
+        sent = asyncio.ensure_future(produce(world.client, "t", batch(b"second")))
+        await until(lambda: world.partition.log.log_end_offset == 2)
+        async with asyncio.timeout(20):
+            await world.broker.stop()
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # then it was not told
+            assert (await sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    server.resume()
+
+
+async def test_groups_are_loaded_once_redis_gives_their_records(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, real, refused = AioPartition("t", 0), RedisEngine._fetched, list[str]()
+
+    async def unreachable_at_first(self: RedisEngine, stream: str, start: int) -> Fetched:
+        if "__consumer_offsets" in stream and len(refused) < 2:
+            refused.append(stream)
+            raise Unreachable("not yet")
+        return await real(self, stream, start)
+
+    async with running(server, tmp_path) as world:
+        assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
+        async with AIOKafkaConsumer(bootstrap_servers=world.client.address, group_id="g") as reader:
+            reader.assign([where])
+            await reader.commit({where: 1})
+    monkeypatch.setattr(RedisEngine, "_fetched", unreachable_at_first)
+    asked = OffsetFetchRequestGroup(group_id="g", topics=None)
+    async with running(server, tmp_path) as world:
+        while (found := (await world.client.ask(8, OffsetFetchRequest(groups=(asked,)))).groups[0]).error_code:
+            assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert found.topics[0].partitions[0].committed_offset == 1
+    assert len(refused) == 2
