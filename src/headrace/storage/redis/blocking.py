@@ -18,6 +18,7 @@ from headrace.base.ports import Buffer
 from headrace.storage.redis.address import Credentials
 from headrace.storage.redis.connection import (
     CLIENT_NAME,
+    GARBLED,
     Argument,
     Place,
     Reply,
@@ -107,7 +108,7 @@ class BlockingConnection:
     def _greet(self) -> None:
         said = self._exchange(("HELLO", 3, *self._credentials.hello, "SETNAME", CLIENT_NAME), ())
         if isinstance(said, RedisRefused):
-            raise greeting_refused(said, self._place)
+            raise greeting_refused(said, self._place, self._credentials)
         self.server = server_of(said, self._place)
         if self._database:
             chosen = self._exchange(("SELECT", self._database), ())
@@ -128,7 +129,7 @@ class BlockingConnection:
         except OSError as error:
             self._drop()
             raise RedisOutcomeUnknown(f"The connection to Redis at {self._place} broke: {error}.") from None
-        except hiredis.ProtocolError as error:
+        except GARBLED as error:
             self._drop()
             raise RedisGarbled(f"{self._place} sent bytes that are not Redis's protocol: {error}.") from None
         return reply

@@ -48,6 +48,9 @@ Done: TypeAlias = Callable[[Reply], object]
 CLIENT_NAME: Final = "headrace"
 VERSION_MIN: Final = (7, 0)
 LOOK_AGAIN_S: Final = 0.001
+GARBLED: Final = (hiredis.ProtocolError, TypeError, MemoryError)
+"""Errors of hiredis for bytes that it cannot read. A map whose key is a list is a TypeError, and an array that is too
+large for the memory is a MemoryError."""
 
 
 class Place:
@@ -82,8 +85,10 @@ class Connection(asyncio.Protocol):
         self._timeout_s = timeout_ms / 1000
         self._heard = self._loop.time()
         """When the server last sent or took bytes."""
+        self._untaken = 0
+        """Bytes that the server had not taken when commands were written, or when that was looked at."""
         self._is_overdue = False
-        self._reader = hiredis.Reader(protocolError=_Garbled, replyError=self._refusal, notEnoughData=_MORE)
+        self._reader = hiredis.Reader(replyError=self._refusal, notEnoughData=_MORE)
         self._transport: asyncio.Transport | None = None
         self._unsent: list[Buffer] = []
         self._unsent_done: list[tuple[Done, int, float]] = []
@@ -104,17 +109,22 @@ class Connection(asyncio.Protocol):
         reader, waiting = self._reader, self._waiting
         self._heard = self._loop.time()
         reader.feed(data)
-        try:
-            while (reply := reader.gets()) is not _MORE:
-                if type(reply) is hiredis.PushNotification:
-                    continue
-                if not waiting:
-                    raise _Garbled("an answer to no command")
-                done, size, _ = waiting.popleft()
-                self._bytes -= size
-                done(reply)
-        except _Garbled as error:
-            self._fail(RedisGarbled(f"{self.place} sent bytes that are not Redis's protocol: {error}."))
+        while True:
+            try:
+                reply = reader.gets()
+            except GARBLED as error:
+                self._fail(RedisGarbled(f"{self.place} sent bytes that are not Redis's protocol: {error}."))
+                return
+            if reply is _MORE:
+                return
+            if type(reply) is hiredis.PushNotification:
+                continue
+            if not waiting:
+                self._fail(RedisGarbled(f"{self.place} sent an answer to no command."))
+                return
+            done, size, _ = waiting.popleft()
+            self._bytes -= size
+            done(reply)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -207,6 +217,7 @@ class Connection(asyncio.Protocol):
         self._waiting.extend(self._unsent_done)
         self._unsent_done.clear()
         self._transport.writelines(chunks)
+        self._untaken = max(self._untaken, self._transport.get_write_buffer_size())
         if self._watch is None and self.lost is None:
             self._watch = self._loop.call_later(self._timeout_s, self._look)
 
@@ -217,6 +228,10 @@ class Connection(asyncio.Protocol):
         if oldest is None:
             self._is_overdue = False
             return
+        untaken = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if untaken < self._untaken:  # a slow server, or a long way to it
+            self._heard = self._loop.time()
+        self._untaken = untaken
         left = max(oldest[2], self._heard) + self._timeout_s - self._loop.time()
         if left > 0 or not self._is_overdue:
             self._is_overdue = left <= 0
@@ -258,10 +273,6 @@ def packed(command: tuple[Argument, ...], payload: Sequence[Buffer]) -> list[Buf
         head = b"\r\n"
     chunks.append(head)
     return chunks
-
-
-class _Garbled(Exception):  # noqa: N818 - hiredis calls it with a text
-    """Bytes that hiredis cannot read."""
 
 
 _MORE: Final = object()
@@ -309,19 +320,21 @@ async def _begin(connection: Connection, credentials: Credentials, database: int
     try:
         said = await connection.call("HELLO", 3, *credentials.hello, "SETNAME", CLIENT_NAME)
     except RedisRefused as error:
-        raise greeting_refused(error, connection.place) from None
+        raise greeting_refused(error, connection.place, credentials) from None
     connection.server = server_of(said, connection.place)
     if database:
         await connection.call("SELECT", database)
     await connection.call("PING")  # LOADING, for example, which HELLO does not say
 
 
-def greeting_refused(error: RedisRefused, place: Place) -> Exception:
-    """The failure of a HELLO, in one sentence."""
+def greeting_refused(error: RedisRefused, place: Place, credentials: Credentials) -> Exception:
+    """The failure of a HELLO, in one sentence, without the password that some servers and proxies repeat."""
     if "unknown command" in error.text.lower():
         return UsageError(too_old(place, "older than 6"))
     if isinstance(error, RedisDenied):
         return RedisDenied(f"{error.code} at {place}: set a right user and password for Redis.")
+    if credentials.password and credentials.password in error.text:
+        return RedisRefused(error.text.replace(credentials.password, "***"))
     return error
 
 
