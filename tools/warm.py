@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -33,7 +34,7 @@ ENDS_S: Final = 10.0
 class WarmProcess:
     """As `subprocess.Popen` of COMMAND and arguments, as far as tests need it. Its parent is the forking process."""
 
-    def __init__(self, arguments: Sequence[str], *, stderr: IO[bytes]) -> None:
+    def __init__(self, arguments: Sequence[str], *, stderr: IO[Any]) -> None:
         """Standard input is at its end."""
         reads, writes = os.pipe()
         self.stdout = os.fdopen(reads)
@@ -67,6 +68,26 @@ class WarmProcess:
 
 def is_on() -> bool:
     return os.environ.get(IS_ON) == "1"
+
+
+def ran(*arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` of COMMAND and arguments, with its output as text; forked where that is on.
+
+    Raises subprocess.TimeoutExpired.
+    """
+    if not is_on():
+        command = [*COMMAND, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    with tempfile.TemporaryFile("w+") as said:
+        process = WarmProcess(arguments, stderr=said)
+        try:
+            with process.stdout:
+                told = process.stdout.read()
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        said.seek(0)
+        return subprocess.CompletedProcess(arguments, code, told, said.read())
 
 
 class _Forks:

@@ -20,6 +20,7 @@ from headrace.base.ids import BrokerId
 from headrace.broker.home import identity, nodes
 from headrace.broker.home.nodes import free_ports, prepare
 from headrace.storage.disk import LocalDisk
+from tools import warm
 
 COMMAND = [sys.executable, "-m", "headrace.cli.main"]
 ANY_PORT = Address("127.0.0.1", 0)
@@ -122,7 +123,7 @@ def test_free_ports_are_free_and_below_those_that_clients_get() -> None:
 
 
 def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return warm.ran(*arguments, timeout=60)
 
 
 @contextmanager
@@ -192,8 +193,11 @@ def test_a_broker_ends_with_its_supervisor_however_that_ends(tmp_path: Path) -> 
         (["debug", "raft-log", "."], "holds no metadata"),
     ],
 )
-def test_a_usage_error_is_one_sentence(tmp_path: Path, arguments: list[str], words: str) -> None:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
+def test_a_usage_error_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = headrace(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert done.stderr.count("\n") == 1

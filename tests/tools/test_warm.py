@@ -15,26 +15,30 @@ from tools import warm
 from tools.warm import WarmProcess
 
 
-def ran(log: Path, *arguments: str) -> tuple[int, str, str]:
+def ran(*arguments: str) -> tuple[int, str, str]:
     """Its exit code, standard output and standard error."""
-    with log.open("wb") as file:
-        process = WarmProcess(arguments, stderr=file)
-    with process.stdout:
-        told = process.stdout.read()
-    return process.wait(60), told, log.read_text()
+    done = warm.ran(*arguments, timeout=60)
+    return done.returncode, done.stdout, done.stderr
 
 
-def test_its_streams_and_exit_code_are_those_of_the_command(tmp_path: Path) -> None:
-    assert ran(tmp_path / "log", "--version") == (0, f"headrace {__version__}\n", "")
+@pytest.fixture(autouse=True)
+def _is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the long tier, too."""
+    monkeypatch.setenv(warm.IS_ON, "1")
+
+
+def test_its_streams_and_exit_code_are_those_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = ["topic", "create", "--no-such-option"]
-    own = subprocess.run([*warm.COMMAND, *wrong], capture_output=True, text=True, check=False)
-    assert ran(tmp_path / "log", *wrong) == (own.returncode, own.stdout, own.stderr)
+    forked = ran("--version"), ran(*wrong)
+    assert forked[0] == (0, f"headrace {__version__}\n", "")
+    monkeypatch.delenv(warm.IS_ON)
+    assert (ran("--version"), ran(*wrong)) == forked
 
 
 def test_directory_and_environment_are_those_of_the_one_that_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran(tmp_path / "log", "--version")  # before these are changed
+    ran("--version")  # before these are changed
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_DEBUG", "1")
     with (tmp_path / "log").open("wb") as file:
@@ -46,7 +50,7 @@ def test_directory_and_environment_are_those_of_the_one_that_asks(
         process.terminate()
         assert process.wait(60) == 0
     (tmp_path / "file").touch()
-    code, _, log = ran(tmp_path / "log", "up", "--data", "file", "--listen", "127.0.0.1:0")
+    code, _, log = ran("up", "--data", "file", "--listen", "127.0.0.1:0")
     assert code != 0
     assert "Traceback" in log, "which HEADRACE_DEBUG asks for"
 
