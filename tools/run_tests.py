@@ -56,10 +56,14 @@ POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
     "first": (0, (TIMED, PROCESSOR)),
     "second": (0, (TIMED, PROCESSOR)),
     "third": (0, (TIMED, PROCESSOR)),
+    "fourth": (0, (TIMED, PROCESSOR)),
     "spark": (YIELDS, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }
-"""For each process: its niceness and the kinds of files that it takes, the preferred one first."""
+"""For each process: its niceness and the kinds of files that it takes, the preferred one first.
+
+Tests with brokers and clients wait three quarters of their time, and so four of them keep two cores busy.
+"""
 LONGEST: Final = (
     "promises/test_any_broker_may_die.py",
     "interop/test_java.py",
@@ -76,6 +80,8 @@ LONGEST: Final = (
     "promises/test_a_full_disk_on_one_broker_loses_nothing.py",
     "cli/test_process.py",
     "broker/test_cluster.py",
+    "pipelines/test_dying_java.py",
+    "spark/test_connect.py",
     "pipelines/test_crash.py",
     "sim/cluster/test_groups.py",
     "sim/cluster/test_copies.py",
