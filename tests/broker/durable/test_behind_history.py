@@ -14,6 +14,7 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import DirectoryId, Offset, PartitionIndex
 from headrace.base.ports import Objects
+from headrace.broker.partitions import bounds
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.engine.epochs import LeaderEpochs
@@ -430,7 +431,7 @@ def test_a_log_that_differs_from_history_is_kept_and_not_exported(tmp_path: Path
         assert (leading.log.log_start_offset, leading.log.log_end_offset) == (0, 40)
         assert leading.high_watermark < frontier
         assert leading.differs_from == 0
-        assert leading.deletable_end == 0
+        assert bounds.deletable_end(leading) == 0
         assert not kept_beside(world, behind)
 
     run(tmp_path, work)

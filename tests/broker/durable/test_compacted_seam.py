@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import PartitionCatalog
@@ -132,7 +133,7 @@ class Both(History):
         self.held.now_ms = self.now_ms
         role = self.role
         self.held.clean(
-            keys_max=keys_max, only=only, up_to=role.cleanable_end, tombstones_from=role.tombstones_kept_from
+            keys_max=keys_max, only=only, up_to=role.cleanable_end, tombstones_from=bounds.tombstones_kept_from(role)
         )
         flush(self.held.log)
 

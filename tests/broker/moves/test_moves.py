@@ -209,7 +209,7 @@ def test_a_seal_that_is_late_for_a_cancelled_move_is_refused_and_what_waited_is_
         await held.seen.wait()
         epoch, end = world.known(A).leader_epoch, world.leading(A).log.log_end_offset
         waiting = [world.writing(A, b"waits"), world.writing(A, b"waits too")]
-        await until(lambda: len(world.leading(A)._gate._waiting) == 2)
+        await until(lambda: len(world.leading(A).gate._waiting) == 2)
         assert world.leading(A).log.log_end_offset == end, "nothing is written while the outcome is not known"
         assert await world.ask(None) == 0
         answers = [await task for task in waiting]
@@ -232,7 +232,7 @@ def test_an_owner_whose_seal_nobody_answers_writes_nothing_until_it_knows(tmp_pa
         assert await world.ask(B) == 0
         await held.seen.wait()
         waiting = world.writing(A, b"waits")
-        await until(lambda: len(world.leading(A)._gate._waiting) == 1)
+        await until(lambda: len(world.leading(A).gate._waiting) == 1)
         if lost:
             await until(lambda: len(held._late) == 3)
         refused = world.leading(A).append(batch(b"not even so"), needs_isr=True)
@@ -254,7 +254,7 @@ def test_a_producer_that_waited_is_told_who_leads_now_and_how_that_is_reached(tm
         assert await world.ask(B) == 0
         await held.seen.wait()
         waiting = asyncio.ensure_future((await world.client(A)).ask(10, produce_request("t", batch(b"waits"))))
-        await until(lambda: len(world.leading(A)._gate._waiting) == 1)
+        await until(lambda: len(world.leading(A).gate._waiting) == 1)
         held.let_go()
         answer = await waiting
         (told,) = answer.responses[0].partition_responses
@@ -466,7 +466,7 @@ def test_the_target_takes_nothing_before_the_move_is_finished_and_then_what_wait
         assert await world.ask(B) == 0
         await held.seen.wait()
         waiting = world.writing(B, b"waits")
-        await until(lambda: len(world.leading(B)._gate._waiting) == 1)
+        await until(lambda: len(world.leading(B).gate._waiting) == 1)
         assert world.leading(B).append(batch(b"not even so"), needs_isr=True)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert world.leading(B).log.log_end_offset == 3
         assert world.has_log(A), "until the move is finished"
@@ -501,7 +501,7 @@ def test_a_batch_that_waited_for_the_end_of_a_move_may_have_overtaken_others(
         assert world.leading(B).takes_over
         monkeypatch.undo()
         waiting = asyncio.create_task(send(B, 9))
-        await until(lambda: len(world.leading(B)._gate._waiting) == 1)
+        await until(lambda: len(world.leading(B).gate._waiting) == 1)
         held.let_go()
         assert (await waiting)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await send(B, 1))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (

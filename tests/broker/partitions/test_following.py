@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.base.ids import LAST_OFFSET, BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
 from headrace.base.limits import PRODUCER_BATCHES_CACHED
 from headrace.broker.durable.history_keeper import bytes_above
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.opening import recover_producers
@@ -343,15 +344,15 @@ async def test_what_is_not_what_was_exported_is_not_deleted_as_if_it_were() -> N
     await copy._flusher.idle()
     copy.on_marks(Offset(10), Offset(0))
     copy.history = history_to(4)
-    assert (copy.differs_from, copy.deletable_end) == (None, 4)
+    assert (copy.differs_from, bounds.deletable_end(copy)) == (None, 4)
     copy.history = history_to(5)
-    assert (copy.differs_from, copy.deletable_end) == (None, 5)
+    assert (copy.differs_from, bounds.deletable_end(copy)) == (None, 5)
     copy.history = history_to(4, 8)
-    assert (copy.differs_from, copy.deletable_end) == (5, 5)
+    assert (copy.differs_from, bounds.deletable_end(copy)) == (5, 5)
     copy.keep_house(2**62, producers_since_ms=0)
     assert copy.log.log_start_offset == 4
     copy.history = history_to(4, 5).published(descriptor(5, 3, 1))
-    assert (copy.differs_from, copy.deletable_end) == (None, 8), "exported in that epoch"
+    assert (copy.differs_from, bounds.deletable_end(copy)) == (None, 8), "exported in that epoch"
 
 
 async def test_tombstones_stay_where_history_ended_also_when_all_of_it_is_deleted() -> None:
@@ -359,12 +360,12 @@ async def test_tombstones_stay_where_history_ended_also_when_all_of_it_is_delete
     copy = copied()
     copy.has_store = True
     copy.history = history_to(4, 8)
-    assert copy.tombstones_kept_from == 4, "the mirror may lack the last segment"
+    assert bounds.tombstones_kept_from(copy) == 4, "the mirror may lack the last segment"
     copy.history = copy.history.deleted(Offset(8), ())
     assert not copy.history.entries
-    assert copy.tombstones_kept_from == 8
+    assert bounds.tombstones_kept_from(copy) == 8
     copy.history = PartitionCatalog.empty(*KEY)
-    assert copy.tombstones_kept_from == LAST_OFFSET
+    assert bounds.tombstones_kept_from(copy) == LAST_OFFSET
 
 
 def history_of(*segments: tuple[int, int, int]) -> PartitionCatalog:

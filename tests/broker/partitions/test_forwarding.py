@@ -89,7 +89,7 @@ async def stopped(world: Moving, *waiting: bytes) -> tuple[Held, list[asyncio.Ta
     tasks = []
     for number, records in enumerate(waiting, 1):
         tasks.append(sending(world, A, records))
-        await until(lambda number=number: len(world.leading(A)._gate._waiting) == number)  # type: ignore[misc]
+        await until(lambda number=number: len(world.leading(A).gate._waiting) == number)  # type: ignore[misc]
     return held, tasks
 
 
@@ -188,7 +188,7 @@ def test_what_still_comes_to_the_old_owner_is_carried_too_and_never_written_twic
         assert outcome(await sending(world, B, numbered(b"n0", 0))) == (0, 3), "and to the new owner itself"
         assert outcome(await sending(world, A, numbered(b"n2", 2))) == (MOVED, -1)
         monkeypatch.setattr(partition, "CARRIED_UNTIL_MS_MAX", 0)
-        world.leading(B)._overtaking.end()
+        world.leading(B).earlier.end_overtaking()
         assert outcome(await sending(world, A, numbered(b"n2", 2))) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
         await forwarder(world, A).stop()
         assert outcome(await sending(world, A, numbered(b"n1", 1))) == (MOVED, -1)
@@ -235,7 +235,7 @@ def test_what_comes_before_the_log_is_open_is_written_first(tmp_path: Path) -> N
         await finishing.seen.wait()
         assert kept(world, B) == 0
         late = world.writing(B, b"late")
-        await until(lambda: len(world.leading(B)._gate._waiting) == 2)
+        await until(lambda: len(world.leading(B).gate._waiting) == 2)
         finishing.let_go()
         assert [(one.error_code, one.base_offset) for one in (await early, await late)] == [(0, 3), (0, 4)]
         await world.until_owned(B)
@@ -363,7 +363,7 @@ def test_what_is_still_unpacked_is_not_overtaken(tmp_path: Path) -> None:
         async with moving(tmp_path) as world:
             await world.make(compression_type="zstd")
             assert await world.write(A, b"0") == 0
-            repacker = world.leading(A)._line._repacker
+            repacker = world.leading(A).line._repacker
             repack, go = repacker.repack, asyncio.Event()
 
             async def slow(records: Any, codec: Any, **rest: Any) -> Any:
@@ -372,13 +372,13 @@ def test_what_is_still_unpacked_is_not_overtaken(tmp_path: Path) -> None:
 
             repacker.repack = slow  # type: ignore[assignment, method-assign]  # the real one follows
             first = sending(world, A, numbered(b"n0", 0))
-            await until(lambda: not world.leading(A)._line.is_empty)
+            await until(lambda: not world.leading(A).line.is_empty)
             held = world.hold(A, SealMove)
             assert await world.ask(B) == 0
-            await until(lambda: world.leading(A)._gate.is_stopped)
+            await until(lambda: world.leading(A).gate.is_stopped)
             second = sending(world, A, numbered(b"n1", 1))
-            await until(lambda: len(world.leading(A)._line._places or ()) == 2)
-            await until(lambda: world.leading(A)._line._over is not None or held.seen.is_set())
+            await until(lambda: len(world.leading(A).line._places or ()) == 2)
+            await until(lambda: world.leading(A).line._over is not None or held.seen.is_set())
             assert not held.seen.is_set(), "it waits for what is unpacked"
             held.let_go()
             go.set()
@@ -400,7 +400,7 @@ def test_what_was_carried_is_answered_though_the_partition_comes_back_and_who_ha
         await held.seen.wait()
         finishing = world.hold(A, FinishMove)
         carried = sending(world, A, numbered(b"x", 1))
-        await until(lambda: len(world.leading(B)._gate._waiting) == 1)
+        await until(lambda: len(world.leading(B).gate._waiting) == 1)
         held.let_go()
         await world.until(A, lambda known: known.is_sealed)
         direct = sending(world, A, numbered(b"d", 2))
@@ -418,7 +418,7 @@ def test_what_was_carried_is_answered_though_the_partition_comes_back_and_who_ha
 
 
 def _gated(world: Moving, broker: int) -> int:
-    return len(world.leading(broker)._gate._waiting)
+    return len(world.leading(broker).gate._waiting)
 
 
 def test_who_comes_by_another_way_sends_again_what_has_overtaken_carried_batches(tmp_path: Path) -> None:

@@ -379,7 +379,7 @@ async def test_what_follows_a_batch_that_had_no_room_in_the_line_is_not_taken_be
         many = [Record(at, THEN_MS, None, b"v", ()) for at in range(WALKED_ON_LOOP_RECORDS_MAX + 1)]
         first = encode_batch(many, producer_id=9, producer_epoch=0, base_sequence=0)
         second = encode_batch(many[:1], producer_id=9, producer_epoch=0, base_sequence=len(many))
-        repacker = partition._line._repacker
+        repacker = partition.line._repacker
         repacker.waiting_bytes += REPACK_WAITING_BYTES_MAX
         assert (await produce(client, "t", first)).error_code == ErrorCode.REQUEST_TIMED_OUT
         repacker.waiting_bytes -= REPACK_WAITING_BYTES_MAX

@@ -33,6 +33,7 @@ from headrace.base.ports import Clock, Objects
 from headrace.broker.cluster.control import Control
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import DeleteHistory
@@ -257,7 +258,7 @@ def _retained_from(partition: Partition, history: PartitionCatalog, now_ms: int)
     the same records. So segments go for their size only where both are too large."""
     held = partition.log
     config, above = held.config, bytes_above(held, history)
-    if not partition.keeps_all or partition.start_offset < held.log_start_offset:
+    if not bounds.keeps_all(partition) or partition.start_offset < held.log_start_offset:
         return retained_from(history, config, above, now_ms)
     by_age = retained_from(history, replace(config, retention_bytes=-1), above, now_ms)
     by_size = retained_from(history, replace(config, retention_ms=-1), above, now_ms)

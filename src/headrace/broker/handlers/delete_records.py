@@ -20,6 +20,7 @@ from typing import Final
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.base.limits import REQUEST_WAIT_MS_MIN
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.visibility import until_own_appends_are_visible
@@ -107,7 +108,7 @@ def _delete(topic: TopicImage | None, asked: DeleteRecordsPartition, context: Re
     before = found.high_watermark if asked.offset == HIGH_WATERMARK else Offset(asked.offset)
     if not 0 <= before <= found.high_watermark:
         deletion.on_outcome(ErrorCode.OFFSET_OUT_OF_RANGE)
-    elif before > max(found.log.log_start_offset, found.deletable_end):
+    elif before > max(found.log.log_start_offset, bounds.deletable_end(found)):
         deletion.on_outcome(ErrorCode.POLICY_VIOLATION)
     else:
         deletion.partition = found

@@ -37,6 +37,7 @@ from headrace.broker.cluster.control import check_accepted
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.kit.tasks import in_thread
 from headrace.broker.moves.party import Party
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import GiveUpMove, SealMove
 from headrace.controller.moves import Seal, SealedTail, is_live
@@ -93,7 +94,7 @@ class Owner:
         partition = self._partitions.find(key, self._image())
         if isinstance(partition, ErrorCode):
             return False
-        if not partition.is_exported or partition.keeps_all:
+        if not partition.is_exported or bounds.keeps_all(partition):
             await self._give_up(partition, "its topic is compacted, or has durable.enable=false")
             return True
         vain = self._vain.get(key, NOT_TRIED)

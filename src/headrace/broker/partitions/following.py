@@ -23,6 +23,7 @@ from headrace.base.errors import HeadraceError, NoRoom, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import FRONTIER_RETRY_MS
 from headrace.base.ports import Buffer
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.opening import recover_producers
 from headrace.broker.partitions.replica import Common, Replica, damaged_range
 from headrace.replica.follower import Position, cut_at
@@ -349,7 +350,7 @@ class FollowerPartition(Replica):
             history is not None
             and history.last is not None
             and self.is_exported
-            and not self.keeps_all
+            and not bounds.keeps_all(self)
             and history.next_offset > self.log.log_end_offset
             and self._clock.monotonic() >= self._shuns_history_until
         )

@@ -8,21 +8,22 @@ later. Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
 
 from headrace.base.errors import CorruptData, NoRoom, StorageFailure
-from headrace.base.ids import LAST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.kit.parking import ParkedFetch
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
-from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
@@ -89,13 +90,9 @@ class Replica(ABC):
         """All known damage of the log lies in this range of offsets; None: there is none."""
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
-        self._compared: tuple[tuple[str, Sequence[tuple[LeaderEpoch, Offset]], Offset, Offset], Offset | None] | None
-        self._compared = None
-        """The last comparison of `differs_from`: the catalog and epochs, the end of the last segment, where the log had
-        gaps, and the result."""
+        self._comparison = bounds.Comparison()
         self._watchers: dict[ParkedFetch, None] = {}
         partition_log.on_failed = self._on_log_failed
-        self._storing = partition_log.storing
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
         self.open_since_ms: int | None = clock.now_ms() if has_records else None
@@ -145,45 +142,9 @@ class Replica(ABC):
         return self.settings.durable and self.log.gaps_below <= exported
 
     @property
-    def has_history(self) -> bool:
-        """Whether it is exported, or was. This broker may not know yet how far, and may have a copy with gaps behind
-        that."""
-        return self.is_exported or (self.settings.durable and self.history is not None)
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether no record of its log goes because history has it. History of a compacted log has other records
-        (decision 0042)."""
-        return self.settings.compact or self.log.gaps_below > 0
-
-    @property
     def cleanable_end(self) -> Offset:
-        """The offset below which records may be compacted.
-
-        Exported records may be once history has them, as they were written, in the catalog and in its mirror. The
-        mirror may still lack the catalog's last segment; the exporter goes on only once it has it. Nothing is compacted
-        in a log that is read behind history: no reader may get values from history without the tombstones behind them.
-        """
-        if self.start_offset < self.log.log_start_offset:
-            return Offset(0)
-        if not (self.has_store and self.has_history):
-            return self.last_stable_offset
-        if self.history is None:
-            return Offset(0)
-        end = self.history.mirrored_end
-        if self.history.entries:  # no further than the two can be compared: a copy is perhaps to be cut there
-            held = self._last_held(self.history)
-            end = min(end, Offset(0) if held is None else held.descriptor.next_offset)
-        differs_from = self.differs_from
-        end = end if differs_from is None else min(differs_from, end)
-        return min(end, self.last_stable_offset)
-
-    @property
-    def tombstones_kept_from(self) -> Offset:
-        """Compaction removes no tombstones from here on: history may have values of their keys, and its readers go on
-        in the log behind it. The mirror may still have them, even where all of history is deleted."""
-        history = self.history if self.has_store else None
-        return LAST_OFFSET if history is None or not history.next_offset else history.mirrored_end
+        """See `bounds.cleanable_end`."""
+        return bounds.cleanable_end(self)
 
     @property
     def start_offset(self) -> Offset:
@@ -213,53 +174,9 @@ class Replica(ABC):
         return self.start_offset <= offset < self.log.log_start_offset
 
     @property
-    def deletable_end(self) -> Offset:
-        """The offset below which records may be deleted here. Where the partition is exported, the catalog has all of
-        these, so that readers find them there."""
-        if not (self.has_store and self.has_history):
-            return self.high_watermark
-        if self.history is None:
-            return Offset(0)
-        differs_from = self.differs_from
-        end = self.history.next_offset if differs_from is None else differs_from
-        return min(end, self.high_watermark)
-
-    @property
     def differs_from(self) -> Offset | None:
-        """The offset from which the log differs from the catalog: its records are of a later epoch than the exported
-        ones. That happens after an unclean election, or a loss of unflushed records. It is the log's start where only
-        one record is seen to be of another epoch. That is the record at the end of history, or of the last segment that
-        the log has whole. None: nowhere, as far as the epochs say."""
-        history = self.history
-        if history is None:
-            return None
-        held = self.log
-        last = self._last_held(history)
-        end = NO_OFFSET if last is None else last.descriptor.end_offset
-        looked_at = (history.head, held.epochs, end, held.gaps_below)
-        if self._compared is None or self._compared[0] != looked_at:
-            self._compared = (looked_at, self._compare(history, last))
-        return self._compared[1]
-
-    def _last_held(self, history: PartitionCatalog) -> CatalogEntry | None:
-        """Return the last durable segment that does not end above the log's end."""
-        end = self.log.log_end_offset
-        if end > history.end_offset:
-            return history.last
-        beyond = history.entries.holding(end)
-        return None if beyond is None else history.entries.holding(beyond.descriptor.start_offset - 1)
-
-    def _compare(self, history: PartitionCatalog, last: CatalogEntry | None) -> Offset | None:
-        """Return where the log differs. A copy of a compacted log knows of an epoch that begins in a gap only that it
-        begins there or later."""
-        held = self.log
-        differs_from = history.differs_from([each for each in held.epochs if each[1] >= held.gaps_below])
-        if differs_from is not None or last is None or last.descriptor.last_epoch == NO_EPOCH:
-            return differs_from
-        end = last.descriptor.end_offset
-        is_held = max(held.log_start_offset, held.gaps_below) <= end
-        here = held.epoch_at(end) if is_held else NO_EPOCH
-        return None if here in (NO_EPOCH, last.descriptor.last_epoch) else held.log_start_offset
+        """See `Comparison.differs_from`."""
+        return None if self.history is None else self._comparison.differs_from(self.log, self.history)
 
     def on_history(self, history: PartitionCatalog | None) -> None:
         """Note the committed history. Records that were deleted from it are deleted here too."""
@@ -286,11 +203,6 @@ class Replica(ABC):
     def has_replaced(self) -> bool:
         """Whether its log keeps the contents that a new copy has replaced."""
         return self._copying is not None and self._copying.has_replaced
-
-    def drop_replaced(self) -> None:
-        """See `Copying.drop_replaced`. In a worker thread."""
-        if self._copying is not None:
-            self._copying.drop_replaced()
 
     @property
     def has_failed(self) -> bool:
@@ -361,14 +273,15 @@ class Replica(ABC):
         if self.availability is not ErrorCode.NONE or self.log.read_only is not None:
             return
         self.producers.expire(producers_since_ms)
+        keeps_all = bounds.keeps_all(self)
         has_history_below = self.has_store and self.history is not None and bool(self.history.entries)
         try:
             self.on_history(self.history)  # it may have failed before
             self.log.apply_retention(
                 now_ms,
-                self.deletable_end,
-                local=self.has_store and self.is_exported and not self.keeps_all,
-                by_start_alone=has_history_below and self.keeps_all,  # or its readers would go on in history
+                bounds.deletable_end(self),
+                local=self.has_store and self.is_exported and not keeps_all,
+                by_start_alone=has_history_below and keeps_all,  # or its readers would go on in history
                 # without a snapshot, recovery would lose their state with these batches
                 before_drop=self.snapshot_producers,
             )

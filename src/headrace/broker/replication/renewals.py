@@ -305,11 +305,12 @@ class Renewals:
         if role.has_replaced and isinstance(role, Partition) and key not in self._let_in:
             return  # it may lead by an unclean election, with less than it had
         self._forget(key)
-        if not role.has_replaced:
+        copying = role.log.copying
+        if copying is None or not copying.has_replaced:
             return
         log.info("a copy that was begun anew is in sync", topic=role.topic, partition=key.partition)
         try:
-            await in_thread(role.drop_replaced)
+            await in_thread(copying.drop_replaced)
         except StorageFailure as error:
             log.warning("what a copy replaced is left", topic=role.topic, partition=key.partition, reason=str(error))
 

@@ -25,6 +25,7 @@ from headrace.base.errors import OUT_OF_DESCRIPTORS, OUT_OF_ROOM, CorruptData, S
 from headrace.base.limits import CLEANER_PAUSE_MS_MIN
 from headrace.base.ports import Clock, Random
 from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.condition import listed
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
@@ -178,7 +179,7 @@ class Cleaner:
         assert cleanable is not None, "it was the dirtiest"
         token = f"{self._random.getrandbits(64):016x}"
         up_to, remembered = partition.cleanable_end, partition.producers.remembered()
-        tombstones_from = partition.tombstones_kept_from
+        tombstones_from = bounds.tombstones_kept_from(partition)
         try:
             cleaning = cleanable.begin_cleaning(
                 self._clock.now_ms(), up_to, remembered, token, tombstones_from=tombstones_from

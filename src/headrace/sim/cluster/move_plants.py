@@ -132,7 +132,7 @@ def owner_resumes_after_an_unknown_seal() -> Iterator[None]:
             return None
         if refusal is None or refusal.code not in UNKNOWN:
             return await propose(self, partition, seal, changed)
-        partition._gate.is_proposed = False
+        partition.gate.is_proposed = False
         partition.go_on_writing()
         return refusal.message
 
@@ -157,8 +157,8 @@ def cancel_without_an_epoch() -> Iterator[None]:
 
     def leads_on(self: Partition, partition: PartitionImage) -> None:
         lead(self, partition)
-        if partition.move is None and self._gate.is_proposed and not self.has_stepped_down:
-            self._gate.is_proposed = False
+        if partition.move is None and self.gate.is_proposed and not self.has_stepped_down:
+            self.gate.is_proposed = False
             self.go_on_writing()
 
     def shows_it(self: Owner, key: TopicPartition, epoch: LeaderEpoch) -> bool:
