@@ -21,7 +21,7 @@ from headrace.broker.metrics.building import Metrics, build_counts
 from headrace.broker.moves.building import build_moves
 from headrace.broker.partitions.building import Logs, build_logs
 from headrace.broker.partitions.condition import Condition, Descriptors
-from headrace.broker.partitions.forwarding import Forwarder
+from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.reactions import Reactions
 from headrace.broker.replication.building import build_replication

@@ -8,7 +8,7 @@ from headrace.base.ids import Offset, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.metrics.led_before import LedBefore
 from headrace.broker.partitions.following import FollowerPartition
-from headrace.broker.partitions.forwarding import Done, Forwarder
+from headrace.broker.partitions.intake.forwarding import Done, Forwarder
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.replication.building import Replication

@@ -14,7 +14,7 @@ from headrace.broker.durable.exporter import Exporter
 from headrace.broker.groups.service import GroupService
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.kit.tasks import started
-from headrace.broker.partitions.opening import Opener
+from headrace.broker.partitions.logs.opening import Opener
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.taking_up import TakingUp
 from headrace.broker.system import SystemClock, system_random

@@ -17,8 +17,8 @@ from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer, Objects
 from headrace.broker.groups import service as groups
 from headrace.broker.moves import handing_over
-from headrace.broker.partitions import overtaking, repacking
 from headrace.broker.partitions import partition as leading
+from headrace.broker.partitions.intake import overtaking, repacking
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election

@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from headrace.base.limits import REPACKED_BATCH_BYTES_MAX, WALKED_ON_LOOP_BYTES_MAX
 from headrace.base.ports import Buffer
-from headrace.broker.partitions.repacking import Outcome, Repacker, Unsound, Wanted
+from headrace.broker.partitions.intake.repacking import Outcome, Repacker, Unsound, Wanted
 from headrace.wire.batches import (
     CRC_START,
     HEADER,

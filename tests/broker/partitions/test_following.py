@@ -17,7 +17,7 @@ from headrace.broker.durable.history_keeper import bytes_above
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import FollowerPartition
-from headrace.broker.partitions.opening import recover_producers
+from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.broker.system import SystemClock
 from headrace.metadata.segments import PartitionCatalog

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex
-from headrace.broker.partitions.opening import Opened, Wanted
+from headrace.broker.partitions.logs.opening import Opened, Wanted
 from headrace.controller.decision import Decision
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.metadata.events import LeaderChanged, MetadataEvent

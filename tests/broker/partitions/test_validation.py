@@ -15,7 +15,7 @@ import pytest
 from crc32c import crc32c
 
 from headrace.base.limits import RECORD_FAULTS_MAX, WALKED_ON_LOOP_HEADERS_MAX, WALKED_ON_LOOP_RECORDS_MAX
-from headrace.broker.partitions.repacking import Repacker
+from headrace.broker.partitions.intake.repacking import Repacker
 from headrace.wire.batches import (
     CRC_START,
     HEADER,

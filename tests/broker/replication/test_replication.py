@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import BrokerId
-from headrace.broker.partitions import overtaking
+from headrace.broker.partitions.intake import overtaking
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.wire.batches import encode_batch

@@ -17,7 +17,7 @@ from headrace.broker.durable.merger import Merger
 from headrace.broker.durable.recovering import Recovering
 from headrace.broker.durable.sweeper import Sweeper
 from headrace.broker.kit.store_threads import StoreThreads
-from headrace.broker.partitions.frontiers import Frontiers
+from headrace.broker.partitions.logs.frontiers import Frontiers
 from headrace.broker.partitions.partitions import Partitions
 from headrace.wire.ailments import State
 

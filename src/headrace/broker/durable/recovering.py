@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.cluster.control import Control
-from headrace.broker.partitions.frontiers import DAMAGE, Frontiers
+from headrace.broker.partitions.logs.frontiers import DAMAGE, Frontiers
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.recovery import RecoveryOutcome, RecoveryWish

@@ -27,7 +27,7 @@ from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Buffer
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.kit.deferred import Deferred
-from headrace.broker.partitions.forwarding import Forwarded
+from headrace.broker.partitions.intake.forwarding import Forwarded
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Handler, RequestContext

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from headrace.base.ids import NO_LEADER, BrokerId, DirectoryId, PartitionIndex, TopicPartition
-from headrace.broker.partitions.durable_wins import wins
+from headrace.broker.partitions.logs.durable_wins import wins
 from headrace.broker.partitions.replica import Replica
 from headrace.metadata.configs import TopicConfig, topic_config
 from headrace.metadata.delta import LocalPartition

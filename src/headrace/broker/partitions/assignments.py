@@ -20,14 +20,14 @@ import structlog
 
 from headrace.base.errors import HeadraceError, NoRoom
 from headrace.base.ids import TopicId, TopicPartition
-from headrace.broker.partitions.closing import Closing
 from headrace.broker.partitions.context import LogContext
-from headrace.broker.partitions.durable_wins import DurableWins
 from headrace.broker.partitions.following import FollowerPartition
-from headrace.broker.partitions.frontiers import Frontiers
+from headrace.broker.partitions.logs.closing import Closing
+from headrace.broker.partitions.logs.durable_wins import DurableWins
+from headrace.broker.partitions.logs.frontiers import Frontiers
+from headrace.broker.partitions.logs.strays import Strays
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.roles import Roles
-from headrace.broker.partitions.strays import Strays
 from headrace.broker.partitions.taking_up import Roomless, TakingUp, by_turns
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage

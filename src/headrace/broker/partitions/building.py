@@ -12,9 +12,9 @@ from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.disk_room import DiskRoom, Waiting
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
-from headrace.broker.partitions.frontiers import Frontiers
+from headrace.broker.partitions.logs.frontiers import Frontiers
+from headrace.broker.partitions.logs.strays import Strays
 from headrace.broker.partitions.partitions import Partitions
-from headrace.broker.partitions.strays import Strays
 from headrace.storage.engine.engines import LogEngine
 
 

@@ -12,7 +12,7 @@ from headrace.storage.engine.logs import PartitionLog
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import FollowerPartition
-    from headrace.broker.partitions.forwarding import Done
+    from headrace.broker.partitions.intake.forwarding import Done
     from headrace.broker.partitions.partition import Partition
     from headrace.broker.partitions.replica import Replica
 

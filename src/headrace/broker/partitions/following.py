@@ -24,7 +24,7 @@ from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import FRONTIER_RETRY_MS
 from headrace.base.ports import Buffer
 from headrace.broker.partitions import bounds
-from headrace.broker.partitions.opening import recover_producers
+from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.broker.partitions.replica import Common, Replica, damaged_range
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates

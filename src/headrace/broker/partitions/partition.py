@@ -19,16 +19,16 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
-from headrace.broker.partitions.admission import admit, header_of
-from headrace.broker.partitions.earlier import EarlierBatches
-from headrace.broker.partitions.forwarding import Done
-from headrace.broker.partitions.gate import Gate
-from headrace.broker.partitions.intake import take
-from headrace.broker.partitions.repacking import Repacker, RepackLine, Wanted
+from headrace.broker.partitions.intake.admission import admit, header_of
+from headrace.broker.partitions.intake.earlier import EarlierBatches
+from headrace.broker.partitions.intake.forwarding import Done
+from headrace.broker.partitions.intake.gate import Gate
+from headrace.broker.partitions.intake.repacking import Repacker, RepackLine, Wanted
+from headrace.broker.partitions.intake.taking import take
+from headrace.broker.partitions.intake.validating import walked_at_once, wanted_of_worker
 from headrace.broker.partitions.replica import FULL, Common, Replica, WriteRefusal
 from headrace.broker.partitions.stored import StoredParking
 from headrace.broker.partitions.tails import FollowerFeed, Tails
-from headrace.broker.partitions.validating import walked_at_once, wanted_of_worker
 from headrace.broker.partitions.visible_bytes import VisibleBytes
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr

@@ -12,10 +12,10 @@ import structlog
 
 from headrace.base.ids import NO_LEADER, LeaderEpoch, Offset, TopicId, TopicPartition
 from headrace.broker.partitions.context import LogContext
-from headrace.broker.partitions.durable_wins import agrees
 from headrace.broker.partitions.following import FollowerPartition
+from headrace.broker.partitions.intake.repacking import Repacker
+from headrace.broker.partitions.logs.durable_wins import agrees
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.repacking import Repacker
 from headrace.broker.partitions.replica import Common, Replica
 from headrace.broker.partitions.settings import PartitionSettings, log_config, partition_settings
 from headrace.metadata.delta import LocalPartition

@@ -18,9 +18,9 @@ from headrace.base.errors import NoRoom
 from headrace.base.ids import NO_EPOCH, NO_LEADER, TopicPartition
 from headrace.base.limits import LOGS_TAKEN_UP_PER_TURN_MAX
 from headrace.broker.kit.tasks import in_thread
-from headrace.broker.partitions.closing import close_all
 from headrace.broker.partitions.context import LogContext
-from headrace.broker.partitions.opening import Opened, Opener, Wanted
+from headrace.broker.partitions.logs.closing import close_all
+from headrace.broker.partitions.logs.opening import Opened, Opener, Wanted
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.settings import log_config, partition_settings
 from headrace.metadata.configs import TopicConfig

@@ -13,7 +13,7 @@ from headrace.broker.groups.service import GroupService
 from headrace.broker.kit.deferred import Deadlines
 from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.sampled_rate import Window
-from headrace.broker.partitions.forwarding import Forwarder
+from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.building import Replication
 from headrace.broker.requests.context import Handler, Services

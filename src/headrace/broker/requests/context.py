@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.durable.history import History
     from headrace.broker.groups.service import GroupService
     from headrace.broker.kit.deferred import Deadlines, Deferred
-    from headrace.broker.partitions.forwarding import Forward
+    from headrace.broker.partitions.intake.forwarding import Forward
     from headrace.broker.partitions.partitions import Partitions
     from headrace.broker.requests.fetch_sessions import FetchSessions
     from headrace.broker.requests.producer_ids import ProducerIdAllocator

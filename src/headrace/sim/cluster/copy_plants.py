@@ -12,9 +12,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from headrace.base.ids import NO_EPOCH
-from headrace.broker.partitions import assigned, frontiers
+from headrace.broker.partitions import assigned
 from headrace.broker.partitions.following import FollowerPartition
-from headrace.broker.partitions.frontiers import Frontiers
+from headrace.broker.partitions.logs import frontiers
+from headrace.broker.partitions.logs.frontiers import Frontiers
 from headrace.controller import recovery
 from headrace.metadata.events import MetadataEvent, ReplicasChanged
 from headrace.metadata.segments import PartitionCatalog

@@ -19,9 +19,9 @@ from headrace.broker.durable import exporter
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.moves.handing_over import UNKNOWN, Owner
 from headrace.broker.partitions import assigned
-from headrace.broker.partitions.durable_wins import wins
-from headrace.broker.partitions.gate import Gate
-from headrace.broker.partitions.opening import Begun, Opener, Wanted
+from headrace.broker.partitions.intake.gate import Gate
+from headrace.broker.partitions.logs.durable_wins import wins
+from headrace.broker.partitions.logs.opening import Begun, Opener, Wanted
 from headrace.broker.partitions.partition import Partition
 from headrace.controller import moves
 from headrace.controller.asks import (

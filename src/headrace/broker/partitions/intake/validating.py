@@ -19,7 +19,7 @@ from headrace.base.limits import (
     WALKED_ON_LOOP_RECORDS_MAX,
 )
 from headrace.base.ports import Buffer
-from headrace.broker.partitions.repacking import Wanted
+from headrace.broker.partitions.intake.repacking import Wanted
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.wire.batches import COMPRESSION_MASK, HEADER_BYTES, CorruptBatch, walk_batch

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.limits import TURNED_AWAY_MAX, TURNED_AWAY_MS_MAX
-from headrace.broker.partitions.turned_away import TurnedAway
+from headrace.broker.partitions.intake.turned_away import TurnedAway
 from headrace.wire.batches import BatchHeader, encode_batch, parse_header
 from headrace.wire.records import Record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.base.limits import OVERTAKING_MS_MAX
-from headrace.broker.partitions.overtaking import Overtaking
+from headrace.broker.partitions.intake.overtaking import Overtaking
 
 SPAN_S = OVERTAKING_MS_MAX / 1000
 

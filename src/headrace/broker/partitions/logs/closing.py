@@ -17,10 +17,10 @@ from headrace.base.ids import TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
 from headrace.broker.kit.tasks import in_thread
 from headrace.broker.partitions.context import LogContext
-from headrace.broker.partitions.discarding import Discarding
-from headrace.broker.partitions.durable_wins import DurableWins
+from headrace.broker.partitions.logs.discarding import Discarding
+from headrace.broker.partitions.logs.durable_wins import DurableWins
+from headrace.broker.partitions.logs.strays import may_hold_more
 from headrace.broker.partitions.roles import Roles
-from headrace.broker.partitions.strays import may_hold_more
 from headrace.storage.engine.engines import LogRemoval
 from headrace.storage.engine.identity import LogIdentity
 from headrace.storage.engine.logs import PartitionLog

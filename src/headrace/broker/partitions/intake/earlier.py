@@ -10,9 +10,9 @@ from __future__ import annotations
 from headrace.base.ids import Offset
 from headrace.base.limits import CARRIED_UNTIL_MS_MAX
 from headrace.base.ports import Buffer, Clock
-from headrace.broker.partitions.overtaking import Overtaking
+from headrace.broker.partitions.intake.overtaking import Overtaking
+from headrace.broker.partitions.intake.turned_away import TurnedAway
 from headrace.broker.partitions.replica import WriteRefusal
-from headrace.broker.partitions.turned_away import TurnedAway
 from headrace.replica.producers import ProducerStates
 from headrace.wire.batches import HEADER_BYTES, BatchHeader, parse_header
 

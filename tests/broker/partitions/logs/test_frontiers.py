@@ -14,8 +14,8 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH
 from headrace.base.limits import FRONTIER_READS_AT_ONCE_MAX, FRONTIER_SILENCE_MS_MAX
 from headrace.base.ports import ObjectMeta, ReadableObjects
-from headrace.broker.partitions import frontiers
-from headrace.broker.partitions.frontiers import Frontiers, Heard, Lane
+from headrace.broker.partitions.logs import frontiers
+from headrace.broker.partitions.logs.frontiers import Frontiers, Heard, Lane
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.frontier import Beginning
 from tests import loops

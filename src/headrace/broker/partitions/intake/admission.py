@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from headrace.base.ports import Buffer
+from headrace.broker.partitions.intake.validating import walked_or_refused
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.partitions.settings import PartitionSettings
-from headrace.broker.partitions.validating import walked_or_refused
 from headrace.wire.batches import (
     CONTROL,
     LENGTH_END,

@@ -13,9 +13,10 @@ import pytest
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
-from headrace.broker.partitions import forwarding, partition
-from headrace.broker.partitions.forwarding import Forwarder
-from headrace.broker.partitions.opening import Opened, Wanted
+from headrace.broker.partitions import partition
+from headrace.broker.partitions.intake import forwarding
+from headrace.broker.partitions.intake.forwarding import Forwarder
+from headrace.broker.partitions.logs.opening import Opened, Wanted
 from headrace.controller.asks import FinishMove, SealMove
 from headrace.net.client.connection import Connection, connect
 from headrace.wire.apis import ApiKey

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.broker.partitions import gate
-from headrace.broker.partitions.gate import Gate
+from headrace.broker.partitions.intake import gate
+from headrace.broker.partitions.intake.gate import Gate
 
 
 @pytest.mark.parametrize("limit", ["PARKED_BATCHES_MAX", "PARKED_BATCHES_BYTES_MAX"])

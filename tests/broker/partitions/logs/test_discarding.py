@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.broker.partitions.discarding import Discarding
+from headrace.broker.partitions.logs.discarding import Discarding
 from headrace.storage.disk import LocalDisk
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.data_path import batch, create, produce
@@ -74,7 +74,7 @@ async def test_what_cannot_be_removed_keeps_no_broker_from_starting_and_goes_lat
     def refuse(_: LocalDisk, path: Path, *__: int) -> bool:
         raise PermissionError("scripted")
 
-    monkeypatch.setattr("headrace.broker.partitions.discarding.DELETED_RETRY_MS", 1)
+    monkeypatch.setattr("headrace.broker.partitions.logs.discarding.DELETED_RETRY_MS", 1)
     async with asyncio.timeout(60):
         with monkeypatch.context() as refusing:
             refusing.setattr(LocalDisk, "remove_some", refuse)
@@ -123,7 +123,7 @@ def scripted() -> Discarding:
 
 
 async def test_what_fails_goes_behind_the_others_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.broker.partitions.discarding.DELETED_RETRY_MS", 1)
+    monkeypatch.setattr("headrace.broker.partitions.logs.discarding.DELETED_RETRY_MS", 1)
     done = list[str]()
     discarding = scripted()
     async with asyncio.timeout(60):

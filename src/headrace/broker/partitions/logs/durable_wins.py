@@ -39,7 +39,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import FRONTIER_LEADER_RETRY_MS_MAX, HISTORY_RETRY_MS
 from headrace.broker.kit.tasks import OnBug, in_thread, started
-from headrace.broker.partitions.frontiers import DAMAGE, Frontiers
+from headrace.broker.partitions.logs.frontiers import DAMAGE, Frontiers
 from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.logs import PartitionLog

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
-from headrace.broker.partitions.durable_wins import agrees, wins
+from headrace.broker.partitions.logs.durable_wins import agrees, wins
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import check_batches

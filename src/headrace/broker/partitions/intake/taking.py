@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.base.ports import Buffer
-from headrace.broker.partitions.forwarding import Done
-from headrace.broker.partitions.repacking import Outcome, Overflow, Result, Unsound
+from headrace.broker.partitions.intake.forwarding import Done
+from headrace.broker.partitions.intake.repacking import Outcome, Overflow, Result, Unsound
+from headrace.broker.partitions.intake.validating import refusal_of
 from headrace.broker.partitions.replica import WriteRefusal
-from headrace.broker.partitions.validating import refusal_of
 from headrace.storage.engine.appending import Appended
 from headrace.wire.batches import Repacked
 from headrace.wire.errors import ErrorCode

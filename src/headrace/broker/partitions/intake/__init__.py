@@ -1,0 +1,1 @@
+"""Takes batches of clients for partitions that this broker leads: checks them, orders them, or carries them on."""
