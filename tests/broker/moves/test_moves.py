@@ -17,8 +17,7 @@ from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer, Objects
 from headrace.broker.groups import service as groups
 from headrace.broker.moves import handing_over
-from headrace.broker.partitions import partition as leading
-from headrace.broker.partitions.intake import overtaking, repacking
+from headrace.broker.partitions.intake import earlier, overtaking, repacking
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election
@@ -756,7 +755,7 @@ def test_the_producers_of_before_are_known(tmp_path: Path, monkeypatch: pytest.M
         assert await send(B, 2) == (0, 2), "one before it"
         assert (await send(B, 8))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER, "others may be carried yet"
         with monkeypatch.context() as patch:
-            patch.setattr(leading, "CARRIED_UNTIL_MS_MAX", 0)
+            patch.setattr(earlier, "CARRIED_UNTIL_MS_MAX", 0)
             assert (await send(B, 8))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         await world.stop(B)
         await world.cluster.start(B)

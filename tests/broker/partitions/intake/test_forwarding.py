@@ -13,8 +13,7 @@ import pytest
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
-from headrace.broker.partitions import partition
-from headrace.broker.partitions.intake import forwarding
+from headrace.broker.partitions.intake import earlier, forwarding
 from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.logs.opening import Opened, Wanted
 from headrace.controller.asks import FinishMove, SealMove
@@ -188,7 +187,7 @@ def test_what_still_comes_to_the_old_owner_is_carried_too_and_never_written_twic
         assert outcome(await sending(world, A, numbered(b"n0", 0))) == (0, 3), "the same once more"
         assert outcome(await sending(world, B, numbered(b"n0", 0))) == (0, 3), "and to the new owner itself"
         assert outcome(await sending(world, A, numbered(b"n2", 2))) == (MOVED, -1)
-        monkeypatch.setattr(partition, "CARRIED_UNTIL_MS_MAX", 0)
+        monkeypatch.setattr(earlier, "CARRIED_UNTIL_MS_MAX", 0)
         world.leading(B).earlier.end_overtaking()
         assert outcome(await sending(world, A, numbered(b"n2", 2))) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
         await forwarder(world, A).stop()
@@ -446,7 +445,7 @@ def test_who_was_forgotten_long_ago_goes_on_once_nothing_is_carried_any_more(
     async def work(world: Moving) -> None:
         await world.move(B)
         assert outcome(await sending(world, B, of_another(b"o5", 5))) == (MOVED, -1)
-        monkeypatch.setattr(partition, "CARRIED_UNTIL_MS_MAX", 0)
+        monkeypatch.setattr(earlier, "CARRIED_UNTIL_MS_MAX", 0)
         assert outcome(await sending(world, B, of_another(b"o5", 5))) == (0, 3)
 
     run(tmp_path, work)
