@@ -80,7 +80,7 @@ def recovery_start(partition: PartitionImage, node: BrokerId, stamped: int | Non
     if gives_up or partition.is_recovered:  # the latter even where it died before it had made its first log
         return Anew(
             FIRST_OFFSET
-        )  # `broker.partitions.durable_wins` reads the state at the end of history from the store
+        )  # `broker.partitions.logs.durable_wins` reads the state at the end of history from the store
     if partition.assignment_epoch == 0 and stamped is None:
         return Anew(FIRST_OFFSET)
     return Offline(LOST)

@@ -2,7 +2,7 @@
 
 Promises: nothing is given up before this broker has read the end of the history that is used. Where it cannot, the
 partition is left as it is, and the answer says so. The controller decides (`controller.recovery`). The new leader reads
-that end again, and does not lead before (`broker.partitions.durable_wins`).
+that end again, and does not lead before (`broker.partitions.logs.durable_wins`).
 """
 
 from __future__ import annotations

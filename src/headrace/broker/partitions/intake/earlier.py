@@ -1,7 +1,7 @@
 """Decides whether a batch has to wait for others that its producer sent before it, and that may still come here.
 
-They may come late because the partition was handed over and its previous owner still carries batches here; because
-nobody led it here yet; or because they were refused for a passing reason. Promises: no batch of an idempotent producer
+They may come late for three reasons. The previous owner of the partition still carries batches here after a hand-over.
+Nobody led it here yet. Or they were refused for a passing reason. Promises: no batch of an idempotent producer
 is appended before one that it sent earlier and that may still be appended. Loop-only.
 """
 

@@ -1,5 +1,7 @@
-"""Takes the batches of clients in the order in which they came: at once, behind others that a worker unpacks, or once
-the partition may be written to. Loop-only."""
+"""Takes the batches of clients in the order in which they came.
+
+A batch is appended at once, or behind others that a worker unpacks, or once the partition may be written to. Loop-only.
+"""
 
 from __future__ import annotations
 
