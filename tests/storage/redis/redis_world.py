@@ -38,6 +38,15 @@ def engine_of(server: RedisServer) -> RedisEngine:
     return engine
 
 
+async def engine_at(url: str) -> RedisEngine:
+    """An engine over servers that have to be found first."""
+    engine = RedisEngine(parse_redis_address(url), random=system_random())
+    MADE.append(engine)
+    await engine.ready()
+    await asyncio.to_thread(engine.start)
+    return engine
+
+
 async def disconnect_all() -> None:
     while MADE:
         await MADE.pop().disconnect()
@@ -53,18 +62,25 @@ def append(log: RedisLog, epoch: int = 0, *, count: int = 2, seed: int = 0, time
 
 
 async def flush(engine: RedisEngine, log: RedisLog) -> Outcome:
-    ticket = log.begin_flush()
-    assert ticket is not None
-    done = asyncio.get_running_loop().create_future()
-    flushing = engine.begin_round([ticket])
-    flushing.begin(done.set_result)
-    outcome: Outcome = (await done)()[0]
-    flushing.end()
-    if outcome is None:
-        log.finish_flush(ticket)
-    else:
-        log.fail_flush(ticket)
+    (outcome,) = await flush_all(engine, [log])
     return outcome
+
+
+async def flush_all(engine: RedisEngine, logs: Sequence[RedisLog]) -> Sequence[Outcome]:
+    """Flush these in one round."""
+    tickets = [ticket for log in logs if (ticket := log.begin_flush()) is not None]
+    assert len(tickets) == len(logs)
+    done = asyncio.get_running_loop().create_future()
+    flushing = engine.begin_round(tickets)
+    flushing.begin(done.set_result)
+    outcomes: Sequence[Outcome] = (await done)()
+    flushing.end()
+    for log, ticket, outcome in zip(logs, tickets, outcomes, strict=True):
+        if outcome is None:
+            log.finish_flush(ticket)
+        else:
+            log.fail_flush(ticket)
+    return outcomes
 
 
 async def offsets(log: RedisLog) -> list[tuple[int, int]]:

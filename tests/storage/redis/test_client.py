@@ -10,7 +10,7 @@ import pytest
 
 from headrace.base.ids import Offset
 from headrace.storage.redis.address import Credentials, parse_redis_address
-from headrace.storage.redis.client import Redis, RedisNode, fixed, settling
+from headrace.storage.redis.client import Fixed, Redis, RedisNode, settling
 from headrace.storage.redis.connection import Place
 from headrace.storage.redis.errors import (
     RedisDenied,
@@ -47,7 +47,7 @@ async def test_a_server_that_loads_its_data_is_waited_for(start: Start, open_: O
     await writer.call("EVAL", "for key = 1, 50000 do redis.call('SET', key, key) end", 0)
     server.kill()
     await asyncio.to_thread(server.start)
-    client = RedisNode(fixed(Place(path=str(server.socket))), Credentials(), Random(1))
+    client = RedisNode(Fixed(Place(path=str(server.socket))), Credentials(), Random(1))
     clients.append(client)
     refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     client.on_change = lambda: isinstance(client.failure, RedisLoading) and settling(refused)(None)

@@ -117,7 +117,8 @@ async def test_where_redis_cannot_wait_for_its_disk_that_is_told_and_nothing_wai
     with capture_logs() as lines:
         engine = engine_of(server)
     worth = [line["acknowledged"] for line in lines if "acknowledged" in line]
-    if engine.blocking.server["version"].startswith("7.0."):
+    (connection,) = engine.blocking.servers().values()
+    if connection.server["version"].startswith("7.0."):
         assert worth == ["a crash of its machine or process may lose the last second: this Redis has no WAITAOF"]
     log = opened(engine)
     append(log)

@@ -119,7 +119,7 @@ async def test_a_key_of_another_type_fails_its_log_alone(server: RedisServer) ->
 async def test_records_are_stored_before_they_are_durable(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "everysec")
     engine = engine_of(server)
-    assert engine.waits_for_aof
+    assert engine.server_of("").waits_for_aof
     log = opened(engine)
     append(log)
     seen = []
@@ -145,7 +145,7 @@ async def test_a_flush_waits_for_the_replicas_that_are_asked_for_and_tells_how_m
     another = opened(engine, 1, LogConfig(min_insync_replicas=3))
     assert another.copies_wanted == 1, "nobody waits for a replica that there is not"
     replica.kill()
-    await until(lambda: bool(engine.space()) and not engine.replicas)
+    await until(lambda: bool(engine.space()) and not engine.server_of("").look.replicas)
     assert log.copies == 1
 
 
@@ -183,9 +183,8 @@ async def test_an_idle_leader_hears_of_a_loss_without_an_append(start: Start) ->
     assert await flush(engine, log) is None
     heard: asyncio.Future[StorageFailure] = asyncio.get_running_loop().create_future()
     log.on_failed = heard.set_result
-    await restart(server)
     with capture_logs() as lines:
-        await asyncio.to_thread(engine.space)
+        await restart(server)
         assert isinstance(await heard, Diverged)
     assert log.failed
     assert [line["next_offset"] for line in lines if line["log_level"] == "error"] == [2]

@@ -17,7 +17,7 @@ from headrace.base.ids import Offset
 from headrace.base.limits import REDIS_COMMANDS_IN_FLIGHT_MAX
 from headrace.storage.redis.address import Credentials
 from headrace.storage.redis.blocking import BlockingConnection
-from headrace.storage.redis.client import Redis, RedisNode, fixed
+from headrace.storage.redis.client import Fixed, Redis, RedisNode
 from headrace.storage.redis.connection import Place, connect
 from headrace.storage.redis.errors import (
     RedisBusy,
@@ -63,7 +63,7 @@ async def other(place: Path, speak: Speak) -> AsyncIterator[Place]:
 
 
 def kept(place: Place, clients: list[Redis], timeout_ms: int = LONG_MS) -> RedisNode:
-    client = RedisNode(fixed(place), Credentials(), Random(1), timeout_ms=timeout_ms)
+    client = RedisNode(Fixed(place), Credentials(), Random(1), timeout_ms=timeout_ms)
     clients.append(client)
     return client
 

@@ -133,6 +133,11 @@ async def move_keys(servers: Sequence[RedisServer], log: PartitionFunctions, tar
         await old.call("MIGRATE", "127.0.0.1", servers[target].port, "", 0, 5000, "KEYS", *keys)
 
 
+async def move_slot_whole(servers: Sequence[RedisServer], log: PartitionFunctions, target: int) -> None:
+    await move_keys(servers, log, target)
+    await move_slot(servers, log, target)
+
+
 async def move_slot(servers: Sequence[RedisServer], log: PartitionFunctions, target: int) -> None:
     async with to(servers[target]) as new:
         owner = (await new.call("CLUSTER", "MYID")).decode()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from headrace.base.errors import UsageError
@@ -20,7 +21,7 @@ from headrace.broker.home.joining import identify_in
 from headrace.metadata.values import Engine
 from headrace.net.peer.peers import Peers
 from headrace.raft.membership import Peer
-from headrace.storage.redis.address import RedisAddress
+from headrace.storage.redis.address import RedisAddress, Topology
 from headrace.storage.redis.client import Redis
 from headrace.storage.redis.commit_log import RedisCommitLog, RedisStore
 from headrace.storage.redis.engine import RedisEngine
@@ -41,13 +42,17 @@ async def on_redis(
     """`on_failure` is called once, when nothing can be committed any more."""
     if config.join:
         raise UsageError("--join names brokers of a cluster with local logs: on Redis, brokers find each other there.")
-    keys = Keys(config.redis_namespace)
-    logs = RedisEngine(address, random=random, keys=keys)
     opened: list[Redis] = []
+    logs: RedisEngine | None = None
     try:
-        left = await asyncio.get_running_loop().run_in_executor(None, logs.start)
         commands = await open_redis(address, random)
         opened.append(commands)
+        if commands.is_clustered:
+            address = replace(address, topology=Topology.CLUSTER)
+        keys = Keys(config.redis_namespace, clustered=commands.is_clustered)
+        logs = RedisEngine(address, random=random, keys=keys)
+        await logs.ready()
+        left = await asyncio.get_running_loop().run_in_executor(None, logs.start)
         reading = commands.beside(keys.metadata, timeout_ms=REDIS_METADATA_BLOCK_MS + REDIS_REQUEST_MS_MAX)
         opened.append(reading)
         await reading.ready(REDIS_OPEN_MS_MAX)
@@ -69,7 +74,8 @@ async def on_redis(
     except BaseException as error:
         for client in opened:
             await client.close()
-        logs.close(clean=False)
+        if logs is not None:
+            logs.close(clean=False)
         if isinstance(error, RedisFailure):
             raise UsageError(f"Redis does not serve this broker: {error}") from error
         raise

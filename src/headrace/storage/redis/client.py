@@ -12,7 +12,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import REDIS_BACKOFF_MS_MAX, REDIS_BACKOFF_MS_MIN, REDIS_REQUEST_MS_MAX
@@ -86,6 +86,20 @@ class Redis(ABC):
     @abstractmethod
     def nodes(self) -> Sequence[RedisNode]:
         """The connections to all masters."""
+
+    @property
+    @abstractmethod
+    def is_connected(self) -> bool:
+        """Whether every server that is needed is connected."""
+
+    @property
+    @abstractmethod
+    def has_tried(self) -> bool:
+        """Whether there is a connection, or there was, or there could not be one."""
+
+    @abstractmethod
+    def leave(self, reason: RedisFailure) -> None:
+        """End all connections; the next ones are made where the servers are then. Commands that wait fail."""
 
     @abstractmethod
     def beside(self, key: str, *, timeout_ms: int) -> RedisNode:
@@ -187,6 +201,11 @@ class RedisNode(Redis):
         return self._connection if self._connection is not None and self._connection.is_open else None
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether the server that is connected belongs to a Cluster."""
+        return self.connection is not None and self.connection.server.get("mode") == "cluster"
+
+    @property
     def in_flight(self) -> int:
         """Commands that are not answered yet."""
         return 0 if self._connection is None else self._connection.in_flight
@@ -196,11 +215,13 @@ class RedisNode(Redis):
             raise self._unreachable()
         self._connection.post(command, done, payload)
 
-    async def ready(self, timeout_ms: int) -> None:
+    async def ready(self, timeout_ms: int, *, is_patient: bool = True) -> None:
+        """See `Redis.ready`. `is_patient`: wait though nobody listens there yet."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.connection is None:
-                    if isinstance(self.failure, UsageError | RedisDenied):
+                    lasts = UsageError | RedisDenied if is_patient else UsageError | RedisDenied | RedisUnreachable
+                    if isinstance(self.failure, lasts):
                         raise self.failure
                     self._changed.clear()
                     await self._changed.wait()
@@ -217,7 +238,17 @@ class RedisNode(Redis):
     def node_of(self, key: str) -> RedisNode:
         return self
 
+    @property
+    def is_connected(self) -> bool:
+        return self.connection is not None
+
+    @property
+    def has_tried(self) -> bool:
+        return self.connection is not None or self.failure is not None
+
     def place_of(self, key: str) -> Place:
+        if isinstance(self._locate, Fixed):
+            return self._locate.place
         if (connection := self.connection) is None:
             raise self._unreachable()
         return connection.place
@@ -243,7 +274,6 @@ class RedisNode(Redis):
         )
 
     def leave(self, reason: RedisFailure) -> None:
-        """End the connection; the next one is made where the server is then."""
         if self._connection is not None:
             self._connection.abort(reason)
 
@@ -325,13 +355,14 @@ class RedisNode(Redis):
         super()._tell()
 
 
-def fixed(place: Place) -> Locate:
-    """A place that never changes."""
+class Fixed:
+    """A `Locate` of a place that never changes."""
 
-    async def locate() -> Place:
-        return place
+    def __init__(self, place: Place) -> None:
+        self.place: Final = place
 
-    return locate
+    async def __call__(self) -> Place:
+        return self.place
 
 
 def place_of(address: RedisAddress) -> Place:

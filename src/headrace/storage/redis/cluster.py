@@ -27,7 +27,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Buffer, Random
 from headrace.storage.redis.address import RedisAddress
-from headrace.storage.redis.client import Redis, RedisNode, fixed
+from headrace.storage.redis.client import Fixed, Redis, RedisNode
 from headrace.storage.redis.connection import Argument, Done, Place, Reply, connect
 from headrace.storage.redis.errors import (
     RedisAsk,
@@ -107,7 +107,7 @@ class RedisCluster(Redis):
     async def ready(self, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                while not self._is_whole:
+                while not self.is_connected:
                     if isinstance(self.failure, UsageError | RedisDenied):
                         raise self.failure
                     self._changed.clear()
@@ -208,10 +208,17 @@ class RedisCluster(Redis):
         return {owner for owner in self._owners if owner is not None}
 
     @property
-    def _is_whole(self) -> bool:
-        """Whether every slot has a server, and every server a connection."""
+    def is_connected(self) -> bool:
         known = (self._nodes.get(owner) for owner in self._masters)
         return None not in self._owners and all(node is not None and node.connection is not None for node in known)
+
+    @property
+    def has_tried(self) -> bool:
+        return self.failure is not None or any(node.has_tried for node in self._nodes.values())
+
+    def leave(self, reason: RedisFailure) -> None:
+        for node in self._nodes.values():
+            node.leave(reason)
 
     def _missing(self) -> HeadraceError | None:
         """Why the Cluster is not whole."""
@@ -225,7 +232,7 @@ class RedisCluster(Redis):
             return known
         if len(self._nodes) >= REDIS_CLUSTER_NODES_MAX:
             raise RedisUnreachable(f"The Cluster {self._address} has more than {REDIS_CLUSTER_NODES_MAX} servers.")
-        made = self._nodes[owner] = RedisNode(fixed(self._place(owner)), self._address.credentials, self._random)
+        made = self._nodes[owner] = RedisNode(Fixed(self._place(owner)), self._address.credentials, self._random)
         made.on_change = partial(self._on_node, made)
         made.on_refused = partial(self._on_refused, owner)
         return made
@@ -246,7 +253,7 @@ class RedisCluster(Redis):
             except HeadraceError as error:
                 self.failure = error
             self._tell()
-            if self._is_whole:
+            if self.is_connected:
                 pause_ms = REDIS_BACKOFF_MS_MIN
             else:
                 self._stale.set()

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
+import structlog
+
 from headrace.base.errors import NoRoom, StorageFailure, UsageError
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import (
@@ -19,7 +21,7 @@ from headrace.base.limits import (
     REDIS_FETCH_ENTRIES_MAX,
     REDIS_FETCHES_MAX,
     REDIS_LOGS_LOOKED_AT_ONCE,
-    REDIS_REQUEST_MS_MAX,
+    REDIS_OPEN_MS_MAX,
     REDIS_STOP_MS_MAX,
 )
 from headrace.base.ports import Random, Space
@@ -29,7 +31,6 @@ from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.reading import Fetched, Fetching
 from headrace.storage.redis.address import RedisAddress, Topology
 from headrace.storage.redis.blocking import BlockingConnection
-from headrace.storage.redis.client import RedisNode, fixed, place_of
 from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
 from headrace.storage.redis.flushing import RedisRound, Ticket
 from headrace.storage.redis.functions import (
@@ -40,13 +41,15 @@ from headrace.storage.redis.functions import (
 )
 from headrace.storage.redis.keys import Keys
 from headrace.storage.redis.log import RedisLog
-from headrace.storage.redis.server import checked, look_at, worth_of
+from headrace.storage.redis.opening import client_of
+from headrace.storage.redis.server import Seen, checked, look_at, worth_of
 from headrace.storage.redis.tail import Batches, Tail, TailBudget
+from headrace.storage.redis.threads import ThreadsRedis
 from headrace.storage.redis.troubles import Troubles
 from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
 
-ENDLESS: Final = 2**62
+log = structlog.get_logger(__name__)
 
 
 class Found(NamedTuple):
@@ -91,25 +94,17 @@ class RedisEngine:
         durability: str = "",
     ) -> None:
         """`durability`: the value of `redis.durability`; empty: an append-only file counts where there is one."""
-        if address.topology is not Topology.SERVER:
-            raise UsageError(
-                "Partitions in a Redis Cluster or behind Sentinels are not supported yet: name one server."
-            )
-        self.keys: Final = keys or Keys()
+        self.keys: Final = keys or Keys(clustered=address.topology is Topology.CLUSTER)
         self.owner: Final = f"{random.getrandbits(64):016x}"
         """Tells this life of this broker from all others that claim epochs."""
         self.budget: Final = TailBudget()
-        self.replicas = 0
-        """Redis's replicas, when it was looked at last."""
-        self.waits_for_aof = False
         self._address = address
         self._durability = durability
         self._loop = asyncio.get_running_loop()
         self.troubles: Final = Troubles(self._loop.time)
-        place = place_of(address)
-        self.link: Final = RedisNode(fixed(place), address.credentials, random, database=address.database)
-        self._reading: Final = self.link.beside("", timeout_ms=REDIS_REQUEST_MS_MAX)
-        self.blocking: Final = BlockingConnection(place, address.credentials, database=address.database)
+        self.link: Final = client_of(address, random)
+        self._reading: Final = client_of(address, random)
+        self.blocking: Final = ThreadsRedis(self.link, address)
         self.is_given_up = False
         """Nobody waits for Redis any more."""
         self._woken = asyncio.Event()
@@ -117,8 +112,10 @@ class RedisEngine:
         self._stopping: asyncio.TimerHandle | None = None
         self._waits_since: float | None = None
         self._logs: set[RedisLog] = set()
-        self._history = ""
-        self._history_offset = 0
+        self._servers: dict[str, Seen] = {}
+        """Every master, by its place, when it was looked at last."""
+        self._worst = Seen()
+        self._looks = False
         self._looking: asyncio.Task[None] | None = None
         self._fetches: dict[tuple[str, int], asyncio.Task[Fetched]] = {}
 
@@ -128,28 +125,62 @@ class RedisEngine:
     def place(self) -> str:
         return str(self._address)
 
+    async def ready(self) -> None:
+        """Wait until Redis is connected. Not needed where one server is named. Raises RedisFailure or UsageError."""
+        await self.link.ready(REDIS_OPEN_MS_MAX)
+
     def start(self) -> list[RedisRemoval]:
         try:
             self.blocking.load_functions()
-            found = checked(self.blocking, self.place, self._durability)
-            worth = worth_of(self.blocking, found, self._durability)
+            self._servers = {place: self._first_look(place, each) for place, each in self.blocking.servers().items()}
         except RedisFailure as error:
             raise StorageFailure(f"Redis cannot be used: {error}") from error
-        self.waits_for_aof, self.replicas = worth.waits_for_aof, found.replicas
-        self._history, self._history_offset = found.history, found.history_offset
+        self._worst = min(self._servers.values(), key=lambda seen: seen.look.replicas)
         return []
+
+    def _first_look(self, place: str, server: BlockingConnection) -> Seen:
+        found = checked(server, place, self._durability)
+        return Seen(found, worth_of(server, place, found, self._durability).waits_for_aof)
 
     def space(self) -> Space:
         try:
-            found = look_at(self.blocking)
+            spaces = self._look()
         except RedisFailure as error:
             raise OSError(str(error)) from error
-        self.replicas = found.replicas
-        if found.history != self._history or found.history_offset < self._history_offset:
+        return min(spaces, key=lambda each: each.usable)
+
+    def _look(self) -> list[Space]:
+        """Look at every master, and at the logs where one has failed over or was restarted. Blocks. Raises
+        RedisFailure, and UsageError where a server has come that is refused."""
+        was, now = self._servers, dict[str, Seen]()
+        for place, server in self.blocking.servers().items():
+            before = was.get(place)
+            now[place] = self._first_look(place, server) if before is None else before._replace(look=look_at(server))
+        self._servers = now
+        self._worst = min(now.values(), key=lambda seen: seen.look.replicas)
+        if any(place not in was or seen.look.has_lost(was[place].look) for place, seen in now.items()):
             self._loop.call_soon_threadsafe(self._look_at_logs)
-        self._history, self._history_offset = found.history, found.history_offset
-        limit = found.memory_max
-        return Space(limit, max(0, limit - found.memory_used)) if limit else Space(0, ENDLESS)
+        return [seen.look.space for seen in now.values()]
+
+    def _look_soon(self) -> None:
+        """A server has come, or come back: look at it in a worker thread."""
+        if self._servers and not self._looks and not self.is_given_up:
+            self._looks = True
+            self._loop.run_in_executor(None, self._look_quietly)
+
+    def _look_quietly(self) -> None:
+        try:
+            self._look()
+        except (RedisFailure, UsageError) as error:
+            self._loop.call_soon_threadsafe(log.debug, "Redis could not be looked at", str(error))
+        finally:
+            self._looks = False
+
+    def server_of(self, key: str) -> Seen:
+        """The server of a key, as it was when it was looked at last."""
+        with suppress(RedisFailure):
+            return self._servers.get(str(self.link.place_of(key)), self._worst)
+        return self._worst
 
     def _look_at_logs(self) -> None:
         """Redis has failed over, or was restarted: look whether it has what it had."""
@@ -164,7 +195,7 @@ class RedisEngine:
                 await self._reading.ready(REDIS_CONNECT_MS_MAX)
                 found = await asyncio.gather(*(self._state(each) for each in some))
             except (RedisFailure, UsageError):
-                self._history = ""  # it is looked at again
+                self._servers = {place: seen.forgotten() for place, seen in self._servers.items()}  # it looks again
                 return
             for each, state in zip(some, found, strict=True):
                 each.look(*state)
@@ -211,15 +242,15 @@ class RedisEngine:
             if answer.status is not Status.DONE:
                 raise StorageFailure(f"The topic of {identity.name} is deleted in Redis, or another has its name.")
         names = ("topic", "end", "start", "bytes", "trimmed", "newest")
-        topic, *numbers = self.blocking.call("HMGET", keys.state, *names)
+        topic, *numbers = self.blocking.call("HMGET", keys.state, *names, key=keys.state)
         if topic is None or topic.decode() != str(identity.topic_id) or None in numbers:
             return Found(FIRST_OFFSET, FIRST_OFFSET, 0, 0, NO_EPOCH, (), (), -1)
         end, start, size, trimmed, newest = map(int, numbers)
         marks = [
             IndexEntry(Offset(_number(entry)), *(int(value) for value in fields[1::2]))
-            for entry, fields in self.blocking.call("XRANGE", keys.times, "-", "+")
+            for entry, fields in self.blocking.call("XRANGE", keys.times, "-", "+", key=keys.times)
         ]
-        began = self.blocking.call("ZRANGE", keys.epochs, 0, -1, "WITHSCORES")
+        began = self.blocking.call("ZRANGE", keys.epochs, 0, -1, "WITHSCORES", key=keys.epochs)
         return Found(
             Offset(end),
             Offset(start),
@@ -250,7 +281,7 @@ class RedisEngine:
     @property
     def has_connected(self) -> bool:
         """Whether there is a connection, or there was, or there could not be one."""
-        return self.link.connection is not None or self.link.failure is not None
+        return self.link.has_tried
 
     async def pause(self, pause_ms: int) -> None:
         """Pause, or until there is a connection, or the engine gives up."""
@@ -260,8 +291,9 @@ class RedisEngine:
             await asyncio.wait_for(self._woken.wait(), pause_ms / 1000)
 
     def _on_link(self) -> None:
-        if self.link.connection is not None:
+        if self.link.is_connected:
             self._woken.set()
+            self._look_soon()
 
     def release(self, log: RedisLog, tail: Tail, unflushed: int) -> None:
         """A log is closed, or has failed. Any thread."""
@@ -296,7 +328,7 @@ class RedisEngine:
         RedisFailure."""
         count = 1
         while start < end:
-            found = self.blocking.call("XRANGE", stream, f"({start}-0", f"{end}-0", "COUNT", count)
+            found = self.blocking.call("XRANGE", stream, f"({start}-0", f"{end}-0", "COUNT", count, key=stream)
             if not found:
                 return
             for entry, fields in found:
@@ -319,7 +351,7 @@ class RedisEngine:
         batches: list[tuple[int, bytes]] = []
         size, count, at = 0, 1, start
         try:
-            if self._reading.connection is None:
+            if not self._reading.is_connected:
                 await self._reading.ready(REDIS_CONNECT_MS_MAX)
             while size < REDIS_FETCH_BYTES // 2:
                 found = await self._reading.call("XRANGE", stream, f"({at}-0", "+", "COUNT", count, key=stream)

@@ -78,6 +78,7 @@ class Ticket:
         self.pending: Final = pending
         self.trims: Final = trims
         self.snapshot: Final = snapshot
+        self.stream: Final = keys.stream
         self._keys = keys
         self._epoch = epoch
         self._claimed = owner.claimed_epoch
@@ -201,11 +202,7 @@ class RedisRound:
         engine = self._engine
         engine.begin_waiting()
         while True:
-            try:
-                left = await self._send(engine.link, left, again=again)
-            except RedisFailure as error:
-                if engine.has_connected:
-                    engine.troubles.note(error)
+            left = await self._send_all(left, again=again)
             if not left:
                 engine.troubles.over()
                 break
@@ -218,9 +215,36 @@ class RedisRound:
             pause_ms = min(2 * pause_ms, REDIS_BACKOFF_MS_MAX)
         engine.end_waiting()
 
-    async def _send(self, link: Redis, left: Sequence[int], *, again: bool) -> list[int]:
-        """Send the calls of these tickets. Returns those whose outcome is unknown. Raises RedisFailure where nothing of
-        them is known."""
+    async def _send_all(self, left: Sequence[int], *, again: bool) -> list[int]:
+        """Send the calls of these tickets, each server's by one connection. Returns those whose outcome is unknown."""
+        parts: dict[Redis, list[int]] = {}
+        unknown: list[int] = []
+        for at in left:
+            try:
+                parts.setdefault(self._engine.link.node_of(self._tickets[at].stream), []).append(at)
+            except RedisFailure as error:
+                self._note(error)
+                unknown.append(at)
+        if len(parts) == 1:
+            ((node, some),) = parts.items()
+            return unknown + await self._send_some(node, some, again=again)
+        ends = await asyncio.gather(*(self._send_some(node, some, again=again) for node, some in parts.items()))
+        return sum(ends, unknown)
+
+    async def _send_some(self, node: Redis, left: list[int], *, again: bool) -> list[int]:
+        try:
+            return await self._send(node, left, again=again)
+        except RedisFailure as error:
+            self._note(error)
+            return left
+
+    def _note(self, error: RedisFailure) -> None:
+        if self._engine.has_connected:
+            self._engine.troubles.note(error)
+
+    async def _send(self, node: Redis, left: Sequence[int], *, again: bool) -> list[int]:
+        """Send the calls of these tickets, which are one server's. Returns those whose outcome is unknown. Raises
+        RedisFailure where nothing of them is known."""
         calls = [(at, call) for at in left for call in self._tickets[at].calls(again=again)]
         waits = self._waits(left)
         replies: list[Reply] = []
@@ -236,14 +260,14 @@ class RedisRound:
 
         try:
             for _, call in calls:
-                link.post(call.command, on_reply, call.buffers, key=call.keys[0])
+                node.post(call.command, on_reply, call.buffers)
             for command in waits:
-                link.post(command, on_reply, key=calls[0][1].keys[0])
+                node.post(command, on_reply)
         except RedisFailure:
             total = -1  # the answers to those that were sent do not count: they are sent again, and answer as they did
             raise
         await done
-        unknown = await self._settled(calls, replies[: len(calls)])
+        unknown = await self._settled(node, calls, replies[: len(calls)])
         if not self._are_durable(left, waits, replies[len(calls) :]):
             return [at for at in left if self._outcomes[at] is None]
         return unknown
@@ -252,7 +276,7 @@ class RedisRound:
         """Commands behind the calls that wait until these are durable."""
         wanted = {self._tickets[at].copies_wanted for at in left} - {0}
         waits: list[Wait] = [("WAIT", copies, REDIS_WAIT_MS) for copies in sorted(wanted)]
-        if self._engine.waits_for_aof:
+        if self._engine.server_of(self._tickets[left[0]].stream).waits_for_aof:
             waits.append(("WAITAOF", 1, 0, REDIS_WAIT_MS))
         return waits
 
@@ -279,7 +303,7 @@ class RedisRound:
             if at not in doubtful:
                 self._tickets[at].owner.note_stored(self._tickets[at].end)
 
-    async def _settled(self, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
+    async def _settled(self, node: Redis, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
         """Note the outcomes. Once a call of a ticket is final, or has to be sent again, its later answers do not count.
         They may be refusals for its sake."""
         unknown: dict[int, None] = {}
@@ -299,7 +323,7 @@ class RedisRound:
                 lacks_functions |= isinstance(error, RedisNoFunction)
                 unknown[at] = None
         if lacks_functions:
-            await self._engine.link.load_functions()
+            await node.load_functions()
         return list(unknown)
 
 

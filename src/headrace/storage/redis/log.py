@@ -80,12 +80,13 @@ class RedisLog:
 
     @property
     def copies(self) -> int:
-        return 1 + self._engine.replicas
+        return 1 + self._engine.server_of(self.keys.stream).look.replicas
 
     @property
     def copies_wanted(self) -> int:
         """Copies of Redis's replicas for which a flush waits: those that are asked for, as far as there are any."""
-        return min(self.config.min_insync_replicas - 1, self._engine.replicas)
+        wanted = self.config.min_insync_replicas - 1
+        return min(wanted, self._engine.server_of(self.keys.stream).look.replicas) if wanted else 0
 
     @property
     def storing(self) -> RedisLog:
@@ -402,7 +403,7 @@ class RedisLog:
 
     def latest_producer_snapshot(self, end: Offset = LAST_OFFSET) -> tuple[Offset, bytes] | None:
         try:
-            found = self._engine.blocking.call("HMGET", self.keys.producers, "offset", "state")
+            found = self._engine.blocking.call("HMGET", self.keys.producers, "offset", "state", key=self.keys.producers)
         except RedisFailure as error:
             raise Unreachable(f"The log of {self.identity.name} cannot be read: {error}") from error
         if found[0] is None or found[1] is None or int(found[0]) > end:

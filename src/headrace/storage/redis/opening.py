@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.base.limits import REDIS_OPEN_MS_MAX, REDIS_SENTINEL_LOOK_MS
 from headrace.base.ports import Random
 from headrace.storage.redis.address import RedisAddress, Topology
-from headrace.storage.redis.client import Redis, RedisNode, fixed, place_of
+from headrace.storage.redis.client import Fixed, Redis, RedisNode, place_of
 from headrace.storage.redis.cluster import RedisCluster
 from headrace.storage.redis.sentinel import Sentinels
 
@@ -13,31 +13,17 @@ from headrace.storage.redis.sentinel import Sentinels
 async def open_redis(address: RedisAddress, random: Random, *, timeout_ms: int = REDIS_OPEN_MS_MAX) -> Redis:
     """Connect as the address says, and load the functions.
 
-    Raises RedisFailure where nothing serves in time, or UsageError where the server is too old.
+    Raises RedisFailure where nothing serves in time, or where a single server does not listen. Raises UsageError where
+    the server is too old.
     """
-    client: Redis
-    if address.topology is Topology.CLUSTER:
-        client = RedisCluster(address, random)
-    elif address.topology is Topology.SENTINEL:
-        client = _sentinel_node(address, random)
-    else:
-        client = await _server(address, random, timeout_ms)
-    return await _opened(client, timeout_ms)
-
-
-async def _server(address: RedisAddress, random: Random, timeout_ms: int) -> Redis:
-    """The server that is named; or, where it belongs to a Cluster, all of that."""
-    node = RedisNode(fixed(place_of(address)), address.credentials, random, database=address.database)
-    await _ready(node, timeout_ms)
-    if node.connection is None or node.connection.server.get("mode") != "cluster":
-        return node
-    await node.close()
-    return RedisCluster(address, random)
-
-
-async def _opened(client: Redis, timeout_ms: int) -> Redis:
-    await _ready(client, timeout_ms)
+    client = client_of(address, random)
     try:
+        if isinstance(client, RedisNode):
+            await client.ready(timeout_ms, is_patient=address.topology is not Topology.SERVER)
+            if client.is_in_cluster:
+                await client.close()
+                client = RedisCluster(address, random)
+        await client.ready(timeout_ms)
         await client.load_functions()
     except BaseException:
         await client.close()
@@ -45,19 +31,16 @@ async def _opened(client: Redis, timeout_ms: int) -> Redis:
     return client
 
 
-async def _ready(client: Redis, timeout_ms: int) -> None:
-    try:
-        await client.ready(timeout_ms)
-    except BaseException:
-        await client.close()
-        raise
-
-
-def _sentinel_node(address: RedisAddress, random: Random) -> RedisNode:
+def client_of(address: RedisAddress, random: Random) -> Redis:
+    """The client of an address, which connects from now on. A server of a Cluster stands for itself alone here. Raises
+    UsageError where TLS files cannot be read."""
+    if address.topology is Topology.CLUSTER:
+        return RedisCluster(address, random)
+    is_sentinel = address.topology is Topology.SENTINEL
     return RedisNode(
-        Sentinels(address).master,
+        Sentinels(address).master if is_sentinel else Fixed(place_of(address)),
         address.credentials,
         random,
         database=address.database,
-        look_ms=REDIS_SENTINEL_LOOK_MS,
+        look_ms=REDIS_SENTINEL_LOOK_MS if is_sentinel else 0,
     )

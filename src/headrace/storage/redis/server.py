@@ -11,11 +11,13 @@ from typing import Final, NamedTuple
 import structlog
 
 from headrace.base.errors import UsageError
+from headrace.base.ports import Space
 from headrace.storage.redis.blocking import BlockingConnection
 from headrace.storage.redis.errors import RedisRefused
 
 log = structlog.get_logger(__name__)
 
+ENDLESS: Final = 2**62
 SURVIVES: Final = "records survive a crash of Redis"
 LOSES: Final = "a crash of Redis loses records"
 WEAKER: Final = "a crash of its machine or process may lose the last second: this Redis has no WAITAOF"
@@ -38,6 +40,28 @@ class Look(NamedTuple):
     """The id of its replication history. Another one: the server has failed over, or was restarted."""
     history_offset: int
     """Bytes of that history. It falls only where writes were lost."""
+
+    @property
+    def space(self) -> Space:
+        """The room in its memory."""
+        limit = self.memory_max
+        return Space(limit, max(0, limit - self.memory_used)) if limit else Space(0, ENDLESS)
+
+    def has_lost(self, before: Look) -> bool:
+        """Whether it may have lost writes since it was looked at before."""
+        return self.history != before.history or self.history_offset < before.history_offset
+
+
+class Seen(NamedTuple):
+    """A server, as the engine knows it."""
+
+    look: Look = Look(0, 0, 0, "", False, "", 0)
+    waits_for_aof: bool = False
+    """A round sends WAITAOF behind its appends."""
+
+    def forgotten(self) -> Seen:
+        """As one that is to be looked at again, and its logs too."""
+        return self._replace(look=self.look._replace(history=""))
 
 
 class Worth(NamedTuple):
@@ -76,12 +100,13 @@ def checked(server: BlockingConnection, place: str, durability: str) -> Look:
     return found
 
 
-def worth_of(server: BlockingConnection, found: Look, durability: str) -> Worth:
+def worth_of(server: BlockingConnection, place: str, found: Look, durability: str) -> Worth:
     """Say what an acknowledgement is worth, and log it in one line. Raises RedisFailure."""
     fsync = _fsync(server) if found.has_aof else ""
     worth = _worth(server, found, fsync, durability)
     log.info(
         "Redis has the logs",
+        at=place,
         version=str(server.server.get("version")),
         appendonly="yes" if found.has_aof else "no",
         appendfsync=fsync,

@@ -58,12 +58,12 @@ class ThreadsRedis:
 
     def load_functions(self) -> None:
         """Load the library into every server that may run it. Raises RedisFailure."""
-        for each in self.servers():
+        for each in self.servers().values():
             each.load_functions()
 
-    def servers(self) -> list[BlockingConnection]:
-        """Connections to all masters. Raises RedisUnreachable where one cannot be reached now."""
-        return [self._to(place) for place in self._redis.places()]
+    def servers(self) -> dict[str, BlockingConnection]:
+        """Connections to all masters, by their places. Raises RedisUnreachable where it is not known where they are."""
+        return {str(place): self._to(place) for place in self._redis.places()}
 
     def close(self) -> None:
         """Idempotent."""
