@@ -98,6 +98,28 @@ def _install() -> str:
     return "" if shutil.which("redis-server") else "apt-get installed no redis-server"
 
 
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """PEM files of a server at 127.0.0.1, whose certificate is its own authority."""
+
+    certificate: Path
+    key: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.certificate
+
+
+def certificates(directory: Path, name: str) -> Certificates:
+    """Make them by the program `openssl`."""
+    made = Certificates(directory / f"{name}.pem", directory / f"{name}.key")
+    request = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    names = ("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
+    files = ("-keyout", str(made.key), "-out", str(made.certificate))
+    subprocess.run(["openssl", *request, *names, *files], check=True, capture_output=True)
+    return made
+
+
 class RedisServer(ServerProcess):
     """A server of its own directory, on a Unix socket and, where `tcp`, on a port of loopback.
 
@@ -112,17 +134,22 @@ class RedisServer(ServerProcess):
         *,
         tcp: bool = False,
         sentinel: bool = False,
+        tls: Certificates | None = None,
     ) -> None:
+        """`tls`: it serves TLS alone on its port."""
         assert not program.missing, program.missing
         super().__init__(directory, "redis.log")
         self.socket = directory / "s"
         self._program = program
         self._options = tuple(options)
-        self._tcp = tcp
+        self._tcp = tcp or tls is not None
         self._sentinel = sentinel
+        self._tls = tls
 
     @property
     def url(self) -> str:
+        if self._tls is not None:
+            return f"rediss://127.0.0.1:{self.port}/0?ssl_ca_certs={self._tls.authority}"
         return f"redis://127.0.0.1:{self.port}/0" if self._tcp else f"unix://{self.socket}"
 
     def accepts(self, port: int) -> bool:
@@ -144,6 +171,10 @@ class RedisServer(ServerProcess):
                 settings.write_text("\n".join(self._options) + "\n")
             yield from (str(settings), "--sentinel", "--port", str(port), "--bind", "127.0.0.1")
             return
+        if self._tls is not None:
+            yield from ("--tls-port", str(port), "--tls-cert-file", str(self._tls.certificate))
+            yield from ("--tls-key-file", str(self._tls.key), "--tls-ca-cert-file", str(self._tls.authority))
+            port = 0
         yield from ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(self.directory))
         yield from ("--unixsocket", str(self.socket), "--save", "", "--daemonize", "no", *self._options)
 

@@ -15,7 +15,7 @@ from headrace.storage.redis.connection import Argument, Reply
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.functions import PartitionFunctions
 from headrace.storage.redis.keys import Keys
-from tools.redis_servers import Program, RedisServer, valkey
+from tools.redis_servers import Certificates, Program, RedisServer, valkey
 
 Start: TypeAlias = Callable[..., RedisServer]
 Open: TypeAlias = Callable[[str], Awaitable[Redis]]
@@ -31,12 +31,18 @@ class Servers:
         self._started: list[RedisServer] = []
 
     def start(
-        self, *options: str, tcp: bool = False, sentinel: bool = False, program: Program | None = None
+        self,
+        *options: str,
+        tcp: bool = False,
+        sentinel: bool = False,
+        program: Program | None = None,
+        tls: Certificates | None = None,
     ) -> RedisServer:
         """Start a server with these options, of Valkey where no other program is named."""
         directory = self._directory / str(len(self._started))
         directory.mkdir()
-        self._started.append(RedisServer(program or valkey(), directory, options, tcp=tcp, sentinel=sentinel))
+        program = program or valkey()
+        self._started.append(RedisServer(program, directory, options, tcp=tcp, sentinel=sentinel, tls=tls))
         self._started[-1].start()
         return self._started[-1]
 
