@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from headrace.storage.engine.placing import place_in_time
-from headrace.storage.log.compaction.keeping import with_records
+from headrace.storage.keeping import with_records
 from headrace.wire.batches import (
     DELETE_HORIZON,
     BatchHeader,

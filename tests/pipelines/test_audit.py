@@ -23,7 +23,7 @@ from headrace.spark.pipelines.audit.examining import Finding, Sequences, _times,
 from headrace.spark.pipelines.audit.report import document, page, tell
 from headrace.spark.pipelines.meter import Lines
 from headrace.spark.pipelines.spec import Audit, parse
-from headrace.storage.log.compaction.keeping import Keeping
+from headrace.storage.keeping import Keeping
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.compact import compact_segments
 from headrace.storage.tier.reader import Store

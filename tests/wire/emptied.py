@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.storage.log.compaction.keeping import sealed
+from headrace.storage.keeping import sealed
 from headrace.wire.batches import COMPRESSION_MASK, BatchHeader, iterate_headers
 from headrace.wire.compression import Compression
 

@@ -853,6 +853,8 @@ REDIS_APPEND_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of batches in one call of a function; a single batch may be larger."""
 REDIS_RANGE_BYTES: Final = 8 * 1024 * 1024
 """Bytes behind which the time index gets an entry, so that a look-up by time reads no more than these."""
+REDIS_CARRIED_AT_ONCE: Final = 500
+"""Entries that one call moves to a compacted Stream; it holds the server for about as many microseconds."""
 REDIS_FETCH_BYTES: Final = 2 * 1024 * 1024
 """Bytes that one read of older records brings into memory, more or less."""
 REDIS_FETCH_ENTRIES_MAX: Final = 5_000

@@ -17,7 +17,7 @@ from headrace.storage.engine.reading import read_or_fetch
 from headrace.storage.redis.address import parse_redis_address
 from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.engine import RedisEngine
-from headrace.storage.redis.errors import refusal
+from headrace.storage.redis.errors import RedisFailure, refusal
 from headrace.storage.redis.log import RedisLog
 from headrace.wire.batches import check_batches, iterate_headers
 from tests.storage.log.log_world import IDENTITY, NOW_MS, SMALL, batch
@@ -97,6 +97,15 @@ async def offsets(log: RedisLog) -> list[tuple[int, int]]:
 async def restart(server: RedisServer) -> None:
     server.kill()
     await asyncio.to_thread(server.start)
+
+
+def serves(engine: RedisEngine) -> bool:
+    """Whether the server is up, and has loaded its data."""
+    try:
+        engine.blocking.call("EXISTS", "any")
+    except RedisFailure:
+        return False
+    return True
 
 
 def refuse_once(monkeypatch: pytest.MonkeyPatch, name: str, error: str) -> list[str]:

@@ -165,6 +165,7 @@ async def test_a_new_leader_drops_a_cleaning_that_another_began(server: Server) 
     await server(leader(0).append(Offset(0), batches(2, 4), -1))
     await server(leader(0).clean(1, batches(2)))
     await server(leader(1).claim(1, "b"))
+    assert await server.connection.call("EXISTS", ORDERS.next) == 0
     assert (await server(leader(1).replace(1, Offset(4), 0, [], 9))).status is Status.INVALID
     assert await server(leader(1).clean(1, [])) == done(0)
     assert await server(leader(1).replace(1, Offset(4), 0, [], 9)) == done(4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -49,8 +49,12 @@ class Running:
 
 
 @asynccontextmanager
-async def running(server: RedisServer, directory: Path, **configs: str) -> AsyncIterator[Running]:
-    config = BrokerConfig(data=directory, port=0, configs=QUICK, redis=parse_redis_address(server.url))
+async def running(
+    server: RedisServer, directory: Path, of_broker: Mapping[str, str] | None = None, **configs: str
+) -> AsyncIterator[Running]:
+    config = BrokerConfig(
+        data=directory, port=0, configs={**QUICK, **(of_broker or {})}, redis=parse_redis_address(server.url)
+    )
     async with (
         asyncio.timeout(60),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
@@ -66,8 +70,8 @@ async def running(server: RedisServer, directory: Path, **configs: str) -> Async
 async def test_a_write_is_answered_once_redis_has_it(
     server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: int, is_plain: bool
 ) -> None:
-    configs = {} if is_plain else {"compression_type": "gzip"}
-    async with running(server, tmp_path, **configs) as world:
+    codec = "producer" if is_plain else "gzip"
+    async with running(server, tmp_path, compression_type=codec) as world:
         assert (await produce(world.client, "t", batch(b"first"), acks=acks)).error_code == 0
         server.pause()
         sent = asyncio.ensure_future(produce(world.client, "t", batch(b"second"), acks=acks))
@@ -158,3 +162,28 @@ async def test_groups_are_loaded_once_redis_gives_their_records(
             assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert found.topics[0].partitions[0].committed_offset == 1
     assert len(refused) == 2
+
+
+async def test_the_offsets_topic_stays_small_however_often_is_committed(server: RedisServer, tmp_path: Path) -> None:
+    configs = {
+        "log.cleaner.backoff.ms": "10",
+        "offsets.topic.segment.bytes": "1024",
+        "offsets.topic.num.partitions": "1",
+    }
+    where = AioPartition("t", 0)
+    async with running(server, tmp_path, configs) as world:
+        assert (await produce(world.client, "t", batch(*[b"value"] * 2000))).error_code == 0
+        async with AIOKafkaConsumer(
+            bootstrap_servers=world.client.address, group_id="g", enable_auto_commit=False
+        ) as reader:
+            reader.assign([where])
+            for offset in range(500):
+                await reader.commit({where: offset})
+        (log,) = [each.log for each in world.broker.parts.partitions if each.topic == "__consumer_offsets"]
+        await until(lambda: log.gaps_below > 450 and log.size_bytes < 5_000)
+        assert log.log_end_offset == 500
+    asked = OffsetFetchRequestGroup(group_id="g", topics=None)
+    async with running(server, tmp_path, configs) as world:
+        while (found := (await world.client.ask(8, OffsetFetchRequest(groups=(asked,)))).groups[0]).error_code:
+            assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert found.topics[0].partitions[0].committed_offset == 499

@@ -32,6 +32,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.storage.engine.cleaning import Cleaning, Stopped
+from headrace.storage.engine.faults import Unreachable
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
@@ -208,6 +209,9 @@ class Cleaner:
             clean_to = await cleaning.carry_out(self._letting_go, self._pace.bytes_per_second)
         except Stopped:
             return
+        except Unreachable as error:
+            self._put_off.add(partition.log)
+            log.info("a log is compacted later", topic=partition.topic, reason=str(error))
         except (OSError, CorruptData, StorageFailure) as error:
             self._give_up(partition, error)
             if cleaning.is_committed:

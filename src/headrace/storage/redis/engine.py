@@ -65,6 +65,10 @@ class Found(NamedTuple):
     marks: Sequence[IndexEntry]
     open_timestamp: int
     """The highest timestamp of the range that is open; -1: it is empty."""
+    cleaned: int
+    """The number of the last cleaning."""
+    clean_to: Offset
+    """The offset that it reached."""
 
 
 class RedisOpening:
@@ -241,11 +245,11 @@ class RedisEngine:
                 raise Fenced(f"Epoch {answer.number} of {identity.name} has begun.")
             if answer.status is not Status.DONE:
                 raise StorageFailure(f"The topic of {identity.name} is deleted in Redis, or another has its name.")
-        names = ("topic", "end", "start", "bytes", "trimmed", "newest")
+        names = ("topic", "end", "start", "bytes", "trimmed", "newest", "cleaned", "clean_to")
         topic, *numbers = self.blocking.call("HMGET", keys.state, *names, key=keys.state)
         if topic is None or topic.decode() != str(identity.topic_id) or None in numbers:
-            return Found(FIRST_OFFSET, FIRST_OFFSET, 0, 0, NO_EPOCH, (), (), -1)
-        end, start, size, trimmed, newest = map(int, numbers)
+            return Found(FIRST_OFFSET, FIRST_OFFSET, 0, 0, NO_EPOCH, (), (), -1, 0, FIRST_OFFSET)
+        end, start, size, trimmed, newest, cleaned, clean_to = map(int, numbers)
         marks = [
             IndexEntry(Offset(_number(entry)), *(int(value) for value in fields[1::2]))
             for entry, fields in self.blocking.call("XRANGE", keys.times, "-", "+", key=keys.times)
@@ -260,6 +264,8 @@ class RedisEngine:
             [(LeaderEpoch(int(number)), Offset(int(at))) for number, at in began],
             marks,
             newest,
+            cleaned,
+            Offset(clean_to),
         )
 
     def begin_delete(self, identity: LogIdentity) -> RedisRemoval:

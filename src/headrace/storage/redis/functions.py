@@ -187,8 +187,8 @@ class PartitionFunctions:
         )
 
     def clean(self, number: int, batches: Sequence[Batch]) -> Call:
-        """Add batches to the Stream that is to take the log's place: cleaning `number`, one more than the last. The
-        first call in an epoch begins it; it may have no batches.
+        """Add batches to the Stream that is to take the log's place: cleaning `number`, one more than the last. A call
+        without batches begins it again from nothing.
 
         DONE: the end reached. Or AT, STALE, FENCED, GONE.
         """

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
-from headrace.base.limits import REDIS_RANGE_BYTES, REDIS_UNFLUSHED_BYTES_MAX
+from headrace.base.limits import REDIS_UNFLUSHED_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.storage.engine.appending import Appended
-from headrace.storage.engine.cutting import NO_GAPS, Range
+from headrace.storage.engine.cutting import Range
 from headrace.storage.engine.epochs import LeaderEpochs
 from headrace.storage.engine.faults import Damage, Diverged, Fenced, NotAtHand, Overloaded, Unreachable
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity, held_locally
 from headrace.storage.engine.placing import place, place_in_time
 from headrace.storage.engine.reading import EpochEnd, FoundOffset
+from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
 from headrace.storage.redis.functions import IndexEntry
+from headrace.storage.redis.ranges import Ranges, range_bytes_of
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
 
@@ -36,12 +38,10 @@ class RedisLog:
     """Made by `RedisEngine.begin_open`."""
 
     copying: Final = None
-    cleaning: Final = None
     examining: Final = None
     files: Final = None
     read_only: Final = None
     damages: Final[Sequence[Damage]] = ()
-    gaps_below: Final = NO_GAPS
     knows_gaps: Final = True
     lacks_room: Final = False
     sealed_in: Final = None
@@ -62,10 +62,13 @@ class RedisLog:
         self._engine = engine
         self._epoch = found.claimed
         self._leader_epochs = LeaderEpochs(found.epochs)
-        self._marks = list(found.marks)
-        """Ends of the closed ranges."""
-        self._trimmed, self._bytes = found.trimmed, found.size
-        self._open_from_ms = self._open_max_ms = found.open_timestamp
+        self._ranges: Final = Ranges(
+            found.marks, size=found.size, trimmed=found.trimmed, newest_ms=found.open_timestamp
+        )
+        self.gaps_below = found.clean_to
+        self.is_cleaning = False
+        self._cleaned = found.cleaned
+        self.cleaning: Final = RedisCleanable(self, self._entries, engine.blocking.run)
         self._tail = Tail(engine.budget, found.end)
         self._pending: list[Pending] = []
         self._trims: list[tuple[Offset, int]] = []
@@ -76,7 +79,7 @@ class RedisLog:
 
     @property
     def size_bytes(self) -> int:
-        return self._bytes - self._trimmed
+        return self._ranges.size - self._ranges.trimmed
 
     @property
     def copies(self) -> int:
@@ -152,33 +155,13 @@ class RedisLog:
         return Appended(base, placed.end, now_ms if stamped else -1)
 
     def _add(self, base: Offset, end: Offset, data: bytes, epoch: LeaderEpoch, timestamp: int, now_ms: int) -> None:
-        self._bytes += len(data)
         self.log_end_offset = end
-        time_ms = timestamp if timestamp >= 0 else now_ms
-        self._open_max_ms = max(self._open_max_ms, time_ms)
-        if self._open_from_ms < 0:
-            self._open_from_ms = time_ms
-        batch = Pending(base, end, data, epoch, self._open_max_ms)
-        size = self._bytes - self._open_position
-        is_old = self._open_max_ms - self._open_from_ms >= self.config.segment_ms
-        if size >= min(REDIS_RANGE_BYTES, self.config.segment_bytes) or is_old:
-            batch = batch._replace(ends_range=True)
-            self._close_range()
-        self._pending.append(batch)
-        self._tail.add(batch.end, batch.data)
-
-    @property
-    def _open_position(self) -> int:
-        return self._marks[-1].position if self._marks else self._trimmed
-
-    def _close_range(self) -> None:
-        self._marks.append(IndexEntry(self.log_end_offset, self._open_max_ms, self._bytes))
-        self._open_from_ms = self._open_max_ms = -1
+        added = self._ranges.add(end, len(data), timestamp if timestamp >= 0 else now_ms, self.config)
+        self._pending.append(Pending(base, end, data, epoch, *added))
+        self._tail.add(end, data)
 
     def roll(self) -> None:
-        begun = self._marks[-1].end if self._marks else self.log_start_offset
-        if self.log_end_offset > begun:
-            self._close_range()
+        self._ranges.roll(self.log_end_offset, self.log_start_offset)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         self._epoch = epoch
@@ -224,14 +207,14 @@ class RedisLog:
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         begun = self.log_start_offset
-        for mark in list(self._marks):
+        for mark in self._ranges.marks:
             if mark.timestamp >= timestamp and (found := self._search(begun, timestamp, mark.end)) is not None:
                 return found
             begun = max(begun, mark.end)
         return self._search(begun, timestamp, self.flushed_end)
 
     def max_timestamp(self) -> FoundOffset | None:
-        marks = list(self._marks)
+        marks = self._ranges.marks
         highest = max([mark.timestamp for mark in marks], default=-1)
         open_from = max(self.log_start_offset, marks[-1].end) if marks else self.log_start_offset
         for _, batch in self._stored(open_from):
@@ -335,14 +318,7 @@ class RedisLog:
     # retention
 
     def ranges(self) -> list[Range]:
-        found: list[Range] = []
-        begun, position = self.log_start_offset, self._trimmed
-        for mark in self._marks:
-            found.append(Range(begun, mark.end, mark.position - position, mark.end <= self.flushed_end))
-            begun, position = mark.end, mark.position
-        if self.log_end_offset > begun:
-            found.append(Range(begun, self.log_end_offset, self._bytes - position, False))
-        return found
+        return self._ranges.all(self.log_start_offset, self.log_end_offset, self.flushed_end)
 
     def apply_retention(
         self,
@@ -353,17 +329,18 @@ class RedisLog:
         by_start_alone: bool = False,
         before_drop: Callable[[], None] | None = None,
     ) -> Offset:
+        if self.is_cleaning:
+            return self.log_start_offset
         config = held_locally(self.config) if local else self.config
         retention_ms = -1 if by_start_alone else config.retention_ms
         retention_bytes = -1 if by_start_alone else config.retention_bytes
         oldest_ms = now_ms - retention_ms if retention_ms >= 0 else -1
-        if self.log_end_offset <= up_to and 0 <= self._open_max_ms < oldest_ms:
+        if self.log_end_offset <= up_to and 0 <= self._ranges.open_newest_ms < oldest_ms:
             self.roll()
-        last, size, position = None, self.size_bytes, self._trimmed
-        for mark in self._marks:
+        last, size = None, self.size_bytes
+        for mark, part in self._ranges.closed():
             if mark.end > min(up_to, self.flushed_end):
                 break
-            part, position = mark.position - position, mark.position
             is_surplus = retention_bytes >= 0 and size - part >= retention_bytes
             if not (mark.timestamp < oldest_ms or is_surplus or mark.end <= self.log_start_offset):
                 break
@@ -381,14 +358,50 @@ class RedisLog:
         return self.log_start_offset
 
     def _trim(self, start: Offset) -> None:
-        """Move the start up, one range after the other: a call that removes much would hold the server."""
-        while self._marks and self._marks[0].end <= start:
-            mark = self._marks.pop(0)
-            self._trimmed = mark.position
-            self._trims.append((mark.end, mark.position))
-        if not self._trims or self._trims[-1][0] < start:
-            self._trims.append((start, self._trimmed))
-        self.log_start_offset = max(self.log_start_offset, start)
+        """Move the start up, one range after the other: a call that removes much would hold the server. Bytes are
+        counted as deleted with their whole range, and not while a cleaning counts them."""
+        gone = [] if self.is_cleaning else self._ranges.drop_below(start)
+        self._trims += [(mark.end, mark.position) for mark in gone if mark.end > self.log_start_offset]
+        if gone or start > self.log_start_offset:
+            self.log_start_offset = max(self.log_start_offset, start)
+            self._trims.append((self.log_start_offset, self._ranges.trimmed))
+
+    # compaction
+
+    def closed_ranges(self) -> Iterator[tuple[IndexEntry, int]]:
+        """Iterate over the closed ranges, with the bytes of each."""
+        return self._ranges.closed()
+
+    @property
+    def range_bytes(self) -> int:
+        return range_bytes_of(self.config)
+
+    def begin_cleaning(self) -> int:
+        """A cleaning begins. Returns its number."""
+        assert not self.is_cleaning, "one cleaning at a time"
+        self.is_cleaning = True
+        return self._cleaned + 1
+
+    def install(self, cleaned: CleanedStream) -> None:
+        """Redis has the cleaned Stream in the log's place."""
+        self._ranges.replace(cleaned.clean_to, cleaned.removed, cleaned.index)
+        self.gaps_below = max(self.gaps_below, cleaned.clean_to)
+        self._cleaned += 1
+
+    def end_cleaning(self) -> None:
+        """The cleaning is over, complete or not."""
+        self.is_cleaning = False
+        self._trim(self.log_start_offset)
+
+    def doubt(self, reason: str) -> None:
+        """It is not known what Redis has: the log is to be opened again, in a later epoch. Called on the loop."""
+        if not self.failed and self._ticket is None:
+            self._fail()
+        if self.on_failed is not None:
+            self.on_failed(Diverged(reason))
+
+    def _entries(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        return self._engine.entries(self.keys.stream, start, end)
 
     # beginning elsewhere, and what its leader remembers
 

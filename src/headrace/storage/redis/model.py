@@ -116,8 +116,13 @@ class RedisModel(ModelKeys):
         if found:
             if (int(found[b"epoch"]), found[b"owner"]) != (epoch, owner) and int(found[b"epoch"]) >= epoch:
                 return [Status.FENCED, int(found[b"epoch"]), found[b"owner"]]
+            if int(found[b"epoch"]) < epoch:
+                self._unlink(keys[5])
+                self._unset(state, b"cleaning", b"reached")
         else:
-            self._set(state, topic=topic, birth=birth, end=0, start=0, bytes=0, trimmed=0, cleaned=0, newest=-1)
+            self._set(
+                state, topic=topic, birth=birth, end=0, start=0, bytes=0, trimmed=0, cleaned=0, clean_to=0, newest=-1
+            )
         self._set(state, epoch=epoch, owner=owner)
         end = self._number(state, b"end")
         begun = self._sorted(epochs)
@@ -133,7 +138,8 @@ class RedisModel(ModelKeys):
         start, trimmed = int(args[2]), int(args[3])
         if start > self._number(state, b"end") or trimmed > self._number(state, b"bytes"):
             return [Status.INVALID]
-        if start <= self._number(state, b"start"):
+        known = self._number(state, b"start")
+        if start < known or (start == known and trimmed <= self._number(state, b"trimmed")):
             return [Status.DONE, self._number(state, b"start")]
         self._set(state, start=start, trimmed=max(trimmed, self._number(state, b"trimmed")))
         self._stream(stream).drop_to(start)
@@ -164,7 +170,8 @@ class RedisModel(ModelKeys):
         self._take_place(following, stream)
         self._carry(times, following, 0, target, 2**31)
         self._take_place(following, times)
-        self._set(state, end=target, bytes=self._number(state, b"bytes") - removed)
+        clean_to = min(target, self._number(state, b"clean_to"))
+        self._set(state, end=target, clean_to=clean_to, bytes=self._number(state, b"bytes") - removed)
         self._unset(state, b"cleaning", b"reached")
         begun = [(name, at) for name, at in self._sorted(epochs) if at <= target]
         if args[1] not in dict(begun):
@@ -191,7 +198,7 @@ class RedisModel(ModelKeys):
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         self._unlink(stream, times, epochs, producers, following)
-        self._set(state, start=args[2], end=args[2], bytes=0, trimmed=0, newest=-1)
+        self._set(state, start=args[2], end=args[2], bytes=0, trimmed=0, newest=-1, clean_to=0)
         self._unset(state, b"cleaning", b"reached")
         self._rescore(epochs, iter(()), (args[1], int(args[2])))
         return [Status.DONE, int(args[2])]
@@ -215,7 +222,7 @@ class RedisModel(ModelKeys):
         cleaned, mine = self._number(state, b"cleaned"), args[1] + b":" + args[2]
         if int(args[2]) != cleaned + 1:
             return [Status.STALE, cleaned]
-        is_mine = self._hash(state).get(b"cleaning") == mine
+        is_mine = self._hash(state).get(b"cleaning") == mine and len(args) > 3
         reached = self._number(state, b"reached") if is_mine else 0
         batches = _batches(args[3:], 0)
         if len(args) > 3:
@@ -258,7 +265,7 @@ class RedisModel(ModelKeys):
             self._add(times, at, b"timestamp", timestamp, b"position", position)
         for at, fields in later:
             self._add(times, at, *fields)
-        self._set(state, cleaned=number, trimmed=trimmed)
+        self._set(state, cleaned=number, clean_to=until, trimmed=trimmed)
         self._unset(state, b"cleaning", b"reached")
         return [Status.DONE, end]
 

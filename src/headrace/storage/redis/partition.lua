@@ -121,9 +121,13 @@ local function claim(keys, args)
     if at > epoch or (at == epoch and found[4] ~= owner) then
       return {FENCED, at, found[4]}
     end
+    if at < epoch then -- the cleaning or the cut of an earlier leader is over
+      redis.call('UNLINK', keys[6])
+      redis.call('HDEL', keys[1], 'cleaning', 'reached')
+    end
   else
     redis.call('HSET', keys[1], 'topic', topic, 'birth', decimal(birth), 'end', '0', 'start', '0', 'bytes', '0',
-      'trimmed', '0', 'cleaned', '0', 'newest', '-1')
+      'trimmed', '0', 'cleaned', '0', 'clean_to', '0', 'newest', '-1')
   end
   redis.call('HSET', keys[1], 'epoch', decimal(epoch), 'owner', owner)
   local state = of(keys[1], 'end', 'start', 'bytes', 'trimmed', 'cleaned')
@@ -146,7 +150,7 @@ local function trim(keys, args)
   if start > tonumber(found[2]) or trimmed > tonumber(found[4]) then
     return {INVALID}
   end
-  if start <= tonumber(found[1]) then
+  if start < tonumber(found[1]) or (start == tonumber(found[1]) and trimmed <= tonumber(found[3])) then
     return {DONE, tonumber(found[1])}
   end
   redis.call('HSET', keys[2], 'start', decimal(start), 'trimmed', decimal(math.max(trimmed, tonumber(found[3]))))
@@ -186,7 +190,7 @@ local function cut(keys, args)
     return no
   end
   local target, most = tonumber(args[3]), tonumber(args[4])
-  local found = of(keys[2], 'start', 'end', 'cleaning', 'reached')
+  local found = of(keys[2], 'start', 'end', 'cleaning', 'reached', 'clean_to')
   if target < tonumber(found[1]) or target > tonumber(found[2]) or most < 1 then
     return {INVALID}
   end
@@ -212,7 +216,7 @@ local function cut(keys, args)
   take_place(keys[6], keys[1])
   carry(keys[3], keys[6], '-', id, 2147483647, 0)
   take_place(keys[6], keys[3])
-  redis.call('HSET', keys[2], 'end', decimal(target))
+  redis.call('HSET', keys[2], 'end', decimal(target), 'clean_to', decimal(math.min(target, tonumber(found[5]))))
   redis.call('HINCRBY', keys[2], 'bytes', 0 - bytes) -- and never '-0'
   redis.call('HDEL', keys[2], 'cleaning', 'reached')
   redis.call('ZREMRANGEBYSCORE', keys[4], '(' .. decimal(target), '+inf')
@@ -235,7 +239,7 @@ local function restart(keys, args)
   end
   local at = decimal(tonumber(args[3]))
   redis.call('UNLINK', keys[1], keys[3], keys[4], keys[5], keys[6])
-  redis.call('HSET', keys[2], 'start', at, 'end', at, 'bytes', '0', 'trimmed', '0', 'newest', '-1')
+  redis.call('HSET', keys[2], 'start', at, 'end', at, 'bytes', '0', 'trimmed', '0', 'newest', '-1', 'clean_to', '0')
   redis.call('HDEL', keys[2], 'cleaning', 'reached')
   redis.call('ZADD', keys[4], at, args[2])
   return {DONE, tonumber(at)}
@@ -259,7 +263,7 @@ local function producers(keys, args)
   return {DONE, offset}
 end
 
--- keys: state, next. args: topic, epoch, number of the cleaning, (end, batch)...
+-- keys: state, next. args: topic, epoch, number of the cleaning, (end, batch)... Without batches it begins anew.
 local function clean(keys, args)
   local no = refused(keys[1], args[1], args[2])
   if no then
@@ -271,7 +275,7 @@ local function clean(keys, args)
     return {STALE, tonumber(found[1])}
   end
   local mine = args[2] .. ':' .. args[3]
-  local is_mine = found[2] == mine
+  local is_mine = found[2] == mine and #args > 3
   local reached = is_mine and tonumber(found[3]) or 0
   if #args > 3 then
     if not rising(args, 4, 0) or tonumber(args[#args - 1]) > tonumber(found[4]) then
@@ -347,7 +351,7 @@ local function replace(keys, args)
   for _, each in ipairs(later) do
     redis.call('XADD', keys[3], each[1], unpack(each[2]))
   end
-  redis.call('HSET', keys[2], 'cleaned', decimal(number), 'trimmed', decimal(trimmed))
+  redis.call('HSET', keys[2], 'cleaned', decimal(number), 'clean_to', decimal(till), 'trimmed', decimal(trimmed))
   redis.call('HDEL', keys[2], 'cleaning', 'reached')
   return {DONE, tonumber(found[4])}
 end

@@ -30,7 +30,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Objects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
-from headrace.storage.log.compaction.keeping import Keeping, add_last, sealed
+from headrace.storage.keeping import Keeping, add_last, sealed
 from headrace.storage.tier.merge import made_of, read_bytes_of, read_proven
 from headrace.wire.batches import BatchHeader, check_batches
 from headrace.wire.compression import Compression

@@ -17,8 +17,8 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
 from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.engine.identity import LogConfig
+from headrace.storage.keeping import with_records
 from headrace.storage.log.compaction.cleaning import Cleaned, clean
-from headrace.storage.log.compaction.keeping import with_records
 from headrace.storage.log.names import CHECKPOINT, COMPACTION
 from headrace.storage.log.partition import LocalLog
 from headrace.wire.batches import (

@@ -35,11 +35,11 @@ from headrace.base.ids import LAST_OFFSET
 from headrace.base.limits import COMPACTION_KEYS_MAX
 from headrace.base.ports import Disk, File
 from headrace.storage.engine.cleaning import Stopped
-from headrace.storage.log.compaction.keeping import Keeping, add_last
+from headrace.storage.keeping import Keeping, add_last
 from headrace.storage.log.names import cleaned_name, numbered
 from headrace.storage.log.scan import raw_batches
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX
-from headrace.wire.batches import BatchHeader, parse_header
+from headrace.wire.batches import BatchHeader
 
 WRITE_BYTES: Final = 1024 * 1024
 
@@ -203,7 +203,7 @@ class _Cleaner:
         size, changed = 0, False
         for source in group:
             for header, raw in self._batches(source):
-                kept = self._filter(header, raw)
+                kept = self._keeping.left(header, raw, self._job.remembered)
                 changed = changed or kept is not raw
                 if kept is not None:
                     waiting.append(kept)
@@ -214,10 +214,3 @@ class _Cleaner:
         if waiting:
             self._pace(file.append(waiting))
         return changed
-
-    def _filter(self, header: BatchHeader, raw: bytes) -> bytes | None:
-        """The kept part of a batch: the same bytes, changed bytes, or None."""
-        kept = self._keeping.kept(header, raw)
-        is_empty = not header.count if kept is raw else not parse_header(kept).count
-        is_kept = not is_empty or header.is_control or header.base_offset >= self._clean_to
-        return kept if is_kept or header.last_offset in self._job.remembered else None

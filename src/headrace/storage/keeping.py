@@ -2,7 +2,7 @@
 
 Promises: offsets, epochs, producers and the order of the kept records do not change; a batch that keeps all its records
 keeps its very bytes. Sans-IO. `storage.log.compaction.cleaning` lists what is removed and what is kept, and applies it
-to logs. `storage.tier.compact` applies it to durable segments.
+to logs; `storage.redis.cleaning` applies it to Streams, and `storage.tier.compact` to durable segments.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from headrace.wire.batches import (
     TRANSACTIONAL,
     BatchHeader,
     emptied,
+    parse_header,
     small_records,
 )
 from headrace.wire.compression import compress
@@ -93,6 +94,15 @@ class Keeping:
         if horizon is None and len(kept) == len(records):
             return raw
         return with_records(header, kept, horizon)
+
+    def left(self, header: BatchHeader, raw: bytes, remembered: frozenset[int]) -> bytes | None:
+        """As `kept`, but None for a batch that is not needed without its records. Batches that end at a `remembered`
+        offset always are.
+        """
+        kept = self.kept(header, raw)
+        is_empty = not header.count if kept is raw else not parse_header(kept).count
+        is_kept = not is_empty or header.is_control or header.base_offset >= self.clean_to
+        return kept if is_kept or header.last_offset in remembered else None
 
     def _stays(self, header: BatchHeader, record: Record) -> bool:
         if record.key is None:
