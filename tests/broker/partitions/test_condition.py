@@ -271,7 +271,7 @@ async def test_an_export_that_waits_for_somebody_is_told_until_that_is_done() ->
     assert "(a-0, b-0, c-0, d-0)" in state.text
     damaged.damages, differing.differs_from, gapped.is_exported = (), None, True
     assert "(d-0)" in (await watched.look())["export stuck"].text
-    exporter._missing.discard(missing.log)
+    exporter._logged.missing.discard(missing.log)
     assert await watched.look() == {}
 
 

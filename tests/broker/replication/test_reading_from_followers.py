@@ -167,7 +167,7 @@ def test_who_is_ahead_of_what_a_follower_knows_waits_for_it(tmp_path: Path) -> N
     async def work(world: World) -> None:
         _, (follower, _) = await with_records(world, 2)
         copy = world.copy(follower, "t")
-        copy._told = copy._shown = Offset(1)
+        copy._sight.reported = copy._sight._shown = Offset(1)
         client = await world.another_client(follower)
         waiting = asyncio.ensure_future(fetch(world, follower, 2, RACKS[follower], wait_ms=FOREVER_MS, client=client))
         await until(lambda: len(copy._watchers) == 1)

@@ -61,6 +61,42 @@ from headrace.wire.batches import parse_header
 log = structlog.get_logger(__name__)
 
 
+class _Logged:
+    """Logs with troubles that were logged."""
+
+    __slots__ = ("differing", "gapped", "missing", "stuck")
+
+    def __init__(self) -> None:
+        self.missing: WeakSet[PartitionLog] = WeakSet()
+        """The store lacks their last object."""
+        self.stuck: WeakSet[PartitionLog] = WeakSet()
+        """They have damage."""
+        self.gapped: WeakSet[PartitionLog] = WeakSet()
+        """They have gaps above their exported records."""
+        self.differing: WeakSet[PartitionLog] = WeakSet()
+        """They differ from what was exported."""
+
+
+class _Footers:
+    """The producers' states in the last footers that were written, up to EXPORTED_PRODUCERS_BYTES_MAX."""
+
+    def __init__(self) -> None:
+        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
+        """The key of each object, and the states in its footer."""
+        self._bytes = 0
+
+    def of(self, key: TopicPartition) -> tuple[str, str]:
+        return self._told.get(key, ("", ""))
+
+    def keep(self, key: TopicPartition, descriptor: SegmentDescriptor, encoded: str) -> None:
+        _, before = self._told.pop(key, ("", ""))
+        self._told[key] = descriptor.key, encoded
+        self._bytes += len(encoded) - len(before)
+        while self._bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
+            _, (_, gone) = self._told.popitem(last=False)
+            self._bytes -= len(gone)
+
+
 class Exporter:
     """One per broker that has a durable store. It exports one segment at a time."""
 
@@ -95,21 +131,12 @@ class Exporter:
         """Partitions whose mirror is looked at again, though this broker wrote it."""
         self._failing: str | None = None
         """The failure of the last look at all partitions."""
-        self._missing: WeakSet[PartitionLog] = WeakSet()
-        """Logs whose last object the store lacks, as was logged."""
-        self._stuck: WeakSet[PartitionLog] = WeakSet()
-        """Logs with damage, as was logged."""
+        self._logged = _Logged()
         self._turns: WeakKeyDictionary[PartitionLog, asyncio.Lock] = WeakKeyDictionary()
         """A lock for each log, held by the caller that exports from it."""
-        self._gapped: WeakSet[PartitionLog] = WeakSet()
-        """Logs with gaps above their exported records, as was logged."""
-        self._differing: WeakSet[PartitionLog] = WeakSet()
-        """Logs that differ from what was exported, as was logged."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
-        """The producers' states in the last footers, with the keys of their objects."""
-        self._told_bytes = 0
+        self._footers = _Footers()
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Deleted topics that the mirror does not yet mark as deleted."""
 
@@ -155,7 +182,7 @@ class Exporter:
                         self._tell_gaps(partition)
                     elif not self._is_stuck(partition):
                         await self._export_all(partition)
-                self._missing.discard(partition.log)
+                self._logged.missing.discard(partition.log)
             except FileNotFoundError as error:
                 self._tell_missing(partition, error)
                 failure = error
@@ -205,7 +232,7 @@ class Exporter:
     def states(self) -> Iterator[State]:
         """Iterate over the problems: partitions whose export waits for an operator, and a store that cannot be written
         to."""
-        stuck = {*self._stuck, *self._missing, *self._gapped, *self._differing}
+        stuck = {*self._logged.stuck, *self._logged.missing, *self._logged.gapped, *self._logged.differing}
         names = [
             f"{each.topic}-{each.topic_partition.partition}"
             for each in (self._partitions if stuck else ())
@@ -223,20 +250,20 @@ class Exporter:
         """Whether the logged problem of a partition is over."""
         log = partition.log
         return not (
-            (log in self._stuck and log.damages)
-            or log in self._missing
-            or (log in self._gapped and not partition.is_exported)
-            or (log in self._differing and partition.differs_from is not None)
+            (log in self._logged.stuck and log.damages)
+            or log in self._logged.missing
+            or (log in self._logged.gapped and not partition.is_exported)
+            or (log in self._logged.differing and partition.differs_from is not None)
         )
 
     def _is_stuck(self, partition: Partition) -> bool:
-        if partition.log in self._stuck and partition.log.damages:
+        if partition.log in self._logged.stuck and partition.log.damages:
             return True
         differs_from = partition.differs_from
         if differs_from is None:
             return False
-        if partition.log not in self._differing:
-            self._differing.add(partition.log)
+        if partition.log not in self._logged.differing:
+            self._logged.differing.add(partition.log)
             log.error(
                 "durable export of a partition has stopped: its log is not what was exported, and nothing from there "
                 "on is deleted; copy what is to be kept to another topic, or set durable.enable=false for the topic",
@@ -252,8 +279,8 @@ class Exporter:
         partition.on_unreadable(error, self._next_start(partition))
         if not partition.log.damages:
             return error
-        if partition.log not in self._stuck:
-            self._stuck.add(partition.log)
+        if partition.log not in self._logged.stuck:
+            self._logged.stuck.add(partition.log)
             log.error(
                 "durable export of a partition ends before damage, and nothing behind it is deleted: put back a sound "
                 "copy of the file and restart the broker, or set durable.enable=false for the topic",
@@ -264,8 +291,8 @@ class Exporter:
         return None
 
     def _tell_missing(self, partition: Partition, error: FileNotFoundError) -> None:
-        if partition.log not in self._missing:
-            self._missing.add(partition.log)
+        if partition.log not in self._logged.missing:
+            self._logged.missing.add(partition.log)
             log.error(
                 "durable export of a partition waits, and what is not exported is not deleted: the store lacks what "
                 "was put there last; see that it is the right one (durable.url), and is mounted, put the object back, "
@@ -277,8 +304,8 @@ class Exporter:
 
     def _tell_gaps(self, partition: Partition) -> None:
         """Log the gaps, where they are why a partition is not exported."""
-        if partition.settings.durable and partition.log not in self._gapped:
-            self._gapped.add(partition.log)
+        if partition.settings.durable and partition.log not in self._logged.gapped:
+            self._logged.gapped.add(partition.log)
             log.error(
                 "a partition is not exported: its log was compacted above the end of its durable history, which has no "
                 "gaps; copy what is to be there to another topic, or set durable.enable=false for the topic",
@@ -374,7 +401,7 @@ class Exporter:
         )
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
-        self._keep_told(partition.topic_partition, descriptor, encoded)
+        self._footers.keep(partition.topic_partition, descriptor, encoded)
         head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
         return SealedTail(descriptor=descriptor, previous_hash=head)
 
@@ -399,7 +426,7 @@ class Exporter:
         the last footer. Where that has none, they continue what the partition still knows of that time."""
         last, before = catalog.last, None
         if last is not None:
-            object_key, encoded = self._told.get(partition.topic_partition, ("", ""))
+            object_key, encoded = self._footers.of(partition.topic_partition)
             is_kept = object_key == last.descriptor.key
             before = await self._in_thread(
                 partial(self._told_before, last.descriptor, encoded)
@@ -409,14 +436,6 @@ class Exporter:
         if before is None:
             before = partition.producers.as_of(start)
         return await self._in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
-
-    def _keep_told(self, key: TopicPartition, descriptor: SegmentDescriptor, encoded: str) -> None:
-        _, before = self._told.pop(key, ("", ""))
-        self._told[key] = descriptor.key, encoded
-        self._told_bytes += len(encoded) - len(before)
-        while self._told_bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
-            _, (_, gone) = self._told.popitem(last=False)
-            self._told_bytes -= len(gone)
 
     def _told_before(self, segment: SegmentDescriptor, encoded: str) -> ProducerStates | None:
         """As `_told_producers`, where the states are remembered. Runs in a worker thread."""

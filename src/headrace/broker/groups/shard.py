@@ -95,8 +95,7 @@ class GroupShard:
     ) -> None:
         self.partition = partition
         self.groups: dict[str, Group] = {}
-        self.loaded = False
-        self.lost = False
+        self.loaded = self.lost = False
         self._config_of = config_of
         self._clock = clock
         self._topics = topics

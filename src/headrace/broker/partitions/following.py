@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Unpack
+from typing import NamedTuple, Unpack
 
 import structlog
 
@@ -26,6 +26,7 @@ from headrace.base.ports import Buffer
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.broker.partitions.replica import Common, Replica, damaged_range
+from headrace.broker.partitions.sight import Sight
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.cutting import NO_GAPS
@@ -38,7 +39,12 @@ from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
 
-NOWHERE: Final = Offset(-1)
+
+class LeaderReport(NamedTuple):
+    """A leader's report on its own log."""
+
+    damaged: tuple[Offset, Offset] | None
+    """As `Replica.damaged`."""
 
 
 class FollowerPartition(Replica):
@@ -57,8 +63,7 @@ class FollowerPartition(Replica):
     ) -> None:
         """`open_again`: see `Roles`."""
         super().__init__(**common)
-        self._node = node
-        self._open_again = open_again
+        self._node, self._open_again = node, open_again
         self.leader = leader
         self.is_in_sync = is_in_sync
         """Whether the committed ISR has this broker."""
@@ -66,26 +71,15 @@ class FollowerPartition(Replica):
         self._copied = self._copying
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
-        self._told: Offset | None = None
-        """The high watermark that the leader reported for the copy's present position; None: not yet, or that position
-        is lost."""
-        self._is_level = False
-        """True: everything below the first such report has been flushed here since this position was given. This broker
-        has shown no more in this epoch, even from a disk that it has lost."""
-        self._shown = NOWHERE
-        """The end of the records that waiting readers have heard of."""
+        self._sight = Sight()
         self._sound_from = _sound_from(self.log)
         """No damage is at this offset or above."""
-        self._visible_bytes = 0
-        """The appended bytes when more last became visible."""
         self.on_flushed: Callable[[FollowerPartition], None] | None = None
         """Called when more appends are durable, or none ever will be."""
         self.said_in: LeaderEpoch = NO_EPOCH
         """The newest epoch in which a leader may have heard how far this copy is."""
-        self.leader_damage: tuple[Offset, Offset] | None = None
-        """The leader's damage, as the leader of this epoch reports it (`Replica.damaged`)."""
-        self.is_told = False
-        """The leader of this epoch has reported on this copy's position, and so on its own damage."""
+        self.leader_report: LeaderReport | None = None
+        """The report of the leader of this epoch on its own log; None: it has not reported on this copy's position yet."""
         self.in_doubt: str | None = None
         """A sentence, where the log cannot be cut as its leader wants it: nothing is appended to it any more."""
         self.stuck_at: Offset | None = None
@@ -146,8 +140,7 @@ class FollowerPartition(Replica):
     def follow(self, leader: BrokerId, epoch: LeaderEpoch) -> None:
         """Follow another leader, or the same in another epoch."""
         self.leader, self._epoch = leader, epoch
-        self.leader_damage = self.stuck_at = None
-        self.is_told = False
+        self.leader_report = self.stuck_at = None
         self.lose_sight()
 
     # reading
@@ -155,7 +148,7 @@ class FollowerPartition(Replica):
     @property
     def visible_end(self) -> Offset:
         """`check_position` has allowed readers below it."""
-        return self.log.log_start_offset if self._told is None else min(self._told, self.log.flushed_end)
+        return self._sight.end(self.log.log_start_offset, self.log.flushed_end)
 
     @property
     def readable_from(self) -> Offset:
@@ -178,31 +171,24 @@ class FollowerPartition(Replica):
             return self._ended
         if believed not in (-1, self._epoch):
             return ErrorCode.FENCED_LEADER_EPOCH if believed < self._epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
-        if not self._is_level:
+        if not self._sight.is_level:
             return ErrorCode.OFFSET_NOT_AVAILABLE
         is_here = self.readable_from <= offset <= self.visible_end or self.is_in_history(offset)
         return ErrorCode.NONE if is_here else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def awaits(self, offset: Offset) -> bool:
-        return self._is_level and offset > self.visible_end
+        return self._sight.is_level and offset > self.visible_end
 
     def lose_sight(self) -> None:
         """Note that the leader is not heard of any more, or has another position: its later commits are not known
         here."""
-        self._told = None
-        if self._is_level:
-            self._is_level, self._shown = False, NOWHERE
+        if self._sight.lose():
             self.wake_readers()
 
     def _show(self) -> None:
         """Show more, where the leader has reported more, or more is flushed."""
-        if self._told is None:
-            return
-        self._is_level = self._is_level or self.log.flushed_end >= self._told
-        if self._is_level and self.visible_end > self._shown:
-            self._shown = self.visible_end
-            size, self._visible_bytes = self._appended_bytes - self._visible_bytes, self._appended_bytes
-            self._tell_watchers(max(size, 1))
+        if more := self._sight.show(self.log.flushed_end, self._appended_bytes):
+            self._tell_watchers(more)
 
     # data of the leader
 
@@ -248,7 +234,7 @@ class FollowerPartition(Replica):
         """Note the leader's high watermark, and its log's start: records that it has deleted go here too."""
         if high_watermark >= 0:
             self._high_watermark = max(self._high_watermark, high_watermark)
-            self._told = high_watermark if self._told is None else max(self._told, high_watermark)
+            self._sight.on_report(high_watermark)
             self._show()
         before = min(log_start, self.high_watermark)
         if self._ended is not ErrorCode.NONE or before <= self.log.log_start_offset:

@@ -33,7 +33,7 @@ from headrace.base.limits import (
     REPLICA_UNFLUSHED_BYTES_MAX,
 )
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.following import FollowerPartition
+from headrace.broker.partitions.following import FollowerPartition, LeaderReport
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
@@ -268,7 +268,7 @@ class Source:
         elif row.diverging_epoch != -1:
             self._on_diverging(copy, EpochEnd(row.diverging_epoch, row.diverging_end))
         else:
-            copy.leader_damage, copy.is_told = row.damaged, True
+            copy.leader_report = LeaderReport(row.damaged)
             if not self._append(copy, row):
                 return
             self._refused.pop(copy.topic_partition, None)

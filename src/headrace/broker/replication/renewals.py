@@ -182,9 +182,9 @@ class Renewals:
             return None
         if role.is_blocked:
             return Wish(role)
-        if not role.is_told:
+        if (report := role.leader_report) is None:
             return None
-        if role.leader_damage is not None and role.leader_damage[1] > role.log.log_start_offset:
+        if report.damaged is not None and report.damaged[1] > role.log.log_start_offset:
             return LEADER_DAMAGED
         return Wish(role)
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from headrace.base.errors import CorruptData, FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
-from headrace.base.ports import Buffer, Disk
+from headrace.base.ports import Buffer
 from headrace.storage.engine.appending import Appended
 from headrace.storage.engine.cutting import Range
 from headrace.storage.engine.faults import Damage
 from headrace.storage.engine.files import LogFiles
 from headrace.storage.engine.flushing import FlushTicket
-from headrace.storage.engine.identity import LogConfig, LogIdentity
+from headrace.storage.engine.identity import LogConfig
 from headrace.storage.engine.placing import place, place_in_time
 from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.log.checkpoints import (
@@ -31,19 +31,14 @@ from headrace.storage.log.checkpoints import (
 from headrace.storage.log.compaction.cleanable import LocalCleanable
 from headrace.storage.log.compaction.running import CleaningRunner
 from headrace.storage.log.copying import LocalCopying
-from headrace.storage.log.files import SegmentFiles
 from headrace.storage.log.flush import Ticket
 from headrace.storage.log.flushing import LogFlushing
-from headrace.storage.log.journal.journal import Journal
 from headrace.storage.log.names import CHECKPOINT, DAMAGED, LOG, SEALED, SNAPSHOT, STAMP, numbered
 from headrace.storage.log.reading import lookups
-from headrace.storage.log.reading.cache_budget import ReadCacheBudget
-from headrace.storage.log.reading.repeat_reads import Question
 from headrace.storage.log.recovery.examining import LocalExamining
-from headrace.storage.log.recovery.opening import Recovered
 from headrace.storage.log.retention import LogRetention
 from headrace.storage.log.segment import Segment, SegmentInfo
-from headrace.storage.log.state import LocalState
+from headrace.storage.log.state import LocalParts, LocalState
 from headrace.wire.batches import BatchHeader
 
 
@@ -54,39 +49,8 @@ class LocalLog(LocalState):
     flushed_copies: Final = 1
     storing: Final = None
 
-    def __init__(
-        self,
-        *,
-        disk: Disk,
-        files: SegmentFiles,
-        directory: Path,
-        identity: LogIdentity,
-        config: LogConfig,
-        recovered: Recovered,
-        exists: bool,
-        set_aside: Path | None = None,
-        newest: ReadCacheBudget[int],
-        again: ReadCacheBudget[Question],
-        journal: Journal | None = None,
-        is_journaled: bool = False,
-        sealed_in: LeaderEpoch | None = None,
-        cleaning: CleaningRunner,
-    ) -> None:
-        super().__init__(
-            disk=disk,
-            files=files,
-            directory=directory,
-            identity=identity,
-            config=config,
-            recovered=recovered,
-            exists=exists,
-            set_aside=set_aside,
-            newest=newest,
-            again=again,
-            journal=journal,
-            is_journaled=is_journaled,
-            sealed_in=sealed_in,
-        )
+    def __init__(self, *, cleaning: CleaningRunner, **parts: Unpack[LocalParts]) -> None:
+        super().__init__(**parts)
         self._flushing: Final = LogFlushing(self)
         self._retention: Final = LogRetention(self)
         self.copying: Final = LocalCopying(self)

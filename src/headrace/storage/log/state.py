@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from headrace.base.errors import OUT_OF_ROOM, NoRoom, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
@@ -68,38 +68,44 @@ class Collected:
         return self.size > 0 and self._base == base and self.end == end
 
 
+class LocalParts(TypedDict):
+    """The parts of a log in a directory of its own."""
+
+    disk: Disk
+    files: SegmentFiles
+    directory: Path
+    identity: LogIdentity
+    config: LogConfig
+    recovered: Recovered
+    exists: bool
+    """The directory has its stamp."""
+    set_aside: Path | None
+    newest: ReadCacheBudget[int]
+    again: ReadCacheBudget[Question]
+    journal: Journal | None
+    is_journaled: bool
+    """The journal may hold records of this lineage."""
+    sealed_in: LeaderEpoch | None
+
+
 class LocalState:
     """See the module. `LocalLog` is one. Its parts (`flushing`, `cutting`, `copying`, `retention`) work on the same."""
 
-    def __init__(
-        self,
-        *,
-        disk: Disk,
-        files: SegmentFiles,
-        directory: Path,
-        identity: LogIdentity,
-        config: LogConfig,
-        recovered: Recovered,
-        exists: bool,
-        set_aside: Path | None = None,
-        newest: ReadCacheBudget[int],
-        again: ReadCacheBudget[Question],
-        journal: Journal | None = None,
-        is_journaled: bool = False,
-        sealed_in: LeaderEpoch | None = None,
-    ) -> None:
+    def __init__(self, **parts: Unpack[LocalParts]) -> None:
+        disk, directory, identity, recovered = parts["disk"], parts["directory"], parts["identity"], parts["recovered"]
         self.identity: Final = identity
         self.directory: Final = directory
-        self.set_aside: Final = set_aside
-        self.sealed_in = sealed_in
-        self.config = config
+        self.set_aside: Final = parts["set_aside"]
+        self.sealed_in = parts["sealed_in"]
+        self.config = parts["config"]
         self.read_only = recovered.read_only
         self.has_replaced = recovered.has_replaced
         self.was_closed: Final = recovered.was_closed
         self.failed = recovered.read_only is not None
         self.disk = disk
-        self.segment_files = files
-        self.contents = Contents(disk, files, directory, recovered.segments, Newest(newest), RepeatReads(again))
+        self.segment_files = files = parts["files"]
+        newest, again = Newest(parts["newest"]), RepeatReads(parts["again"])
+        self.contents = Contents(disk, files, directory, recovered.segments, newest, again)
         self.compaction = Compaction(disk, directory, self.contents, recovered.compacted)
         self.log_start_offset = recovered.start
         self.log_end_offset = self.flushed_end = recovered.end
@@ -112,14 +118,14 @@ class LocalState:
         self.checkpoint = recovered.checkpoint
         """The checkpoint on the disk."""
         self.snapshots = ProducerSnapshots(directory, recovered.snapshots)
-        self.exists = exists
+        self.exists = parts["exists"]
         self.unsynced = Unsynced()
         self.ticket: Ticket | None = None
         self.key: Final = key_of(identity)
-        self.journal = journal
+        self.journal = parts["journal"]
         self.lineage = recovered.lineage
         self.collected = Collected(self.log_end_offset)
-        self.is_journaled = is_journaled
+        self.is_journaled = parts["is_journaled"]
         """The journal may hold records of this lineage."""
         self.lacks_room = False
         self.on_failed: Callable[[StorageFailure], object] | None = None
