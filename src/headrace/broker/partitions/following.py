@@ -79,7 +79,7 @@ class FollowerPartition(Replica):
         self.said_in: LeaderEpoch = NO_EPOCH
         """The newest epoch in which a leader may have heard how far this copy is."""
         self.leader_report: LeaderReport | None = None
-        """The report of the leader of this epoch on its own log; None: it has not reported on this copy's position yet."""
+        """The report of this epoch's leader on its own log; None: it has not reported on this copy's position yet."""
         self.in_doubt: str | None = None
         """A sentence, where the log cannot be cut as its leader wants it: nothing is appended to it any more."""
         self.stuck_at: Offset | None = None
