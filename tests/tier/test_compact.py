@@ -19,7 +19,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Buffer
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
-from headrace.storage.log.compaction import keeping
+from headrace.storage import keeping
 from headrace.storage.tier.blocks import first_at_or_after, read_block, read_plan
 from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.export import ExportSource, export_segment

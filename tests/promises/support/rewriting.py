@@ -30,9 +30,10 @@ from headrace.spark.read.columns import HEADERS_TYPE
 from headrace.spark.write import writing
 from headrace.spark.write.packing import Stamp
 from headrace.spark.write.sink import parse_write_options
+from headrace.storage import keeping
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.checkpoints import Compacted, decode_compacted, decode_fields, encode_fields
-from headrace.storage.log.compaction import keeping, running
+from headrace.storage.log.compaction import running
 from headrace.storage.log.compaction.running import thread_runner
 from headrace.storage.tier.format import decode_footer
 from headrace.storage.tier.packed import batches_of
