@@ -710,6 +710,16 @@ _BROKER_ONLY: Final = (
         doc="Most connections from one address; further ones are closed at once.",
     ),
     ConfigDef(
+        key="redis.durability",
+        type=ConfigType.STRING,
+        default="",
+        values=("", "aof", "none"),
+        dynamic=False,
+        doc="`aof`: an acknowledgement waits until Redis has synced its append-only file, and a Redis without one is "
+        "refused. `none`: it does not wait for that. Empty: it waits where Redis has such a file. Only for brokers "
+        "whose logs are in Redis.",
+    ),
+    ConfigDef(
         key="metrics.listen",
         type=ConfigType.STRING,
         default="",

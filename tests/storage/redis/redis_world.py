@@ -27,13 +27,13 @@ SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 MADE: list[RedisEngine] = []
 
 
-def unstarted(server: RedisServer) -> RedisEngine:
-    MADE.append(RedisEngine(parse_redis_address(server.url), random=system_random()))
+def unstarted(server: RedisServer, durability: str = "") -> RedisEngine:
+    MADE.append(RedisEngine(parse_redis_address(server.url), random=system_random(), durability=durability))
     return MADE[-1]
 
 
-def engine_of(server: RedisServer) -> RedisEngine:
-    engine = unstarted(server)
+def engine_of(server: RedisServer, durability: str = "") -> RedisEngine:
+    engine = unstarted(server, durability)
     engine.start()
     return engine
 

@@ -182,3 +182,22 @@ async def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int
     request = OffsetForLeaderEpochRequest(-1, (OffsetForLeaderTopic(topic=topic, partitions=(wanted,)),))
     (answer,) = (await client.ask(4, request)).topics[0].partitions
     return answer.leader_epoch, answer.end_offset
+
+
+@pytest.mark.usefixtures("engines")
+@pytest.mark.parametrize("durability", ["", "aof", "none"])
+async def test_the_configured_durability_is_kept_or_refused(start: Start, durability: str) -> None:
+    weak = start("--appendonly", "no")
+    if durability == "aof":
+        with pytest.raises(UsageError, match="has no append-only file: set appendonly yes"):
+            engine_of(weak, durability)
+    else:
+        engine_of(weak, durability)
+    with capture_logs() as lines:
+        engine = engine_of(start("--appendonly", "yes", "--appendfsync", "everysec"), durability)
+    (line,) = [line for line in lines if "acknowledged" in line]
+    assert ("redis.durability is none" in line["acknowledged"]) == (durability == "none")
+    log = opened(engine)
+    assert engine.server_of(log.keys.stream).waits_for_aof == (durability != "none")
+    append(log)
+    assert await flush(engine, log) is None

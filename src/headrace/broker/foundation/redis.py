@@ -50,7 +50,7 @@ async def on_redis(
         if commands.is_clustered:
             address = replace(address, topology=Topology.CLUSTER)
         keys = Keys(config.redis_namespace, clustered=commands.is_clustered)
-        logs = RedisEngine(address, random=random, keys=keys)
+        logs = RedisEngine(address, random=random, keys=keys, durability=config.configs.get("redis.durability", ""))
         await logs.ready()
         left = await asyncio.get_running_loop().run_in_executor(None, logs.start)
         reading = commands.beside(keys.metadata, timeout_ms=REDIS_METADATA_BLOCK_MS + REDIS_REQUEST_MS_MAX)

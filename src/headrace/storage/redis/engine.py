@@ -129,6 +129,11 @@ class RedisEngine:
     def place(self) -> str:
         return str(self._address)
 
+    @property
+    def replicas(self) -> int:
+        """Replicas of the master that has the fewest, when they were looked at last."""
+        return self._worst.look.replicas
+
     async def ready(self) -> None:
         """Wait until Redis is connected. Not needed where one server is named. Raises RedisFailure or UsageError."""
         await self.link.ready(REDIS_OPEN_MS_MAX)
