@@ -824,6 +824,8 @@ REDIS_REQUEST_MS_MAX: Final = 5_000
 REDIS_CONNECT_MS_MAX: Final = 2_000
 REDIS_OPEN_MS_MAX: Final = 5_000
 """Longest that a start waits for the first connection to each server of Redis."""
+REDIS_LOOK_MS: Final = 500
+"""Shortest time between two looks at Redis's servers while a replica is missed."""
 REDIS_SENTINEL_LOOK_MS: Final = 2_000
 """How often Sentinels are asked for the master while the one that they named serves."""
 REDIS_LEASE_MS: Final = 6_000

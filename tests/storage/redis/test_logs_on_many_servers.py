@@ -20,9 +20,9 @@ from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.functions import PartitionFunctions
 from headrace.storage.redis.log import RedisLog
 from tests.storage.log.log_world import IDENTITY, SMALL
-from tests.storage.redis.client_world import Start
+from tests.storage.redis.client_world import Start, until
 from tests.storage.redis.redis_world import SAFE, append, engine_at, flush, flush_all, offsets, opened
-from tests.storage.redis.topologies import first, move_slot_whole, replicated, to
+from tests.storage.redis.topologies import AT_ONCE, first, move_slot_whole, replicated, to
 from tools.redis_servers import RedisServer
 
 pytestmark = pytest.mark.usefixtures("engines")
@@ -70,9 +70,16 @@ async def test_what_a_replica_has_acknowledged_outlives_the_kill_of_the_primary(
     append(log, seed=5)
     assert await flush(engine, log) is None
     assert log.flushed_copies == 1, "nobody copies it now"
+    start(*SAFE, *AT_ONCE, "--replicaof", "127.0.0.1", str(servers.replica.port), tcp=True)
+    async with asyncio.timeout(60):
+        await until(lambda: has_copies(log, 2))
     other = await engine_at(servers.url)
     again = await asyncio.to_thread(opened, other, 1)
     assert await offsets(again) == [(2 * at, 0) for at in range(6)]
+
+
+async def has_copies(log: RedisLog, count: int) -> bool:
+    return log.copies >= count
 
 
 async def test_what_no_replica_had_is_lost_with_the_primary_and_told(start: Start) -> None:

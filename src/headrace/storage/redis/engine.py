@@ -21,6 +21,7 @@ from headrace.base.limits import (
     REDIS_FETCH_ENTRIES_MAX,
     REDIS_FETCHES_MAX,
     REDIS_LOGS_LOOKED_AT_ONCE,
+    REDIS_LOOK_MS,
     REDIS_OPEN_MS_MAX,
     REDIS_STOP_MS_MAX,
 )
@@ -120,6 +121,7 @@ class RedisEngine:
         """Every master, by its place, when it was looked at last."""
         self._worst = Seen()
         self._looks = False
+        self._looked_again = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._fetches: dict[tuple[str, int], asyncio.Task[Fetched]] = {}
 
@@ -177,6 +179,12 @@ class RedisEngine:
             self._looks = True
             self._loop.run_in_executor(None, self._look_quietly)
 
+    def look_again(self) -> None:
+        """A replica is missing: look whether it has come, or has gone, at most every REDIS_LOOK_MS. On the loop."""
+        if self._loop.time() - self._looked_again >= REDIS_LOOK_MS / 1000:
+            self._looked_again = self._loop.time()
+            self._look_soon()
+
     def _look_quietly(self) -> None:
         try:
             self._look()
@@ -186,9 +194,11 @@ class RedisEngine:
             self._looks = False
 
     def server_of(self, key: str) -> Seen:
-        """The server of a key, as it was when it was looked at last."""
+        """The server of a key, as it was when it was looked at last. One that has just come has no replica yet, as far
+        as anybody knows."""
         with suppress(RedisFailure):
-            return self._servers.get(str(self.link.place_of(key)), self._worst)
+            place = str(self.link.place_of(key))
+            return self._servers.get(place) or Seen(waits_for_aof=self._worst.waits_for_aof)
         return self._worst
 
     def _look_at_logs(self) -> None:

@@ -291,6 +291,8 @@ class RedisRound:
                 return False
             if command[0] == "WAITAOF":
                 return bool(reply[0] >= 1)
+            if int(reply) < int(command[1]):
+                self._engine.look_again()
             for at in left:
                 if self._tickets[at].copies_wanted == command[1]:
                     self._tickets[at].copies = int(reply)

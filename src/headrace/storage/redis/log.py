@@ -83,7 +83,10 @@ class RedisLog:
 
     @property
     def copies(self) -> int:
-        return 1 + self._engine.server_of(self.keys.stream).look.replicas
+        found = 1 + self._engine.server_of(self.keys.stream).look.replicas
+        if found < self.config.min_insync_replicas:
+            self._engine.look_again()
+        return found
 
     @property
     def copies_wanted(self) -> int:
