@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from headrace.net.loops import loop_factory
+from tests import engines
 from tests.guard import Guard
 from tests.pool import Pool
 from tests.spark import interrupted
@@ -52,12 +53,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    engines.skip_what_cannot_be(items, TESTS)
     if IS_LONG:
         return
     left_out = [item for item in items if item.get_closest_marker("long")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a file that is listed in tests/engines.py on both engines."""
+    name = str(Path(metafunc.module.__file__ or "").relative_to(TESTS))
+    if name in engines.BOTH:
+        metafunc.parametrize("engine", engines.of(name), indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The engine on which brokers are started: its name. Files that are not listed have the local one."""
+    name: str = getattr(request, "param", "local")
+    with engines.started(name):
+        yield name
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

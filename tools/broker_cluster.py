@@ -14,7 +14,7 @@ from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.home.nodes import Node, free_ports, prepare
 from headrace.storage.disk import LocalDisk
-from tools import warm
+from tools import engine_under_test, warm
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -74,7 +74,7 @@ class BrokerCluster:
         self._running: dict[int, asyncio.subprocess.Process | Forked] = {}
 
     def _born(self, count: int) -> list[Node]:
-        shared = self.redis is not None
+        shared = self.redis is not None or engine_under_test.is_redis()
         address = Address("127.0.0.1", 0)
         lock, nodes = prepare(LocalDisk(), self._directory, address, count, random.SystemRandom(), shared=shared)
         lock.release()
@@ -113,7 +113,9 @@ class BrokerCluster:
         command = [*warm.COMMAND, "broker", "--id", str(broker), "--data", str(node.data)]
         rack = ["--rack", self._racks[broker]] if broker in self._racks else []
         join = ["--join", others] if others else []
-        if self.redis is not None:
+        if engine_under_test.is_redis():
+            join = engine_under_test.options(node.data)
+        elif self.redis is not None:
             join = ["--engine", "redis", "--redis", self.redis]
         return [*command, "--listen", str(node.listen), *join, *rack, *self._options]
 

@@ -15,7 +15,7 @@ from typing import Final, Self
 from headrace.base.ids import BrokerId
 from headrace.broker.home.identity import load_or_create
 from headrace.storage.disk import LocalDisk
-from tools import warm
+from tools import engine_under_test, warm
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -38,7 +38,8 @@ class BrokerProcess:
         self._role = ["up"]
         if broker_id is not None:
             self.data.mkdir(parents=True)
-            load_or_create(LocalDisk(), self.data, BrokerId(broker_id), random.SystemRandom())
+            if not engine_under_test.is_redis():
+                load_or_create(LocalDisk(), self.data, BrokerId(broker_id), random.SystemRandom())
             self._role = ["broker", "--id", str(broker_id)]
         self._stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[str] | warm.WarmProcess | None = None
@@ -52,6 +53,7 @@ class BrokerProcess:
         """Start it on the port that it had before, if any, and wait for its `ready` line."""
         program = Path(sys.executable).with_name("headrace")
         arguments = [*self._role, "--data", str(self.data), "--listen", self.bootstrap, *self._options]
+        arguments += engine_under_test.options(self.data)
         with self.log.open("ab") as log:
             if warm.is_on():
                 self._process = warm.WarmProcess(arguments, stderr=log)
@@ -88,6 +90,8 @@ class BrokerProcess:
         overdue = threading.Timer(START_TIMEOUT_S, process.kill)
         overdue.start()
         line = process.stdout.readline()
+        if line.startswith("redis "):
+            line = process.stdout.readline()
         overdue.cancel()
         word, _, address = line.strip().partition(" ")
         if word != "ready":

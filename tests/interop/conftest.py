@@ -14,8 +14,8 @@ from tools.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the broker under test."""
+def bootstrap(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[str]:
+    """The address of the broker under test, on that engine."""
     named = os.environ.get("HEADRACE_TEST_BOOTSTRAP")
     if named:
         yield named

@@ -33,8 +33,6 @@ class BrokerConfig:
     """Brokers of the cluster to join, tried in turn. With any, an empty directory never makes a cluster of its own."""
     redis: RedisAddress | None = None
     """The Redis that has the logs and the metadata; None: this broker's disk has them."""
-    redis_namespace: str = "headrace"
-    """The beginning of its keys there."""
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     report_metadata: bool = False

@@ -828,6 +828,15 @@ _BROKER_ONLY: Final = (
         doc="Most bytes of unanswered requests over all connections. Beyond it, clients are not read until there "
         "is room (Kafka's queued.max.request.bytes).",
     ),
+    ConfigDef(
+        key="redis.namespace",
+        type=ConfigType.STRING,
+        default="headrace",
+        pattern="[A-Za-z0-9._-]{1,100}",
+        form="1 to 100 letters, digits, '.', '_' or '-'",
+        dynamic=False,
+        doc="Where records are in Redis: the beginning of every key. Clusters with different ones share a Redis.",
+    ),
 )
 
 BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {definition.key: definition for definition in _BROKER_ONLY} | {

@@ -36,7 +36,7 @@ from headrace.metadata.codec import encode_events, encode_line
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import Change, Membership, Peer
-from headrace.storage.commit_log import CommitLog, Committed, EpochOver, Quorum, QuorumStatus
+from headrace.storage.commit_log import CommitLog, Committed, EpochOver, MemberStatus, Quorum, QuorumStatus
 
 T = TypeVar("T")
 OnController = Callable[[bool], None]
@@ -129,12 +129,18 @@ class MetadataDriver:
         return None if quorum is not None and quorum.is_blank else self.image.lineage
 
     def quorum(self) -> QuorumStatus:
-        """Return the members of the quorum; none where no brokers vote."""
+        """Return the members of the quorum. Where no brokers vote, the controller stands for them, as tools expect."""
         if (quorum := self._log.quorum) is not None:
             return quorum.status()
         known = None if self.leader is None else self.image.brokers.get(self.leader)
         leader = None if known is None else Peer(known.id, known.directory_id)
-        return QuorumStatus(leader=leader, epoch=self.term, high_watermark=self.image.index, members=())
+        index = self.image.index
+        members = (
+            ()
+            if leader is None
+            else (MemberStatus(peer=leader, is_voter=True, log_end=index, last_fetch_ms=-1, last_caught_up_ms=-1),)
+        )
+        return QuorumStatus(leader=leader, epoch=self.term, high_watermark=index, members=members)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Give every later delta to `subscriber`, on the loop, right after the image was swapped and before `submit`

@@ -18,6 +18,8 @@ from headrace.broker.cluster.quorum.member import learn_addresses
 from headrace.broker.config import BrokerConfig
 from headrace.broker.foundation.laid import Foundation
 from headrace.broker.home.joining import identify_in
+from headrace.metadata.configs import broker_value
+from headrace.metadata.image import EMPTY_IMAGE
 from headrace.metadata.values import Engine
 from headrace.net.peer.peers import Peers
 from headrace.raft.membership import Peer
@@ -49,7 +51,8 @@ async def on_redis(
         opened.append(commands)
         if commands.is_clustered:
             address = replace(address, topology=Topology.CLUSTER)
-        keys = Keys(config.redis_namespace, clustered=commands.is_clustered)
+        namespace = broker_value(EMPTY_IMAGE, config.configs, "redis.namespace", node=config.broker_id).text()
+        keys = Keys(namespace, clustered=commands.is_clustered)
         logs = RedisEngine(address, random=random, keys=keys, durability=config.configs.get("redis.durability", ""))
         await logs.ready()
         left = await asyncio.get_running_loop().run_in_executor(None, logs.start)

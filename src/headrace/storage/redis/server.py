@@ -32,7 +32,7 @@ class Look(NamedTuple):
     replicas: int
     """Connected replicas."""
     memory_max: int
-    """Bytes; 0: no limit."""
+    """Bytes: the limit that is set, or all memory of its machine."""
     memory_used: int
     policy: str
     has_aof: bool
@@ -79,7 +79,7 @@ def look_at(server: BlockingConnection) -> Look:
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     return Look(
         replicas=int(fields.get("connected_slaves", 0)),
-        memory_max=int(fields.get("maxmemory", 0)),
+        memory_max=int(fields.get("maxmemory", 0)) or int(fields.get("total_system_memory", 0)),
         memory_used=int(fields.get("used_memory", 0)),
         policy=fields.get("maxmemory_policy", ""),
         has_aof=fields.get("aof_enabled") == "1",

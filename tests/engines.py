@@ -1,0 +1,81 @@
+"""The files of tests that run on both engines, as they are; tests that cannot have a reason each."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from headrace.broker.boot import Broker
+from headrace.broker.config import BrokerConfig
+from tools import engine_under_test
+from tools.redis_servers import RedisServer, valkey
+
+SAFE: Final = ("--appendonly", "yes", "--appendfsync", "always")
+ENGINES: Final = ("local", "redis")
+BOTH: Final[Mapping[str, str]] = {
+    "interop/test_aiokafka.py": "",
+    "interop/test_confluent.py": "",
+    "interop/test_kafka_python.py": "",
+    "interop/test_groups.py": "",
+    "interop/test_consumer_groups.py": "",
+    "interop/test_java.py": "",
+    "interop/test_answers.py": "",
+    "interop/test_asking.py": "",
+    "interop/test_kafka_batches.py": "",
+    "interop/test_kafka_tools.py": "",
+    "interop/test_clients_of_a_cluster.py": "",
+    "interop/test_migration.py": "",
+    "interop/test_validation.py": "",
+}
+"""Files, with a reason where one runs on Redis in the long tier alone."""
+ANY_FACTOR: Final = "any replication factor is taken on Redis, which keeps the copies"
+ONE_REPLICA: Final = "on Redis a partition has one replica, its leader"
+NOT_ON_REDIS: Final[Mapping[str, str]] = {
+    "interop/test_aiokafka.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
+    "interop/test_confluent.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
+    "interop/test_kafka_python.py::test_a_bad_topic_is_refused[redis-factor]": ANY_FACTOR,
+    "interop/test_java.py::test_the_java_client[redis-bad_topics]": ANY_FACTOR,
+    "interop/test_kafka_tools.py::test_a_topic_is_made_listed_described_and_deleted[redis]": ONE_REPLICA,
+    "interop/test_kafka_tools.py::test_a_partition_is_moved_throttled_and_led_by_its_first_replica[redis]": ONE_REPLICA,
+    "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
+}
+"""Tests that cannot run there, with the reason."""
+
+
+def of(name: str) -> Sequence[str]:
+    """The engines on which a file runs in this tier."""
+    return ENGINES
+
+
+def skip_what_cannot_be(items: Iterable[pytest.Item], tests: Path) -> None:
+    """Skip the tests of NOT_ON_REDIS."""
+    for item in items:
+        name = f"{item.path.relative_to(tests)}::{item.nodeid.partition('::')[2]}"
+        if (reason := NOT_ON_REDIS.get(name)) is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@contextmanager
+def started(name: str) -> Iterator[None]:
+    """Start every broker on this engine, in this process or as one of its own, until the end of the block."""
+    if name == "local":
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="hr") as place, pytest.MonkeyPatch.context() as patch:
+        plain = Broker.__init__
+
+        def on_engine(self: Broker, config: BrokerConfig, **ports: Any) -> None:
+            plain(self, engine_under_test.on_engine(config), **ports)
+
+        with RedisServer(valkey(), Path(place), SAFE) as server:
+            patch.setattr(Broker, "__init__", on_engine)
+            engine_under_test.use(server.url)
+            try:
+                yield
+            finally:
+                engine_under_test.use(None)
