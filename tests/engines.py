@@ -31,10 +31,29 @@ BOTH: Final[Mapping[str, str]] = {
     "interop/test_clients_of_a_cluster.py": "",
     "interop/test_migration.py": "",
     "interop/test_validation.py": "",
+    "broker/groups/test_clients.py": "",
+    "broker/groups/test_consumer_groups_wire.py": "",
+    "broker/groups/test_driver.py": "",
+    "broker/groups/test_static_members_wire.py": "",
+    "broker/groups/test_subscriptions.py": "",
+    "broker/groups/test_wire.py": "",
+    "broker/handlers/test_admin_wire.py": "",
+    "broker/handlers/test_both_roads_of_fetch.py": "",
+    "broker/handlers/test_both_roads_of_produce.py": "",
+    "broker/handlers/test_delete_records.py": "",
+    "broker/handlers/test_not_here.py": "",
+    "broker/handlers/test_plain_produce.py": "",
+    "broker/handlers/test_producer_expiry.py": "",
+    "broker/handlers/test_timestamps.py": "",
+    "broker/requests/test_client_quotas_wire.py": "",
+    "broker/partitions/test_validation.py": "",
+    "broker/partitions/test_compression_type.py": "",
+    "broker/test_boot.py": "",
 }
 """Files, with a reason where one runs on Redis in the long tier alone."""
 ANY_FACTOR: Final = "any replication factor is taken on Redis, which keeps the copies"
 ONE_REPLICA: Final = "on Redis a partition has one replica, its leader"
+LOCAL_FILES: Final = "it looks at files of the local engine, or at its disk"
 NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_aiokafka.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
     "interop/test_confluent.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
@@ -42,6 +61,8 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_java.py::test_the_java_client[redis-bad_topics]": ANY_FACTOR,
     "interop/test_kafka_tools.py::test_a_topic_is_made_listed_described_and_deleted[redis]": ONE_REPLICA,
     "interop/test_kafka_tools.py::test_a_partition_is_moved_throttled_and_led_by_its_first_replica[redis]": ONE_REPLICA,
+    "broker/groups/test_wire.py::test_an_acknowledged_commit_is_in_the_files[redis]": LOCAL_FILES,
+    "broker/handlers/test_delete_records.py::test_a_start_that_the_disk_refuses_is_not_told[redis]": LOCAL_FILES,
     "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
 }
 """Tests that cannot run there, with the reason."""

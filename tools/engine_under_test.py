@@ -1,7 +1,7 @@
 """The engine on which tests start their brokers: the local one, or the Redis engine on a server of this run.
 
-Each data directory has a namespace of its own on that server, so that brokers of different tests never meet, and a
-broker that is started again finds what it had. Brokers of one cluster lie in one directory, and share its namespace.
+Each data directory has a namespace of its own on that server. So brokers of different tests never meet, and a broker
+that is started again finds its records. Brokers of one cluster (`broker-1`, `broker-2` ...) share one.
 """
 
 from __future__ import annotations
@@ -43,4 +43,5 @@ def options(data: Path) -> list[str]:
 
 
 def _namespace(data: Path) -> str:
-    return "t" + sha256(str(data.parent).encode()).hexdigest()[:16]
+    cluster = data.parent if data.name.startswith("broker-") else data
+    return "t" + sha256(str(cluster).encode()).hexdigest()[:16]

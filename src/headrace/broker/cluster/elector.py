@@ -170,7 +170,7 @@ class Elector:
         if lost:
             _tell(LOST, lost)
         if self._work is not None:
-            if offline:
+            if offline and (after.live_brokers() or not after.shares_logs):  # else this broker was the last, and stops
                 _tell(OFFLINE_SHARED if after.shares_logs else OFFLINE, offline)
             if were_offline and not self.offline_partitions:
                 log.info(ONLINE)
