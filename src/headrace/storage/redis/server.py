@@ -17,7 +17,6 @@ from headrace.storage.redis.errors import RedisRefused
 
 log = structlog.get_logger(__name__)
 
-ENDLESS: Final = 2**62
 SURVIVES: Final = "records survive a crash of Redis"
 LOSES: Final = "a crash of Redis loses records"
 WEAKER: Final = "a crash of its machine or process may lose the last second: this Redis has no WAITAOF"
@@ -44,8 +43,7 @@ class Look(NamedTuple):
     @property
     def space(self) -> Space:
         """The room in its memory."""
-        limit = self.memory_max
-        return Space(limit, max(0, limit - self.memory_used)) if limit else Space(0, ENDLESS)
+        return Space(self.memory_max, max(0, self.memory_max - self.memory_used))
 
     def has_lost(self, before: Look) -> bool:
         """Whether it may have lost writes since it was looked at before."""
