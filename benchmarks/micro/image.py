@@ -50,7 +50,7 @@ from headrace.net import loops
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import SnapshotMark
 from headrace.storage.disk import LocalDisk
-from headrace.storage.raftlog.commitlog import open_commit_log
+from headrace.storage.raftlog.raft_log import open_commit_log
 from headrace.storage.raftlog.metadata_log import image_of_snapshot, snapshot_lines
 
 T = TypeVar("T")

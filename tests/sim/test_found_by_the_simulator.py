@@ -21,7 +21,7 @@ from headrace.sim.process import Process, ProcessDied
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.partition import LocalLog
-from headrace.storage.raftlog.commitlog import open_commit_log
+from headrace.storage.raftlog.raft_log import open_commit_log
 from headrace.wire.batches import check_batches, encode_batch
 from headrace.wire.records import Record
 

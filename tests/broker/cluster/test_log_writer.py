@@ -15,7 +15,7 @@ from headrace.broker.cluster.quorum.writer import LogWriter
 from headrace.metadata.image import MetadataImage
 from headrace.raft.events import Ready
 from headrace.raft.messages import Entry, HardState
-from headrace.storage.raftlog.commitlog import open_commit_log, read_commit_log
+from headrace.storage.raftlog.raft_log import open_commit_log, read_commit_log
 from tests.storage.lossy_disk import LossyDisk
 
 DIRECTORY = Path("/metadata")

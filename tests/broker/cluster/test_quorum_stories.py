@@ -20,7 +20,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.raft.membership import Demote, MembershipRefusal, Remove
 from headrace.raft.messages import AppendAnswer
-from headrace.storage.raftlog.commitlog import RaftLog
+from headrace.storage.raftlog.raft_log import RaftLog
 from tests.broker.cluster.quorum_simulation import Machine, World, played
 from tests.broker.cluster.quorum_world import Node, controller, count_up, equal, look, peer
 

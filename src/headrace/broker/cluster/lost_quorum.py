@@ -32,8 +32,8 @@ from headrace.metadata.image import MetadataImage
 from headrace.net.client.errors import ClientError
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import EntryKind, HardState, SnapshotMark
-from headrace.storage.raftlog.commitlog import open_commit_log, read_commit_log
 from headrace.storage.raftlog.metadata_log import events_of, image_of_snapshot, snapshot_lines
+from headrace.storage.raftlog.raft_log import open_commit_log, read_commit_log
 from headrace.storage.raftlog.recovery import Recovery
 
 

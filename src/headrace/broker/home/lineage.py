@@ -21,8 +21,8 @@ from typing import Final
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ports import Disk
 from headrace.broker.home import identity
-from headrace.storage.raftlog.commitlog import open_commit_log, read_commit_log
 from headrace.storage.raftlog.metadata_log import image_of_snapshot
+from headrace.storage.raftlog.raft_log import open_commit_log, read_commit_log
 
 FILE_NAME: Final = "superseded.json"
 METADATA: Final = "metadata"

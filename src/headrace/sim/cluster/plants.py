@@ -26,15 +26,15 @@ from headrace.raft.leading import Leadership
 from headrace.raft.membership import Membership
 from headrace.raft.messages import AppendAnswer, Entry, HardState, Message, SnapshotMark
 from headrace.sim.cluster.host import DATA, Host
-from headrace.storage.raftlog import commitlog, snapshots
-from headrace.storage.raftlog.commitlog import RaftLog, Recovery
+from headrace.storage.raftlog import raft_log, snapshots
+from headrace.storage.raftlog.raft_log import RaftLog, Recovery
 from headrace.storage.raftlog.walframe import encode_frame
 
 
 @contextmanager
 def vote_not_persisted() -> Iterator[None]:
     """The term survives a restart, but not the vote."""
-    opened = commitlog.open_commit_log
+    opened = raft_log.open_commit_log
 
     def forgetful(disk: Disk, directory: Path, *, born: Membership) -> tuple[RaftLog, Recovery]:
         log, found = opened(disk, directory, born=born)

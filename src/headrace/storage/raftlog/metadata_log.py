@@ -15,7 +15,7 @@ from headrace.metadata.codec import decode_events, decode_line, encode_event, en
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.raft.messages import Entry, EntryKind, SnapshotMark
-from headrace.storage.raftlog.commitlog import read_commit_log
+from headrace.storage.raftlog.raft_log import read_commit_log
 from headrace.storage.raftlog.recovery import Recovery, frames_of
 from headrace.storage.raftlog.snapshots import Snapshot
 

@@ -1,6 +1,6 @@
 """Reads a commit log's directory: which of its files count, and what a crash left behind. Decides; changes nothing.
 
-The table in `storage.raftlog.commitlog` says what is done in each case.
+The table in `storage.raftlog.raft_log` says what is done in each case.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ from headrace.raft.messages import (
 )
 from headrace.raft.state import Settings
 from headrace.storage.commit_log import Committed, Tail
-from headrace.storage.raftlog.commitlog import RaftLog, open_commit_log
 from headrace.storage.raftlog.metadata_log import events_of, image_of_snapshot, snapshot_lines
+from headrace.storage.raftlog.raft_log import RaftLog, open_commit_log
 from headrace.storage.raftlog.snapshots import Snapshot
 
 log = structlog.get_logger(__name__)

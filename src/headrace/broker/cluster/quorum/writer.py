@@ -18,8 +18,8 @@ from headrace.base.limits import RAFT_WRITTEN_ON_LOOP_BYTES_MAX
 from headrace.metadata.image import MetadataImage
 from headrace.raft.events import ChunkToWrite, Ready
 from headrace.raft.messages import Entry, HardState
-from headrace.storage.raftlog.commitlog import RaftLog
 from headrace.storage.raftlog.metadata_log import image_of_snapshot
+from headrace.storage.raftlog.raft_log import RaftLog
 
 
 @dataclass(frozen=True, slots=True)

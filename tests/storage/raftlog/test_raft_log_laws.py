@@ -19,7 +19,7 @@ from headrace.base.ids import BrokerId, DirectoryId
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import Entry, EntryKind, HardState, SnapshotMark
 from headrace.storage.disk import LocalDisk
-from headrace.storage.raftlog.commitlog import RaftLog, Recovery, open_commit_log, read_commit_log
+from headrace.storage.raftlog.raft_log import RaftLog, Recovery, open_commit_log, read_commit_log
 from headrace.storage.raftlog.snapshots import Snapshot
 from headrace.storage.raftlog.walframe import FILE_HEADER, FILE_HEADER_1, Frame, encode_frame, scan
 from tests.storage.lossy_disk import LossyDisk, PowerCut
