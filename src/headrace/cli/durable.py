@@ -108,8 +108,8 @@ def describe(
     catalog = views.mirrored_catalog(store, found[0]) if store is not None else _run(views.catalog(bootstrap, found[0]))
     stored = sum(each.descriptor.object_bytes for each in catalog)
     if json:
-        told = {"stored_bytes": stored, "head": catalog.head}
-        print_json(found[0].summary() | told | {"segments": [each.to_json() for each in catalog]})
+        facts = {"stored_bytes": stored, "head": catalog.head}
+        print_json(found[0].summary() | facts | {"segments": [each.to_json() for each in catalog]})
         return
     print_line(
         f"{found[0].topic}-{partition}  offsets {catalog.readable_start} to {catalog.end_offset}  "
@@ -199,9 +199,9 @@ def sweep(
         for problem in swept.problems:
             print_line(problem)
         due = sum(each["due"] for each in swept.strays)
-        told = f"removed {swept.removed} of {swept.count} objects, {swept.removed_bytes} of {swept.bytes} bytes"
+        facts = f"removed {swept.removed} of {swept.count} objects, {swept.removed_bytes} of {swept.bytes} bytes"
         note(
-            told
+            facts
             if execute
             else f"{swept.count} objects, {swept.bytes} bytes: nothing was removed; "
             f"--execute removes the {due} that are past their grace"
@@ -234,8 +234,8 @@ def merge(
     else:
         for problem in merged.problems:
             print_line(problem)
-        told = f"{merged.before} segments of topic '{topic}', {merged.bytes} bytes"
-        note(f"merged {told}, into {merged.after}" if execute else f"{told}, would become {merged.after}")
+        facts = f"{merged.before} segments of topic '{topic}', {merged.bytes} bytes"
+        note(f"merged {facts}, into {merged.after}" if execute else f"{facts}, would become {merged.after}")
         if merged.unread:
             note(f"{merged.unread} other segments of it would be read, to keep the last record of each key")
     if merged.problems:

@@ -86,7 +86,7 @@ def recover(
         if json:
             print_json(found.fields)
         else:
-            for line in found.told():
+            for line in found.sentences():
                 print_line(line)
     if not accept_loss:
         note("nothing was changed: pass --accept-loss to have it done")

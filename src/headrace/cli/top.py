@@ -114,19 +114,19 @@ def _screen(now: Look, found: Traffic, paused: dict[Place, float], longest: floa
     from rich.console import Group
     from rich.text import Text
 
-    told = sample(now, found, paused)
-    total = sum(topic["records_per_second"] for topic in told["topics"])
-    head = f"cluster {told['cluster']}  controller {told['controller']}  {total:,.0f} records/s"
+    sampled = sample(now, found, paused)
+    total = sum(topic["records_per_second"] for topic in sampled["topics"])
+    head = f"cluster {sampled['cluster']}  controller {sampled['controller']}  {total:,.0f} records/s"
     head += f"  longest pause {longest:.1f} s"
     troubles = (
-        ("under-replicated", told["under_replicated"]),
-        ("offline", told["offline"]),
-        ("paused", told["paused"]),
+        ("under-replicated", sampled["under_replicated"]),
+        ("offline", sampled["offline"]),
+        ("paused", sampled["paused"]),
     )
     state = "  ".join(f"{len(found_)} {name}" for name, found_ in troubles)
-    busiest = sorted(told["topics"], key=lambda topic: (-topic["records_per_second"], topic["topic"]))
-    furthest = sorted(told["groups"], key=lambda group: (-group["lag"], group["group"]))
-    tables = [_table("brokers", told["brokers"]), _table("topics", busiest)]
+    busiest = sorted(sampled["topics"], key=lambda topic: (-topic["records_per_second"], topic["topic"]))
+    furthest = sorted(sampled["groups"], key=lambda group: (-group["lag"], group["group"]))
+    tables = [_table("brokers", sampled["brokers"]), _table("topics", busiest)]
     tables += [_table("groups", furthest)] if furthest else []
     tables += [_table(name, rows) for name, rows in troubles if rows]
     healthy = not any(rows for _, rows in troubles)

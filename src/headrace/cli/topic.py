@@ -257,10 +257,10 @@ def reassign(
         if json:
             print_json({"topic": name, "partition": one.partition, "error": one.error.name, "detail": one.detail})
         else:
-            told = (
+            sentence = (
                 one.detail or one.error.message if one.error else "under way; 'headrace topic describe' shows how far"
             )
-            print_line(f"{name}-{one.partition}: {told}")
+            print_line(f"{name}-{one.partition}: {sentence}")
     if not results and not json:
         print_line(f"topic {name} has as many replicas already")
     if any(one.error for one in results):

@@ -85,10 +85,10 @@ def _as_json(kind: Kind, first: int, count: int | None) -> int:
     """Output of both modes as JSON. The story is included only for a single seed."""
     for seed in range(first, first + (count or 1)):
         outcome: Told = kind.run(seed)
-        told = {"seed": seed, "sound": outcome.is_sound, "problems": [str(problem) for problem in outcome.problems]}
+        report = {"seed": seed, "sound": outcome.is_sound, "problems": [str(problem) for problem in outcome.problems]}
         if count is None:
-            told["story"] = outcome.story
-        print(json.dumps(told), flush=True)
+            report["story"] = outcome.story
+        print(json.dumps(report), flush=True)
         if not outcome.is_sound:
             return 1
     return 0

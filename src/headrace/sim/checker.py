@@ -46,9 +46,9 @@ def _check_partitions(history: History, final: FinalState) -> Iterator[Problem]:
         yield from _check_content(history, partition, content)
         yield from _check_acknowledged(acked_by_partition.get(partition, []), partition, content)
         yield from _check_seen(history, partition, content)
-        told, now = history.high_watermarks.get(partition, 0), final.high_watermarks.get(partition, 0)
-        if now < told:
-            yield Problem("high-watermark-fell", f"{partition} from {told} to {now}")
+        seen, now = history.high_watermarks.get(partition, 0), final.high_watermarks.get(partition, 0)
+        if now < seen:
+            yield Problem("high-watermark-fell", f"{partition} from {seen} to {now}")
 
 
 def _by_partition(history: History) -> dict[PartitionKey, list[tuple[bytes, Sent, Acked]]]:

@@ -90,10 +90,10 @@ async def check_committed(world: World, client: Client, partition: PartitionKey)
     asked = OffsetFetchRequestTopics(name=world.live_partitions[partition], partition_indexes=(partition.number,))
     group = OffsetFetchRequestGroup(group_id=GROUP, topics=(asked,))
     answer: Any = await client.call(ApiKey.OFFSET_FETCH, BY_NAME_VERSION, OffsetFetchRequest(groups=(group,)))
-    [told] = answer.groups
-    if told.error_code or partition not in world.live_partitions:
-        return not told.error_code
-    [[found]] = [topic.partitions for topic in told.topics]
+    [answered] = answer.groups
+    if answered.error_code or partition not in world.live_partitions:
+        return not answered.error_code
+    [[found]] = [topic.partitions for topic in answered.topics]
     if not found.error_code and not low <= found.committed_offset <= history.positions_asked.get(partition, -1):
         text = f"{partition} is committed at {found.committed_offset}; {low} was acknowledged"
         history.problem("lost-commit", text)

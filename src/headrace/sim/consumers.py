@@ -152,10 +152,10 @@ class Prober:
         asked = ListOffsetsPartition(partition_index=partition.number, timestamp=LATEST)
         request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name=name, partitions=(asked,)),))
         answer = await self._client.call(ApiKey.LIST_OFFSETS, 7, request)
-        [told] = answer.topics[0].partitions
+        [answered] = answer.topics[0].partitions
         if partition not in world.live_partitions:
             return
-        if told.error_code == ErrorCode.NONE and told.offset < expected:
-            history.problem("lost-write", f"{partition} ends at {told.offset}; {expected} was acknowledged or seen")
-        elif told.error_code and not error_of(told.error_code).retriable and not world.in_trouble:
-            history.problem("unreadable", f"the end of {partition}: {error_of(told.error_code).name}")
+        if answered.error_code == ErrorCode.NONE and answered.offset < expected:
+            history.problem("lost-write", f"{partition} ends at {answered.offset}; {expected} was acknowledged or seen")
+        elif answered.error_code and not error_of(answered.error_code).retriable and not world.in_trouble:
+            history.problem("unreadable", f"the end of {partition}: {error_of(answered.error_code).name}")

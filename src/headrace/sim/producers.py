@@ -122,7 +122,7 @@ class Lane:
         self._open = []
         for batch, answer in zip(batches, answers, strict=True):
             try:
-                error, offset = self._told(await self._client.answer(answer))
+                error, offset = self._answered(await self._client.answer(answer))
             except Lost:
                 error, offset = ErrorCode.NETWORK_EXCEPTION, -1
             self._settle(batch, error, offset, era)
@@ -160,7 +160,7 @@ class Lane:
             self._open = []
         return False
 
-    def _told(self, answer: object) -> tuple[ErrorCode, int]:
+    def _answered(self, answer: object) -> tuple[ErrorCode, int]:
         [topic] = answer.responses  # type: ignore[attr-defined]  # a ProduceResponse
         [partition] = topic.partition_responses
         return error_of(partition.error_code), partition.base_offset

@@ -131,13 +131,13 @@ class Stage:
     def _watch(self) -> None:
         if self._spark is None:
             return
-        tracker, told = self._spark.sparkContext.statusTracker(), None
+        tracker, shown = self._spark.sparkContext.statusTracker(), None
         while not self._stopped.wait(PROGRESS_SECONDS):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             now = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
-            if now and now[-1] != told:
-                told = now[-1]
-                say("progress", stage=self._name, done=told[0], total=told[1])
+            if now and now[-1] != shown:
+                shown = now[-1]
+                say("progress", stage=self._name, done=shown[0], total=shown[1])
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._stopped.set()

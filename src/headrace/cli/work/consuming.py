@@ -65,15 +65,15 @@ class Waiting:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: tuple[str, float] = ("", 0.0)
+        self._last_warning: tuple[str, float] = ("", 0.0)
 
     def tell(self, error: ClientError, failures: int) -> None:
         """As `Backoff.on_failure`."""
         sentence, now = str(error).rstrip("."), self._clock()
-        readable_name, at = self._told
+        readable_name, at = self._last_warning
         if failures < TOLD_FROM_FAILURE or (sentence == readable_name and now - at < TOLD_AGAIN_SECONDS):
             return
-        self._told = (sentence, now)
+        self._last_warning = (sentence, now)
         note(f"Waiting: {sentence}; tried again until it is there.")
 
 

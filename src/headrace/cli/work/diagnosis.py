@@ -83,9 +83,9 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     """
     members, admin = Members(cluster), Admin(cluster)
     brokers = {broker.id: broker for broker in await members.brokers()}
-    quorum, reports = await asyncio.gather(_told(members.quorum()), _reports(brokers))
+    quorum, reports = await asyncio.gather(_answered(members.quorum()), _reports(brokers))
     answering = [broker for broker, report in reports.items() if report is not None]
-    settings = await _told(_settings(admin, answering[0])) if answering else None
+    settings = await _answered(_settings(admin, answering[0])) if answering else None
     found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
     view = await members.metadata()
     topics = view.topics
@@ -103,7 +103,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
         found += _of_factor(each, min(factor, live), live)
 
 
-async def _told(asking: Coroutine[Any, Any, T]) -> T | None:
+async def _answered(asking: Coroutine[Any, Any, T]) -> T | None:
     """The answer; None where it did not come in time."""
     try:
         async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
@@ -115,8 +115,8 @@ async def _told(asking: Coroutine[Any, Any, T]) -> T | None:
 async def _reports(brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:
     """Reports of all live brokers, requested at once; None for a broker that did not answer."""
     live = [broker for broker in brokers.values() if not broker.fenced]
-    told = await asyncio.gather(*(report_of(broker.address) for broker in live))
-    return {broker.id: report for broker, report in zip(live, told, strict=True)}
+    answered = await asyncio.gather(*(report_of(broker.address) for broker in live))
+    return {broker.id: report for broker, report in zip(live, answered, strict=True)}
 
 
 def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report | None]) -> Iterator[Finding]:
@@ -126,14 +126,14 @@ def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report 
     heard: dict[int, Sequence[State]] = {}
     for report in reports.values():
         heard |= {} if report is None else report.heard
-    for broker, told in reports.items():
-        states = [] if told is None else [*told.states]
-        states += [state for state in heard.get(broker, ()) if told is None or state.kind == "clock"]
+    for broker, answered in reports.items():
+        states = [] if answered is None else [*answered.states]
+        states += [state for state in heard.get(broker, ()) if answered is None or state.kind == "clock"]
         yield from (Finding(state.kind, f"broker {broker}", state.text, state.todo) for state in states)
-        if told is None:
+        if answered is None:
             yield _of_silence(brokers[broker])
         else:
-            yield from (_of_damage(broker, each) for each in told.damaged[:PARTITIONS_NAMED_MAX])
+            yield from (_of_damage(broker, each) for each in answered.damaged[:PARTITIONS_NAMED_MAX])
 
 
 async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
@@ -141,8 +141,8 @@ async def _min_insync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for first in range(0, len(topics), DOCTOR_TOPICS_PER_ASK_MAX):
         some = topics[first : first + DOCTOR_TOPICS_PER_ASK_MAX]
-        told = await _told(admin.one_config_of_topics(some, "min.insync.replicas"))
-        found |= {topic: int(value) for topic, value in (told or {}).items()}
+        answered = await _answered(admin.one_config_of_topics(some, "min.insync.replicas"))
+        found |= {topic: int(value) for topic, value in (answered or {}).items()}
     return found
 
 

@@ -40,7 +40,7 @@ class Told(NamedTuple):
             "offline_partitions": None if self.done is None else self.done.offline,
         }
 
-    def told(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
         best, done = self.best, self.done
         voters = ", ".join(map(str, sorted(peer.node for peer in best.membership.voters)))
         for one in self.remains:

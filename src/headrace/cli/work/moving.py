@@ -162,10 +162,10 @@ def _print_asked(one: AskedView, size: int | None, *, dry_run: bool, json: bool)
         print_json({**one._asdict(), "dry_run": dry_run, "bytes_to_export": size})
         return
     way = "handed over through the durable store" if one.is_handed_over else "copied"
-    told = one.refusal or f"from broker {one.source} to broker {one.target}, {way}"
+    report = one.refusal or f"from broker {one.source} to broker {one.target}, {way}"
     if dry_run and one.is_handed_over and size is not None:
-        told += f"; {size} bytes are still to be exported"
-    print_line(f"{one.topic}-{one.partition}: {'would go ' if dry_run and not one.refusal else ''}{told}")
+        report += f"; {size} bytes are still to be exported"
+    print_line(f"{one.topic}-{one.partition}: {'would go ' if dry_run and not one.refusal else ''}{report}")
 
 
 class Watch:
@@ -175,7 +175,7 @@ class Watch:
         self._cluster = cluster
         self._json = json
         self._targets: dict[Place, int] = {(one.topic, one.partition): one.target for one in going}
-        self._told: dict[Place, str] = {}
+        self._report: dict[Place, str] = {}
         self._begun = time.monotonic()
         self._first: dict[Place, int] = {}
         """Bytes that were left at the first look."""
@@ -218,8 +218,8 @@ class Watch:
             text += f", {view.bytes_left} bytes left{left}"
         if view.obstacle:
             text += f" ({view.obstacle})"
-        if self._told.get(place) != text:
-            self._told[place] = text
+        if self._report.get(place) != text:
+            self._report[place] = text
             print_json(view._asdict()) if self._json else print_line(text)
 
     def _time_left(self, first: int, left: int) -> str:
@@ -227,10 +227,10 @@ class Watch:
         return f", about {left * seconds / done:.0f} s" if left > 0 and done > 0 else ""
 
     def _tell_end(self, place: Place, owner: int, target: int, pause_ms: int | None) -> bool:
-        told: dict[str, Any] = {"topic": place[0], "partition": place[1], "owner": owner, "pause_ms": pause_ms}
+        report: dict[str, Any] = {"topic": place[0], "partition": place[1], "owner": owner, "pause_ms": pause_ms}
         paused = "" if pause_ms is None else f"; producers waited {pause_ms} ms"
         if self._json:
-            print_json(told)
+            print_json(report)
         elif owner == target:
             print_line(f"{place[0]}-{place[1]}: owned by broker {owner}{paused}")
         else:

@@ -52,13 +52,13 @@ def serve(
     HeadraceError where the broker cannot start, or has to stop by itself."""
     configure_logs(json_logs=json_logs, level=log_level)
     address = parse_address(listen)
-    told = parse_address(advertise, default_port=0) if advertise is not None else None
+    advertised = parse_address(advertise, default_port=0) if advertise is not None else None
     config = BrokerConfig(
         data=data,
         host=address.host,
         port=address.port,
-        advertised_host=told.host if told is not None else None,
-        advertised_port=told.port if told is not None else None,
+        advertised_host=advertised.host if advertised is not None else None,
+        advertised_port=advertised.port if advertised is not None else None,
         broker_id=BrokerId(broker_id),
         join=parse_bootstrap(join) if join is not None else (),
         rack=rack,

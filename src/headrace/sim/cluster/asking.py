@@ -16,12 +16,12 @@ ANSWER_SECONDS_MAX: Final = 3.0
 async def asked(address: str, request: bytes) -> memoryview | None:
     """The frame of the answer, without its length; None: the outcome is unknown. `request` is a whole frame."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[memoryview] = loop.create_future()
+    answer: asyncio.Future[memoryview] = loop.create_future()
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            transport, _ = await loop.create_connection(lambda: _Asking(request, told), address, PORT)
+            transport, _ = await loop.create_connection(lambda: _Asking(request, answer), address, PORT)
             try:
-                return await told
+                return await answer
             finally:
                 transport.close()
     except (OSError, Lost):
@@ -29,9 +29,9 @@ async def asked(address: str, request: bytes) -> memoryview | None:
 
 
 class _Asking(asyncio.Protocol):
-    def __init__(self, request: bytes, told: asyncio.Future[memoryview]) -> None:
+    def __init__(self, request: bytes, answer: asyncio.Future[memoryview]) -> None:
         self._request = request
-        self._told = told
+        self._answer = answer
         self._splitter = FrameSplitter()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -40,10 +40,10 @@ class _Asking(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._splitter.feed(data):
-            if not self._told.done():
-                self._told.set_result(memoryview(bytes(frame)))
+            if not self._answer.done():
+                self._answer.set_result(memoryview(bytes(frame)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._told.done():
-            self._told.set_exception(Lost("the connection broke"))
-            self._told.exception()
+        if not self._answer.done():
+            self._answer.set_exception(Lost("the connection broke"))
+            self._answer.exception()

@@ -118,7 +118,7 @@ async def asked(
     if driver is None or process is None:
         return NotController(None)
 
-    async def told() -> T | Exception:
+    async def outcome() -> T | Exception:
         try:
             return await work(driver)
         except (NotController, OutcomeUnknown, ChangeRefused, MetadataStopped, StorageFailure) as refused:
@@ -126,6 +126,6 @@ async def asked(
 
     try:
         async with asyncio.timeout(seconds_max):
-            return await host.within(process, told())
+            return await host.within(process, outcome())
     except (Gone, TimeoutError):
         return None

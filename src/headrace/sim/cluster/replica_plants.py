@@ -73,14 +73,14 @@ def fetch_offset_counted() -> Iterator[None]:
         end = self.log.log_end_offset
         return Position(self.leader_epoch, end, self.log.epoch_at(Offset(end - 1)), end, self.readable_from)
 
-    def told(self: Source, key: TopicPartition) -> Flushed:
+    def reported(self: Source, key: TopicPartition) -> Flushed:
         copy = self._copies[key]
         return Flushed(self._generations[key], copy.log.log_end_offset, copy.readable_from)
 
     with (
         patch.object(FollowerPartition, "position", property(position)),
         patch.object(FollowerPartition, "is_flushed", property(lambda self: True)),
-        patch.object(Source, "_told_flushed", told),
+        patch.object(Source, "_told_flushed", reported),
     ):
         yield
 

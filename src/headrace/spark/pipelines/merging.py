@@ -64,12 +64,12 @@ class CompactedTopic:
 
     def sentence(self, *, dry_run: bool) -> str:
         would = "would become" if dry_run else "became"
-        told = f"{self.name}: {self.before} segments of {size_text(self.bytes)} {would} {self.after}"
+        said = f"{self.name}: {self.before} segments of {size_text(self.bytes)} {would} {self.after}"
         if self.unread:
-            told += f"; {self.unread} others would be read, to keep the last record of each key"
+            said += f"; {self.unread} others would be read, to keep the last record of each key"
         if self.compared:
-            told += f"; partitions {self.differs} are read otherwise" if self.differs else "; read as before"
-        return ". ".join([told, *self.problems])
+            said += f"; partitions {self.differs} are read otherwise" if self.differs else "; read as before"
+        return ". ".join([said, *self.problems])
 
 
 class _Part(NamedTuple):

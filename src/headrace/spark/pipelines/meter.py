@@ -56,8 +56,8 @@ class Lines(Meter):
     def done(self, records: int, size: float, **facts: Any) -> None:
         self._read += size
         left = self._left_s()
-        told = ", ".join(f"{name} {value}" for name, value in facts.items())
-        text = f"{self._stage}: {records} records, {size_text(size)}, {told}"
+        listed = ", ".join(f"{name} {value}" for name, value in facts.items())
+        text = f"{self._stage}: {records} records, {size_text(size)}, {listed}"
         if left is not None:
             text += f", {left:.0f} s left"
         self.say("commit", text, stage=self._stage, records=records, bytes=round(size), left_s=left, **facts)

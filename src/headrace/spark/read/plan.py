@@ -210,9 +210,9 @@ def hot_sizes(sources: Sources, ranges: list[PartitionRange]) -> Mapping[Place, 
     sizes = {}
     for topic, found in by_topic.items():
         ends = {PartitionIndex(each.partition): each.end for each in found}
-        told = sources.brokers.bytes_per_offset(topic.name, ends) if sources.brokers is not None else {}
+        known_sizes = sources.brokers.bytes_per_offset(topic.name, ends) if sources.brokers is not None else {}
         for each in found:
-            size = told.get(PartitionIndex(each.partition)) or _durable_size(each.catalog)
+            size = known_sizes.get(PartitionIndex(each.partition)) or _durable_size(each.catalog)
             sizes[place_of(topic, each.partition)] = size
     return sizes
 

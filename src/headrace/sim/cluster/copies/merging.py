@@ -114,12 +114,12 @@ class Merging:
     async def _merge_on(self, node: int, wish: bytes) -> None:
         for _ in range(ASKS_MAX):
             frame = await asked(address_of(node), wish)
-            told = None if frame is None else decode_answer(frame)
-            if told is None or told["done"]:
+            answered = None if frame is None else decode_answer(frame)
+            if answered is None or answered["done"]:
                 break
             await asyncio.sleep(0.05)
-        if told is None or told.get("before") or told.get("problems"):
-            self._world.tell(f"merge {self.asked} by {node}: {'unknown' if told is None else told}")
+        if answered is None or answered.get("before") or answered.get("problems"):
+            self._world.tell(f"merge {self.asked} by {node}: {'unknown' if answered is None else answered}")
 
     # the steps
 

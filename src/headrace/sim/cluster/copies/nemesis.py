@@ -199,10 +199,10 @@ class CopiesNemesis(MovesNemesis):
             self.recoveries_asked += 1
             named = encode_request({**wish, "execute": True, "id": str(self.recoveries_asked)})
             while (frame := await asked(address_of(target.node), named)) is not None:
-                told = decode_answer(frame)
-                if told["done"]:
-                    self._world.tell(f"recovery {self.recoveries_asked} of partition {key.number}: {told}")
-                    if any(not one["refusal"] for one in told.get("partitions", ())):
+                answered = decode_answer(frame)
+                if answered["done"]:
+                    self._world.tell(f"recovery {self.recoveries_asked} of partition {key.number}: {answered}")
+                    if any(not one["refusal"] for one in answered.get("partitions", ())):
                         return True
                     break
                 await asyncio.sleep(0.02)

@@ -220,14 +220,14 @@ class Table:
         )
         losses, counts = self.ledger.losses, self._counts(self._asker.node, self._unclean)
         answer = await self._asker.ask(ApiKey.PRODUCE, 9, request)
-        told = None if answer is None else answer.responses[0].partition_responses[0]
-        if told is None or told.error_code:
+        answered = None if answer is None else answer.responses[0].partition_responses[0]
+        if answered is None or answered.error_code:
             self.ledger.doubt(Written(-1, key, value))
             self._asker.elsewhere()
         elif counts and losses == self.ledger.losses:
-            self.ledger.acked(Written(told.base_offset, key, value))
+            self.ledger.acked(Written(answered.base_offset, key, value))
         else:
-            self.ledger.doubt(Written(told.base_offset, key, value))
+            self.ledger.doubt(Written(answered.base_offset, key, value))
 
     async def _merge(self) -> None:
         wish = {"op": MERGE, "id": f"{NAME} {self._numbers}", "topic_id": str(self._topic_id), "partition": None}
@@ -301,24 +301,24 @@ class Table:
             answer = await self._asker.ask(
                 ApiKey.FETCH, 12, FetchRequest(max_wait_ms=300, min_bytes=1, max_bytes=40_000, topics=topics)
             )
-            told = answer.responses[0].partitions[0] if counts and answer is not None else None
-            if told is not None and error_of(told.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE:
+            answered = answer.responses[0].partitions[0] if counts and answer is not None else None
+            if answered is not None and error_of(answered.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE:
                 start_now = await self._bound(EARLIEST, tries)
                 if start_now is None or start_now <= at or (start is not None and not self.ledger.outruns):
                     return None  # the records became history's before they were read
                 at = start_now  # unless records age, compaction has left nothing up to there that it had to keep
                 found = [] if start is None or self.hazards.ages else found
-            elif told is not None and not (told.error_code or told.records) and nothing < NOTHING_MAX:
+            elif answered is not None and not (answered.error_code or answered.records) and nothing < NOTHING_MAX:
                 nothing += 1
                 await asyncio.sleep(0.1)
-            elif told is not None and not (told.error_code or told.records):
+            elif answered is not None and not (answered.error_code or answered.records):
                 return found  # a cleaning had left nothing and the log was cut; the judge checks that no key is missing
-            elif told is None or told.error_code or not told.records:
+            elif answered is None or answered.error_code or not answered.records:
                 self._asker.elsewhere()
                 await asyncio.sleep(0.1)
             else:
-                found += _records(bytes(told.records), at)
-                at = max(at, *(header.next_offset for _, header in iterate_headers(bytes(told.records))))
+                found += _records(bytes(answered.records), at)
+                at = max(at, *(header.next_offset for _, header in iterate_headers(bytes(answered.records))))
         return None
 
     async def _bound(self, which: int, tries: int) -> int | None:
@@ -328,9 +328,9 @@ class Table:
         for _ in range(tries):
             counts = self._counts(self._asker.node, self._since)
             answer = await self._asker.ask(ApiKey.LIST_OFFSETS, 7, request)
-            told = answer.topics[0].partitions[0] if counts and answer is not None else None
-            if told is not None and told.error_code == ErrorCode.NONE:
-                offset: int = told.offset
+            answered = answer.topics[0].partitions[0] if counts and answer is not None else None
+            if answered is not None and answered.error_code == ErrorCode.NONE:
+                offset: int = answered.offset
                 if which == EARLIEST and self.hazards.ages:
                     self.ledger.gone_below = max(offset, self.ledger.gone_below)
                 return offset

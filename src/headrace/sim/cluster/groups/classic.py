@@ -99,9 +99,9 @@ class ClassicMember(Member):
             # its leader did not know it, or this is a consumer group, which assigns by itself: not judged here
             self.owned, self.sharing = frozenset(), -1
             return True
-        told = json.loads(answer.assignment)
-        self.owned: Share = frozenset((UUID(topic), index) for topic, index in told["reads"])
-        self.sharing = told["sharing"]
+        answered = json.loads(answer.assignment)
+        self.owned: Share = frozenset((UUID(topic), index) for topic, index in answered["reads"])
+        self.sharing = answered["sharing"]
         self._world.tell(
             f"{self.name} ({self.member_id[-12:]}) reads {len(self.owned)} in generation {self.generation}, "
             f"sharing {self.sharing}"
@@ -147,8 +147,8 @@ class ClassicMember(Member):
 
     async def commit(self, who: Identity, registers: list[Register], offsets: Offsets) -> None:
         newest = self._judge.newest
-        told = await offsets.commit(who, registers)
-        for register, error in told.items():
+        answered = await offsets.commit(who, registers)
+        for register, error in answered.items():
             if error is ErrorCode.NONE:
                 self._judge.on_committed(who.epoch, newest, self.name)
                 self._has_committed(register)

@@ -103,8 +103,8 @@ class ConsumerMember(Member):
 
     def _take_up(self, target: Share) -> None:
         if target != self._target:
-            text = f"{self.name} ({self.member_id[-12:]}) is to read {_told(target)} at epoch {self.epoch}"
-            self._world.tell(f"{text}, and has {_told(self.owned)}")
+            text = f"{self.name} ({self.member_id[-12:]}) is to read {_answered(target)} at epoch {self.epoch}"
+            self._world.tell(f"{text}, and has {_answered(self.owned)}")
         self._target = target
         if self.owned <= target:
             self.owned = target  # nothing must be given up first
@@ -112,8 +112,8 @@ class ConsumerMember(Member):
     async def commit(self, who: Identity, registers: list[Register], offsets: Offsets) -> None:
         member = who.member_id
         readers = {each: self._judge.others(member, (each.topic_id, each.partition)) for each in registers}
-        told = await offsets.commit(who, registers, versions=EPOCH_VERSIONS)
-        for register, error in told.items():
+        answered = await offsets.commit(who, registers, versions=EPOCH_VERSIONS)
+        for register, error in answered.items():
             if error is ErrorCode.NONE:
                 self._judge.on_committed(member, (register.topic_id, register.partition), readers[register])
                 self._has_committed(register)
@@ -148,5 +148,5 @@ def _by_topic(owned: Share) -> tuple[RequestTopicPartitions, ...]:
     return tuple(RequestTopicPartitions(topic, tuple(indexes)) for topic, indexes in found.items())
 
 
-def _told(share: Share) -> str:
+def _answered(share: Share) -> str:
     return ", ".join(f"{str(topic)[:4]}-{index}" for topic, index in sorted(share)) or "nothing"

@@ -124,8 +124,8 @@ def relevant(operations: Iterable[Operation]) -> list[Operation]:
 
 def judge_offsets(ledger: Ledger) -> Iterator[Problem]:
     """Problems of registers whose operations no order explains."""
-    told = judge_apart(relevant(ledger.operations), Registers(), lambda action: action.register, steps_max=STEPS_MAX)
-    for register, judgement in told.items():
+    judged = judge_apart(relevant(ledger.operations), Registers(), lambda action: action.register, steps_max=STEPS_MAX)
+    for register, judgement in judged.items():
         if judgement.verdict is Verdict.BROKEN:
             last = "; ".join(map(_line, judgement.order[-3:])) or "nothing"
             next_ = "; ".join(map(_line, judgement.stuck_before[:4]))

@@ -80,8 +80,8 @@ class Offsets:
             for commit in commits:
                 stage.ledger.unknown(self._name, commit, called)
             raise
-        told = [error_of(each.error_code) for topic in answer.topics for each in topic.partitions]
-        for commit, error in zip(commits, told, strict=True):
+        answered = [error_of(each.error_code) for topic in answer.topics for each in topic.partitions]
+        for commit, error in zip(commits, answered, strict=True):
             self._stage.world.tell(f"{self._name} commits {commit.offset} for {commit.register}: {error.name}")
             if error is ErrorCode.NONE:
                 stage.ledger.done(self._name, commit, called)
@@ -89,9 +89,9 @@ class Offsets:
                     stage.judge.on_recorded(glimpse, _tag(commit))
             elif error in UNKNOWN:
                 stage.ledger.unknown(self._name, commit, called)
-        if any(error in UNKNOWN or error.retriable for error in told):
+        if any(error in UNKNOWN or error.retriable for error in answered):
             self._way.is_wrong()
-        return dict(zip(registers, told, strict=True))
+        return dict(zip(registers, answered, strict=True))
 
     async def _found(self) -> None:
         try:
@@ -156,14 +156,14 @@ class Offsets:
             for each in topic.partitions
         }
         for register in registers:
-            told = found.get((register.topic_id, register.partition))
-            if told is None or told.error_code == ErrorCode.NONE:
-                offset = NOTHING if told is None else told.committed_offset
+            answered = found.get((register.topic_id, register.partition))
+            if answered is None or answered.error_code == ErrorCode.NONE:
+                offset = NOTHING if answered is None else answered.committed_offset
                 text = f"{self._name} is told by {node}: {register} is at {offset}"
                 self._stage.world.tell(text)
                 self._stage.ledger.done(self._name, Look(register), called, offset)
-                if told is not None and offset != NOTHING and (told.metadata or "") != f"({offset})":
-                    self._stage.world.problem("metadata", f"{text}, with {told.metadata}")
+                if answered is not None and offset != NOTHING and (answered.metadata or "") != f"({offset})":
+                    self._stage.world.problem("metadata", f"{text}, with {answered.metadata}")
         return True
 
     def _fetch_request(self, registers: Sequence[Register], who: Identity | None, version: int) -> OffsetFetchRequest:

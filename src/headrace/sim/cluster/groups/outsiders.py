@@ -105,8 +105,8 @@ class Administrator(Outsider):
         settling = self._stage.phase is Phase.SETTLING
         if settling or roll < 0.6:
             registers = self._some()
-            told = await self._offsets.commit(Identity(), registers)
-            for register, error in told.items():
+            answered = await self._offsets.commit(Identity(), registers)
+            for register, error in answered.items():
                 if settling and error is ErrorCode.NONE:
                     self._stage.settled.add((self.name, register))
         elif self._offsets.too_many_unknown():
@@ -134,8 +134,8 @@ class Administrator(Outsider):
         self._world.tell(f"{self.name} has {len(registers)} offsets of {self.group} forgotten: {error.name}")
         if error is ErrorCode.NONE:
             [topic] = answer.topics
-            for register, told in zip(registers, topic.partitions, strict=True):
-                if told.error_code == ErrorCode.NONE:
+            for register, answered in zip(registers, topic.partitions, strict=True):
+                if answered.error_code == ErrorCode.NONE:
                     self._offsets.cleared([register], called)
         else:
             self._settle(error, registers, called)

@@ -116,10 +116,10 @@ class Way:
             return
         request = FindCoordinatorRequest(key_type=0, coordinator_keys=(self._group,))
         answer = await self.call(self.some_host(), ApiKey.FIND_COORDINATOR, 4, request)
-        [told] = answer.coordinators
-        if told.error_code != ErrorCode.NONE:
+        [coordinator] = answer.coordinators
+        if coordinator.error_code != ErrorCode.NONE:
             raise Lost("no coordinator is known")
-        self.node = told.node_id
+        self.node = coordinator.node_id
 
     async def ask(self, key: ApiKey, version: int, message: Any, *, seconds: float = ANSWER_SECONDS) -> Any:
         """The coordinator's answer. Raises Lost, after which the coordinator is looked up again."""

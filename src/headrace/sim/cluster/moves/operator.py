@@ -91,5 +91,5 @@ class Mover:
         self.asked += 1
         frame = await asked(address_of(through), encode_request(MoveRequest(MOVE, broker=node)))
         answer = None if frame is None else decode_answer(frame)
-        told = "unknown" if answer is None else answer.error or f"{len(answer.asked)} partitions"
-        self._world.tell(f"mover: drain of broker {node} through {through}: {told}")
+        outcome = "unknown" if answer is None else answer.error or f"{len(answer.asked)} partitions"
+        self._world.tell(f"mover: drain of broker {node} through {through}: {outcome}")

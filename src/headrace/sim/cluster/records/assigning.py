@@ -63,9 +63,9 @@ class Assigner:
         except Lost:
             self._world.tell(f"{what}: unknown")
             return False
-        told = answer.responses[0].partitions[0] if answer.responses else answer
-        self._world.tell(f"{what}: {error_of(told.error_code).name} {told.error_message or ''}")
-        return not (answer.error_code or told.error_code)
+        part = answer.responses[0].partitions[0] if answer.responses else answer
+        self._world.tell(f"{what}: {error_of(part.error_code).name} {part.error_message or ''}")
+        return not (answer.error_code or part.error_code)
 
     def close(self) -> None:
         for client in self._clients.values():

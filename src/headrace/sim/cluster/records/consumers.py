@@ -71,8 +71,8 @@ class Reader:
         except Lost:
             return await self._lost_it()
         [topic] = answer.responses
-        [told] = topic.partitions
-        error = error_of(told.error_code)
+        [answered] = topic.partitions
+        error = error_of(answered.error_code)
         if error is ErrorCode.OFFSET_OUT_OF_RANGE and not self._roams:  # another replica may be a former leader
             self._world.tell(f"{self._name} is told that there is no offset {self.position}")
             self.position = self._stage.judge.start_of(self._partition)
@@ -83,13 +83,13 @@ class Reader:
                 self.position = max(self.position, self._stage.judge.start_of(self._partition))
             return await self._lost_it()
         elif self._roams:
-            self._see(node, epoch, told.high_watermark)
-            return await self._take(told, node)
+            self._see(node, epoch, answered.high_watermark)
+            return await self._take(answered, node)
         else:
             self._stage.judge.on_served(seen, "gives records", epoch)
             if epoch >= 0:
-                self._stage.judge.on_high_watermark(seen, epoch, told.high_watermark)
-            return await self._take(told, node)
+                self._stage.judge.on_high_watermark(seen, epoch, answered.high_watermark)
+            return await self._take(answered, node)
         return []
 
     def _see(self, node: int, epoch: int, high_watermark: int) -> None:
@@ -111,9 +111,9 @@ class Reader:
         elif not error.retriable or error is ErrorCode.CORRUPT_MESSAGE:
             self._world.problem("unreadable", f"{self._name} at {self.position} was told {error.name}")
 
-    async def _take(self, told: Any, node: int) -> list[Found]:
+    async def _take(self, answered: Any, node: int) -> list[Found]:
         try:
-            records = list(records_from(told.records or b"", self.position))
+            records = list(records_from(answered.records or b"", self.position))
         except CorruptData as error:
             if self._stage.judge.may_be_corrupt(node, self._partition):  # as its client would
                 return await self._lost_it()
@@ -122,8 +122,8 @@ class Reader:
         if not records:
             return []
         self._stage.history.polls.append(Poll(self._name, self._partition, records))
-        if records[-1].offset >= told.high_watermark:
-            text = f"{self._name} got offset {records[-1].offset} under a high watermark of {told.high_watermark}"
+        if records[-1].offset >= answered.high_watermark:
+            text = f"{self._name} got offset {records[-1].offset} under a high watermark of {answered.high_watermark}"
             self._world.problem("unstable-read", text)
         self.position = records[-1].offset + 1
         self._stage.judge.on_shown(self._partition, self.position)
@@ -167,16 +167,16 @@ class Reader:
         except Lost:
             await self._lost_it()
             return None
-        [told] = answer.topics[0].partitions
-        if error := error_of(told.error_code):
+        [answered] = answer.topics[0].partitions
+        if error := error_of(answered.error_code):
             self._refused(error, seen.node)
             await self._lost_it()
             return None
         self._stage.judge.on_served(seen, "tells the end", self._route.epoch)
-        if told.offset < promised:
-            text = f"partition {self._partition.number} is said to end at {told.offset} by {self._route.leader}"
+        if answered.offset < promised:
+            text = f"partition {self._partition.number} is said to end at {answered.offset} by {self._route.leader}"
             self._world.problem("lost-write", f"{text}, {promised} records were promised")
-        end: int = told.offset
+        end: int = answered.offset
         return end
 
     async def probe(self) -> None:

@@ -118,7 +118,7 @@ class Lane:
         answers = [client.send(ApiKey.PRODUCE, version, self._request(batch)) for batch in batches]
         for batch, answer in zip(batches, answers, strict=True):
             try:
-                error, offset = _told(await client.answer(answer))
+                error, offset = _answered(await client.answer(answer))
             except Lost:
                 error, offset = ErrorCode.NETWORK_EXCEPTION, -1
             what = f"{len(batch.values)} records from {batch.first} on, sent to {seen.node}"
@@ -185,7 +185,7 @@ async def _connected(client: Client) -> bool:
     return True
 
 
-def _told(answer: Any) -> tuple[ErrorCode, int]:
+def _answered(answer: Any) -> tuple[ErrorCode, int]:
     [topic] = answer.responses
     [partition] = topic.partition_responses
     return error_of(partition.error_code), partition.base_offset

@@ -84,11 +84,11 @@ class LostQuorumRun(RecordsRun):
             return superseded(done.lineage)
 
         def give_up(disk: Disk) -> None:
-            lineage.note_superseded(disk, DATA, told)
+            lineage.note_superseded(disk, DATA, outcome)
             lineage.rejoin(disk, DATA)
 
         (chosen,) = [host for host, found in remains.items() if found is best]
-        told = await chosen.by_hand(recover)
+        outcome = await chosen.by_hand(recover)
         for host in survivors:
             if host is not chosen:
                 await host.by_hand(give_up)

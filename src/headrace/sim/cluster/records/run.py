@@ -248,8 +248,8 @@ class RecordsRun(Play):
         topic_id = answer.topics[0].topic_id
         count = topic.num_partitions
         self._stage.partitions.update({PartitionKey(topic_id, number): topic.name for number in range(count)})
-        told = ", ".join(f"{each.name}={each.value}" for each in topic.configs)
-        self._world.tell(f"topic {topic.name} has {count} partitions of {topic.replication_factor} replicas, {told}")
+        chosen = ", ".join(f"{each.name}={each.value}" for each in topic.configs)
+        self._world.tell(f"topic {topic.name} has {count} partitions of {topic.replication_factor} replicas, {chosen}")
 
     async def _lose_a_disk(self) -> None:
         """Lose one disk, while all other copies are sound; with less there are no promises."""

@@ -91,9 +91,9 @@ class Route:
         except Lost:
             return
         for topic in answer.topics:
-            for told in topic.partitions:
-                if told.partition_index == self._partition.number and told.leader_epoch >= self.epoch:
-                    self.leader, self.epoch = told.leader_id, told.leader_epoch
+            for answered in topic.partitions:
+                if answered.partition_index == self._partition.number and answered.leader_epoch >= self.epoch:
+                    self.leader, self.epoch = answered.leader_id, answered.leader_epoch
 
     def close(self) -> None:
         for client in self._clients.values():

@@ -191,8 +191,8 @@ def _judge(sources: Sources, catalogs: Catalogs, report: Report) -> None:
         each.problems += [f"{each.topic}-{each.partition}: {problem}." for _, problem in joined(each.findings)]
         lost: Absent | None = None
         if sources.brokers is not None:
-            told, lost = _beside_brokers(sources, topic, each, catalog)
-            each.problems += told
+            differing, lost = _beside_brokers(sources, topic, each, catalog)
+            each.problems += differing
             each.compared = True
         elif catalog.end_offset < 0:
             lost = absent_by_store(sources, topic, each.partition)

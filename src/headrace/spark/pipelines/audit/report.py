@@ -69,8 +69,8 @@ def _line(each: Audited) -> str:
     where = f"{each.topic}-{each.partition}"
     if each.segments == 0 and not each.problems:
         return f"{where}: no durable history"
-    told = f"{where}: offsets {each.start} to {each.end - 1}, {each.segments} segments, {each.records} records"
-    return f"{told}, {size_text(each.bytes)}" + (f": {each.wrong} problems" if each.problems else "")
+    content = f"{where}: offsets {each.start} to {each.end - 1}, {each.segments} segments, {each.records} records"
+    return f"{content}, {size_text(each.bytes)}" + (f": {each.wrong} problems" if each.problems else "")
 
 
 def page(report: Report) -> str:
@@ -90,8 +90,8 @@ def page(report: Report) -> str:
 def _row(each: Audited) -> str:
     brokers = "agree" if each.compared and not each.problems else "asked" if each.compared else "not asked"
     cells = (each.topic, each.partition, each.start, each.end, each.segments, each.records, each.bytes, brokers)
-    told = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
-    return f"<tr>{told}<td class='{'bad' if each.problems else 'good'}'>{each.wrong}</td></tr>"
+    content = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
+    return f"<tr>{content}<td class='{'bad' if each.problems else 'good'}'>{each.wrong}</td></tr>"
 
 
 def drawn(report: Report) -> list[Picture]:

@@ -49,7 +49,7 @@ class _Found:
     newest: dict[bytes, int] = field(default_factory=dict)
     firsts: dict[int, int] = field(default_factory=dict)
 
-    def told(self, cut: set[int]) -> Recalled:
+    def result(self, cut: set[int]) -> Recalled:
         firsts = {place: number for place, number in self.firsts.items() if place in cut}
         return Recalled(np.array(sorted(self.numbers), np.int64), self.newest, firsts)
 
@@ -75,7 +75,7 @@ def recalled(
                     _look(batch, query, portion.number, found)
         begins = brokers.offsets(target.topic, planned, EARLIEST)  # read last, since retention may cut meanwhile
     cut = {int(at) for at, end in planned.items() if begins[at].offset > end}
-    return {task: each.told(cut) for task, each in found.items()}
+    return {task: each.result(cut) for task, each in found.items()}
 
 
 def _options(bootstrap: str, topic: str, starts: Mapping[PartitionIndex, int], *, with_keys: bool) -> ReadOptions:

@@ -41,8 +41,8 @@ def counted(batches: Iterable[Any]) -> Iterator[Any]:
     for batch in batches:
         if batch.num_rows:
             table = _measured(batch)
-            yield from _told(HOUR, table, ["topic", "partition", "hour"])
-            yield from _told(KEY, table.filter(pc.is_valid(table.column("key"))), ["topic", "partition", "key"])
+            yield from _sums(HOUR, table, ["topic", "partition", "hour"])
+            yield from _sums(KEY, table.filter(pc.is_valid(table.column("key"))), ["topic", "partition", "key"])
 
 
 def _measured(batch: Any) -> Any:
@@ -69,7 +69,7 @@ def _floored(micros: Any) -> Any:
     return pc.subtract(hours, behind.cast(pa.int64()))
 
 
-def _told(kind: str, table: Any, by: list[str]) -> Iterator[Any]:
+def _sums(kind: str, table: Any, by: list[str]) -> Iterator[Any]:
     sums = [("bytes", "sum"), ("bytes", "count"), ("keyless", "sum"), ("empty", "sum"), ("bytes", "max")]
     found = table.group_by(by).aggregate(sums)
     if not found.num_rows:

@@ -20,15 +20,15 @@ TOPICS_DRAWN_MAX: Final = 20
 def tell(found: Survey, spec: Statistics, meter: Meter) -> None:
     """Report to the meter, and write the files that the pipeline names."""
     meter.close()
-    told = document(found)
-    for topic, each in zip(found.topics, told["topics"], strict=True):
+    written = document(found)
+    for topic, each in zip(found.topics, written["topics"], strict=True):
         meter.say("topic", line(topic), **each)
     seconds = (found.ended_ms - found.begun_ms) / 1000
     records = sum(each.records for each in found.topics)
     text = f"{found.name}: {len(found.topics)} topics, {records} records in {seconds:.1f} s"
     meter.say("result", text, topics=len(found.topics), records=records, seconds=seconds)
     if spec.json is not None:
-        Path(spec.json).write_text(json.dumps(told, indent=1) + "\n")
+        Path(spec.json).write_text(json.dumps(written, indent=1) + "\n")
     if spec.html is not None:
         Path(spec.html).write_text(page(found))
 

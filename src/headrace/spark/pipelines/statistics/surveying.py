@@ -266,11 +266,11 @@ def document(found: Survey) -> dict[str, Any]:
         "name": found.name,
         "begun_ms": found.begun_ms,
         "ended_ms": found.ended_ms,
-        "topics": [_told(each) for each in found.topics],
+        "topics": [_as_json(each) for each in found.topics],
     }
 
 
-def _told(topic: TopicCounts) -> dict[str, Any]:
+def _as_json(topic: TopicCounts) -> dict[str, Any]:
     partitions = [
         {"partition": number, **{name: getattr(each, name) for name in PartitionCounts.__slots__}}
         for number, each in sorted(topic.partitions.items())

@@ -247,10 +247,10 @@ def parted(table: Any, by: tuple[str, ...]) -> Iterator[tuple[Values, Any]]:
             column, value = table.column(name), row[name]
             same = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
             mask = same if mask is None else pc.and_(mask, same)
-        yield tuple(_told(row[name]) for name in by), table.filter(mask)
+        yield tuple(_as_json(row[name]) for name in by), table.filter(mask)
 
 
-def _told(value: Any) -> Value:
+def _as_json(value: Any) -> Value:
     """The value as JSON has it."""
     return value.isoformat() if isinstance(value, date) else value
 
