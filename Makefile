@@ -17,6 +17,7 @@ BIN := $(VENV)/bin
 LOCKED := -m pip --disable-pip-version-check install --quiet --require-hashes --no-build-isolation
 PIP := $(BIN)/python $(LOCKED)
 SUITES := $(VENV)/suites
+COVERAGE := COVERAGE_FILE=$(abspath var/coverage/data) $(BIN)/coverage
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Options: `make demo ROWS=20000`, `make test T="tests/wire -k varint"`, `make swarm SEED=7 RUNS=50`.
@@ -42,7 +43,7 @@ CLONES ?=
 PART ?=
 FIRST ?=
 
-.PHONY: venv demo test test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -52,6 +53,12 @@ demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durab
 
 test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
+
+coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
+	@rm -rf var/coverage && mkdir -p var/coverage
+	@HEADRACE_LIMIT_S=7200 $(COVERAGE) run tools/run_tests.py || echo "some tests failed: a measured process is slow" >&2
+	@$(COVERAGE) combine --quiet var/coverage && $(COVERAGE) json --quiet -o var/coverage/found.json
+	@$(BIN)/python tools/uncovered.py var/coverage/found.json
 
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
@@ -151,10 +158,14 @@ $(VENV)/.made/build: requirements/build.txt tools/make_venv.py
 	@$(PIP) -r $<
 	@mkdir -p $(@D) && touch $@
 
+# The lock of dev holds all that the others do, in the same versions (tools/lock.py): where it is installed, they are, too.
+DEV := $(VENV)/.made/dev
 $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
-	@echo "installing $< (locked versions, checked hashes)"
-	@$(PIP) -r $<
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
+	@if [ -e $(DEV) ] && [ $* != dev ] && ! [ requirements/dev.txt -nt $(DEV) ] && ! [ pyproject.toml -nt $(DEV) ] \
+	  && ! [ $(VENV)/.made/build -nt $(DEV) ]; then exit 0; fi; \
+	echo "installing $< (locked versions, checked hashes)"; \
+	$(PIP) -r $<; \
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
 
 # Spark's classes as Java keeps them: a pipeline starts in half the time, and as ever where Java can keep none.
