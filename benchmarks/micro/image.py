@@ -50,8 +50,8 @@ from headrace.net import loops
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import SnapshotMark
 from headrace.storage.disk import LocalDisk
-from headrace.storage.raftlog.raft_log import open_commit_log
 from headrace.storage.raftlog.metadata_log import image_of_snapshot, snapshot_lines
+from headrace.storage.raftlog.raft_log import open_commit_log
 
 T = TypeVar("T")
 BROKERS: Final = 3
