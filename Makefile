@@ -48,8 +48,8 @@ FIRST ?=
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
 
-demo: $(VENV)/.made/demo ## the main job on real flights: broker, clients, durable segments, Spark
-	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS))
+demo: $(VENV)/.made/$(if $(ENGINE),test,demo) ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
+	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS)) $(if $(ENGINE),--engine $(ENGINE))
 
 test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)

@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Json, NoBootstrap, whole_number
+from headrace.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    LOCAL,
+    Engine,
+    Json,
+    NoBootstrap,
+    check_engine,
+    whole_number,
+)
 
 
 def demo(
@@ -19,6 +27,7 @@ def demo(
     directory: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Where to work; must be empty. Default: a new one.")
     ] = None,
+    engine: Engine = LOCAL,
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
@@ -32,4 +41,5 @@ def demo(
 
     if rows is not None and rows < 1:
         raise UsageError("--rows is 1 or more.")
-    raise typer.Exit(tell(rows=rows, keep=keep, directory=directory, json=json))
+    check_engine(engine, None)
+    raise typer.Exit(tell(rows=rows, keep=keep, directory=directory, json=json, engine=engine))

@@ -50,13 +50,14 @@ class BrokerProcess:
     It is made before it is started, so that its owner can arrange its end before there is anything to end.
     """
 
-    def __init__(self, data: Path, store_url: str, log: Path) -> None:
+    def __init__(self, data: Path, store_url: str, log: Path, engine: str = "local") -> None:
         self.log = log
         self.bootstrap = ""
         """The address where it serves, once started."""
         self._process: subprocess.Popen[str] | None = None
         self._command = [sys.executable, "-m", "headrace.cli.main", "up"]
         self._command += ["--data", str(data), "--listen", "127.0.0.1:0", "--durable", store_url]
+        self._command += ["--engine", engine]
 
     @property
     def pid(self) -> int:
@@ -79,6 +80,8 @@ class BrokerProcess:
         try:
             assert process.stdout is not None
             word, _, self.bootstrap = process.stdout.readline().strip().partition(" ")
+            if word == "redis":  # its own server's address comes first
+                word, _, self.bootstrap = process.stdout.readline().strip().partition(" ")
         finally:
             impatient.cancel()
         if word != "ready":

@@ -74,8 +74,9 @@ class Places:
         return self.root / "flights.png"
 
 
-def tell(*, rows: int | None, keep: bool, directory: Path | None, json: bool) -> int:
-    """Run all steps, and return the exit code. Raises HeadraceError where a step cannot be carried out at all."""
+def tell(*, rows: int | None, keep: bool, directory: Path | None, json: bool, engine: str) -> int:
+    """Run all steps on this engine, and return the exit code. Raises HeadraceError where a step cannot be carried
+    out."""
     check_extras()
     total = min(rows or count_flights(), count_flights())
     places = Places(_prepared(directory))
@@ -83,7 +84,7 @@ def tell(*, rows: int | None, keep: bool, directory: Path | None, json: bool) ->
     started = time.monotonic()
     screen.say(f"[bold]Headrace demo[/bold]: {total:,} flights, in {places.root}")
     with ended_by_signals(), ExitStack() as stopping:
-        broker = BrokerProcess(places.data, places.store_url, places.root / "broker.log")
+        broker = BrokerProcess(places.data, places.store_url, places.root / "broker.log", engine)
         stopping.callback(_stop, broker, places, screen)
         _start_broker(broker, screen)
         _steps(broker, places, total, screen)
