@@ -22,7 +22,7 @@ from headrace.wire.batches import check_batch, check_batches, encode_batch, smal
 from headrace.wire.records import Record
 from tests.broker.group_broker import until
 from tests.storage.log.log_world import NOW_MS
-from tests.storage.redis.redis_world import disconnect_all, engine_of, flush, opened, serves
+from tests.storage.redis.redis_world import disconnect_all, engine_of, flush, offsets, opened, serves
 from tests.tiers import examples
 from tools.redis_servers import RedisServer
 
@@ -83,6 +83,7 @@ async def test_the_last_record_of_each_key_stays(server: RedisServer) -> None:
     assert log.size_bytes < before / 5
     check_counts(engine, log)
     left = stored(engine, log)
+    assert len(await offsets(log)) < 40, "readers get what is left, and not what was in memory"
     assert left == {
         offset: pair
         for offset, pair in left.items()

@@ -389,6 +389,7 @@ class RedisLog:
         """Redis has the cleaned Stream in the log's place."""
         self._ranges.replace(cleaned.clean_to, cleaned.removed, cleaned.index)
         self.gaps_below = max(self.gaps_below, cleaned.clean_to)
+        self._tail.forget_below(cleaned.clean_to)
         self._cleaned += 1
 
     def end_cleaning(self) -> None:

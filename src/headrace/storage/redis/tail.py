@@ -120,6 +120,12 @@ class Tail:
             self.batches.drop_oldest()
         return True
 
+    def forget_below(self, offset: Offset) -> None:
+        """Redis has other records than this below a flushed offset, by compaction: readers are to get those. The budget
+        counts the bytes until it comes to them."""
+        while self.batches.base_offset < offset:
+            self.batches.drop_oldest()
+
     def flushed(self, end: Offset, size: int) -> None:
         """All below `end` is flushed, `size` bytes more than before."""
         self.flushed_end = end
