@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import Offset, PartitionIndex
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
 from headrace.storage.engine.faults import Fenced, NotAtHand
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis.address import Credentials, parse_redis_address
@@ -201,3 +202,27 @@ async def test_the_configured_durability_is_kept_or_refused(start: Start, durabi
     assert engine.server_of(log.keys.stream).waits_for_aof == (durability != "none")
     append(log)
     assert await flush(engine, log) is None
+
+
+async def test_a_log_gives_way_to_history_and_goes_on_behind_it_with_its_producers(server: RedisServer) -> None:
+    engine = engine_of(server)
+    log = opened(engine, 3)
+    append(log, 3)
+    assert await flush(engine, log) is None
+    kept = engine.blocking.call("XRANGE", log.keys.stream, "-", "+")
+    aside = await asyncio.to_thread(partial(log.give_way, Offset(50), epoch=LeaderEpoch(2), producers=b"producers"))
+    assert aside == log.keys.aside(LeaderEpoch(3))
+    assert engine.blocking.call("XRANGE", aside, "-", "+") == kept
+    log.assign_epoch(LeaderEpoch(3))
+    append(log, 3, seed=1)
+    assert await flush(engine, log) is None
+    again = opened(engine_of(server), 4)
+    for each in (log, again):
+        assert (each.log_start_offset, each.log_end_offset) == (50, 52)
+        assert await offsets(each) == [(50, 3)]
+        assert each.epoch_at(Offset(49)) == 2
+        assert each.epochs[1] == (3, 50)
+        assert each.latest_producer_snapshot(Offset(50)) == (50, b"producers")
+    assert again.size_bytes == log.size_bytes
+    empty = opened(engine_of(server), 5)
+    assert empty.end_offset_for_epoch(LeaderEpoch(2)) == (2, 50)

@@ -163,9 +163,11 @@ class Partitions(Twins):
         for _ in range(times):
             self.call(self.functions(right, epoch).cut(end, carried))
 
-    @rule(really=rarely, at=st.integers(0, 30))
-    def restart(self, really: bool, at: int) -> None:
-        self.call(self.functions(really, 9).restart(Offset(at)))
+    @rule(really=rarely, at=st.integers(1, 30), before=st.integers(-1, 6), snapshot=st.sampled_from([b"", b"x"]))
+    def restart(self, really: bool, at: int, before: int, snapshot: bytes) -> None:
+        call = self.functions(really, 9).restart(Offset(at), before=LeaderEpoch(before), producers=snapshot)
+        self.call(call)
+        self.call(call)
 
     @rule(right=usually, epoch=epochs, step=steps, snapshot=data)
     def producers(self, right: bool, epoch: int, step: int, snapshot: bytes) -> None:

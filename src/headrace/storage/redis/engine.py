@@ -319,6 +319,10 @@ class RedisEngine:
     def release(self, log: RedisLog, tail: Tail, unflushed: int) -> None:
         """A log is closed, or has failed. Any thread."""
         self._logs.discard(log)
+        self.drop(tail, unflushed)
+
+    def drop(self, tail: Tail, unflushed: int) -> None:
+        """Batches in memory are of no log any more; so many bytes of them were not flushed. Any thread."""
         self._loop.call_soon_threadsafe(tail.drop, unflushed)
 
     # the end

@@ -17,7 +17,7 @@ from enum import IntEnum
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from headrace.base.ids import LeaderEpoch, Offset, TopicId
+from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicId
 from headrace.base.ports import Buffer
 from headrace.storage.redis.errors import RedisGarbled
 from headrace.storage.redis.keys import Keys, PartitionKeys
@@ -173,9 +173,16 @@ class PartitionFunctions:
         """
         return Call(function="cut", keys=self._all, arguments=(*self._named, end, carried_max))
 
-    def restart(self, at: Offset) -> Call:
-        """Remove everything; the log goes on at `at`. DONE: the offset. Or FENCED, GONE."""
-        return Call(function="restart", keys=self._all, arguments=(*self._named, at))
+    def restart(self, at: Offset, *, before: LeaderEpoch = NO_EPOCH, producers: Buffer = b"") -> Call:
+        """Set everything aside. The log goes on at `at`, behind a record of epoch `before`. A snapshot of producers is
+        kept there, if it is not empty. DONE: the offset. Or FENCED, GONE.
+        """
+        return Call(
+            function="restart",
+            keys=(*self._all, self.keys.aside(self.epoch)),
+            arguments=(*self._named, at, before),
+            payload=(producers,),
+        )
 
     def producers(self, offset: Offset, snapshot: Buffer) -> Call:
         """Keep the leader's snapshot of producers at an offset. DONE: the offset. Or STALE, FENCED, GONE."""

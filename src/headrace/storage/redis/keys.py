@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.errors import UsageError
-from headrace.base.ids import PartitionIndex
+from headrace.base.ids import LeaderEpoch, PartitionIndex
 
 NAMESPACE: Final = "headrace"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -49,6 +49,10 @@ class PartitionKeys:
     @property
     def next(self) -> str:
         return f"{{{self.stream}}}:next"
+
+    def aside(self, epoch: LeaderEpoch) -> str:
+        """The old contents of a log that its leader of that epoch began again."""
+        return f"{{{self.stream}}}:aside:{epoch}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headrace.base.errors import StorageFailure
+from headrace.base.errors import NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import REDIS_UNFLUSHED_BYTES_MAX
 from headrace.base.ports import Buffer
@@ -25,7 +25,7 @@ from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
-from headrace.storage.redis.functions import IndexEntry
+from headrace.storage.redis.functions import IndexEntry, PartitionFunctions, Status
 from headrace.storage.redis.ranges import Ranges, range_bytes_of
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
@@ -62,9 +62,7 @@ class RedisLog:
         self._engine = engine
         self._epoch = found.claimed
         self._leader_epochs = LeaderEpochs(found.epochs)
-        self._ranges: Final = Ranges(
-            found.marks, size=found.size, trimmed=found.trimmed, newest_ms=found.open_timestamp
-        )
+        self._ranges = Ranges(found.marks, size=found.size, trimmed=found.trimmed, newest_ms=found.open_timestamp)
         self.gaps_below = found.clean_to
         self.is_cleaning = False
         self._cleaned = found.cleaned
@@ -413,7 +411,28 @@ class RedisLog:
         raise StorageFailure(f"The log of {self.identity.name} is in Redis, where none is handed over.")
 
     def give_way(self, offset: Offset, *, epoch: LeaderEpoch = NO_EPOCH, producers: bytes = b"") -> str | None:
-        raise StorageFailure(f"The log of {self.identity.name} in Redis cannot give way to durable history yet.")
+        assert self._ticket is None, "no flush is under way"
+        if self.failed:
+            raise StorageFailure(f"The log of {self.identity.name} has failed.")
+        had = self.log_end_offset > self.log_start_offset
+        functions = PartitionFunctions(self.keys, self.identity.topic_id, self.claimed_epoch)
+        try:
+            answer = self._engine.blocking.run(functions.restart(offset, before=epoch, producers=producers))
+        except RedisFailure as error:  # once more it answers the same, whether or not it was done
+            raise NoRoom(f"The log of {self.identity.name} cannot begin at {offset} now: {error}") from error
+        if answer.status is not Status.DONE:
+            raise Fenced(f"The log of {self.identity.name} cannot begin at {offset}: {answer}.")
+        self._begin_at(offset, epoch)
+        return self.keys.aside(self.claimed_epoch) if had else None
+
+    def _begin_at(self, offset: Offset, before: LeaderEpoch) -> None:
+        self._engine.drop(self._tail, self._unflushed)
+        self._tail = Tail(self._engine.budget, offset)
+        self._pending, self._trims, self._snapshot = [], [], None
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self.stored_end = offset
+        self._leader_epochs = LeaderEpochs([(before, Offset(offset - 1))] if before >= 0 else ())
+        self._ranges = Ranges((), size=0, trimmed=0, newest_ms=-1)
+        self.gaps_below = Offset(0)
 
     def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
         self._snapshot = (offset, data)

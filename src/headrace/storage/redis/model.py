@@ -194,14 +194,20 @@ class RedisModel(ModelKeys):
             self.keys[new] = self.keys.pop(old)
 
     def _restart(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        stream, state, times, epochs, producers, following = keys
+        stream, state, times, epochs, producers, following, aside = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
-        self._unlink(stream, times, epochs, producers, following)
-        self._set(state, start=args[2], end=args[2], bytes=0, trimmed=0, newest=-1, clean_to=0)
+        at, before = int(args[2]), int(args[3])
+        if stream in self.keys:
+            self._take_place(stream, aside)
+        self._unlink(times, epochs, producers, following)
+        self._set(state, start=at, end=at, bytes=0, trimmed=0, newest=-1, clean_to=0)
         self._unset(state, b"cleaning", b"reached")
-        self._rescore(epochs, iter(()), (args[1], int(args[2])))
-        return [Status.DONE, int(args[2])]
+        begun = [(args[3], at - 1)] if before >= 0 else []
+        self._rescore(epochs, iter([(args[1], at)]), *begun)
+        if args[4]:
+            self._set(producers, offset=at, state=args[4])
+        return [Status.DONE, at]
 
     def _producers(self, keys: list[bytes], args: list[bytes]) -> Answer:
         state, producers = keys

@@ -231,17 +231,27 @@ local function cut(keys, args)
   return {DONE, target}
 end
 
--- keys: as of cut. args: topic, epoch, offset at which an empty log begins.
+-- keys: as of cut, and one for the old records. args: topic, epoch, offset at which an empty log begins, epoch of the
+-- record before it or -1, snapshot of producers there or ''.
 local function restart(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
     return no
   end
   local at = decimal(tonumber(args[3]))
-  redis.call('UNLINK', keys[1], keys[3], keys[4], keys[5], keys[6])
+  if redis.call('EXISTS', keys[1]) == 1 then
+    take_place(keys[1], keys[7])
+  end
+  redis.call('UNLINK', keys[3], keys[4], keys[5], keys[6])
   redis.call('HSET', keys[2], 'start', at, 'end', at, 'bytes', '0', 'trimmed', '0', 'newest', '-1', 'clean_to', '0')
   redis.call('HDEL', keys[2], 'cleaning', 'reached')
   redis.call('ZADD', keys[4], at, args[2])
+  if tonumber(args[4]) >= 0 then
+    redis.call('ZADD', keys[4], decimal(tonumber(at) - 1), args[4])
+  end
+  if args[5] ~= '' then
+    redis.call('HSET', keys[5], 'offset', at, 'state', args[5])
+  end
   return {DONE, tonumber(at)}
 end
 
