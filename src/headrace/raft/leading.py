@@ -68,10 +68,6 @@ class Leadership:
         log = self._state.log
         return log.term_at(log.commit_index) == self._state.term
 
-    @property
-    def transferee(self) -> Peer | None:
-        return self._transferee
-
     def progress_of(self, peer: Peer) -> Progress | None:
         return self._sender.progress.get(peer)
 

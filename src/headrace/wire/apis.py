@@ -55,9 +55,6 @@ class Api:
     def __repr__(self) -> str:
         return f"Api({self.name})"
 
-    def is_flexible(self, version: int) -> bool:
-        return self.flexible_since is not None and version >= self.flexible_since
-
     def decode_request(self, version: int, body: memoryview) -> Any:
         """The request in `body`, which is all of a frame after its header. Records are views of it."""
         reader = self._of(self._request_readers, version)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -174,9 +174,6 @@ class Source:
         if generation is not None:
             del self._placed_as[generation]
         return generation
-
-    def __len__(self) -> int:
-        return len(self._copies)
 
     def _place(self, key: TopicPartition) -> None:
         self._withdraw(key)
@@ -567,14 +564,6 @@ class Source:
         del self._timers[None]
         self._open_soon()
 
-    def reconnect(self) -> None:
-        """Connect again: the leader has another address, or is another process."""
-        self._failures = 0
-        if (timer := self._timers.pop(None, None)) is not None:
-            timer.cancel()
-        if self._link is None:
-            self._open_soon()
-
     async def stop(self) -> None:
         """Copy nothing more."""
         self._stopped = True
@@ -621,12 +610,6 @@ class Copying:
         leader = self._of.pop(key, None)
         if leader is not None:
             self._sources[leader].drop(key)
-
-    def reconnect(self, leaders: Iterable[BrokerId]) -> None:
-        """Connect again to these leaders, which are other processes now."""
-        for leader in leaders:
-            if (source := self._sources.get(leader)) is not None:
-                source.reconnect()
 
     async def stop(self) -> None:
         self._stopped = True

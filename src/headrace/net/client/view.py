@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.addresses import Address
-from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionIndex, TopicId
+from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,6 @@ class ClusterView:
     controller: BrokerId
     brokers: Mapping[BrokerId, BrokerView]
     topics: Mapping[str, TopicView]
-
-    def leader(self, topic: str, partition: int) -> PartitionView | None:
-        """The partition, where it is known here and has a live leader; otherwise None."""
-        view = self.topics.get(topic)
-        if view is None or not 0 <= partition < len(view.partitions):
-            return None
-        found = view.partitions[partition]
-        return found if found.leader != NO_LEADER and found.leader in self.brokers else None
 
 
 def view_of(response: Any) -> ClusterView:
