@@ -46,6 +46,7 @@ if not IS_LONG:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    engines.check_names(TESTS)
     config.pluginmanager.register(Guard(), "headrace guard")
     if pool := os.environ.pop(POOL, None):  # runs of pytest that a test starts have none
         place, kind = pool.split(":")
@@ -65,8 +66,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a file that is listed in tests/engines.py on both engines."""
     name = str(Path(metafunc.module.__file__ or "").relative_to(TESTS))
-    if name in engines.BOTH:
-        metafunc.parametrize("engine", engines.of(name), indirect=True, scope="session")
+    if (both := engines.of(name)) is not None:
+        metafunc.parametrize("engine", both, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,47 +12,47 @@ import pytest
 
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from tests.tiers import IS_LONG
 from tools import engine_under_test
 from tools.redis_servers import RedisServer, valkey
 
 SAFE: Final = ("--appendonly", "yes", "--appendfsync", "always")
 ENGINES: Final = ("local", "redis")
-BOTH: Final[Mapping[str, str]] = {
-    "interop/test_aiokafka.py": "",
-    "interop/test_confluent.py": "",
-    "interop/test_kafka_python.py": "",
-    "interop/test_groups.py": "",
-    "interop/test_consumer_groups.py": "",
-    "interop/test_java.py": "",
-    "interop/test_answers.py": "",
-    "interop/test_asking.py": "",
-    "interop/test_kafka_batches.py": "",
-    "interop/test_kafka_tools.py": "",
-    "interop/test_clients_of_a_cluster.py": "",
-    "interop/test_migration.py": "",
-    "interop/test_validation.py": "",
-    "broker/groups/test_clients.py": "",
-    "broker/groups/test_consumer_groups_wire.py": "",
-    "broker/groups/test_driver.py": "",
-    "broker/groups/test_static_members_wire.py": "",
-    "broker/groups/test_subscriptions.py": "",
-    "broker/groups/test_wire.py": "",
-    "broker/handlers/test_admin_wire.py": "",
-    "broker/handlers/test_both_roads_of_fetch.py": "",
-    "broker/handlers/test_both_roads_of_produce.py": "",
-    "broker/handlers/test_delete_records.py": "",
-    "broker/handlers/test_not_here.py": "",
-    "broker/handlers/test_plain_produce.py": "",
-    "broker/handlers/test_producer_expiry.py": "",
-    "broker/handlers/test_timestamps.py": "",
-    "broker/requests/test_client_quotas_wire.py": "",
-    "broker/partitions/test_validation.py": "",
-    "broker/partitions/test_compression_type.py": "",
-    "broker/test_boot.py": "",
-}
-"""Files, with a reason where one runs on Redis in the long tier alone."""
+BOTH: Final = (
+    "broker/groups/test_clients.py",
+    "broker/groups/test_driver.py",
+    "broker/handlers/test_timestamps.py",
+    "interop/test_aiokafka.py",
+    "interop/test_clients_of_a_cluster.py",
+    "interop/test_confluent.py",
+    "interop/test_groups.py",
+    "interop/test_kafka_python.py",
+)
+"""Files that run on both engines in every tier."""
+BOTH_IN_LONG: Final = (
+    "broker/groups/test_consumer_groups_wire.py",
+    "broker/groups/test_static_members_wire.py",
+    "broker/groups/test_subscriptions.py",
+    "broker/groups/test_wire.py",
+    "broker/handlers/test_admin_wire.py",
+    "broker/handlers/test_delete_records.py",
+    "broker/handlers/test_not_here.py",
+    "broker/handlers/test_plain_produce.py",
+    "broker/handlers/test_producer_expiry.py",
+    "broker/requests/test_client_quotas_wire.py",
+    "interop/test_answers.py",
+    "interop/test_asking.py",
+    "interop/test_consumer_groups.py",
+    "interop/test_java.py",
+    "interop/test_kafka_batches.py",
+    "interop/test_kafka_tools.py",
+    "interop/test_migration.py",
+    "interop/test_validation.py",
+)
+"""Files that run on Redis too in the long tier. The short one has the same requests by other clients."""
 ANY_FACTOR: Final = "any replication factor is taken on Redis, which keeps the copies"
 ONE_REPLICA: Final = "on Redis a partition has one replica, its leader"
+NO_LEADER: Final = "on Redis the last broker that stops gives its partitions up"
 LOCAL_FILES: Final = "it looks at files of the local engine, or at its disk"
 NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_aiokafka.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
@@ -63,14 +63,26 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_kafka_tools.py::test_a_partition_is_moved_throttled_and_led_by_its_first_replica[redis]": ONE_REPLICA,
     "broker/groups/test_wire.py::test_an_acknowledged_commit_is_in_the_files[redis]": LOCAL_FILES,
     "broker/handlers/test_delete_records.py::test_a_start_that_the_disk_refuses_is_not_told[redis]": LOCAL_FILES,
+    "broker/handlers/test_delete_records.py::"
+    "test_a_producer_is_known_after_its_batches_were_deleted_and_the_broker_was_killed[redis]": LOCAL_FILES,
+    "broker/handlers/test_admin_wire.py::test_what_cannot_be_made_is_refused_and_the_rest_is_made[redis]": ANY_FACTOR,
+    "broker/handlers/test_admin_wire.py::test_state_is_the_same_after_a_restart_but_for_the_epochs[redis]": NO_LEADER,
     "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
 }
 """Tests that cannot run there, with the reason."""
 
 
-def of(name: str) -> Sequence[str]:
-    """The engines on which a file runs in this tier."""
-    return ENGINES
+def of(name: str) -> Sequence[str] | None:
+    """Return the engines on which a file runs in this tier; None: it is of one engine."""
+    if name in BOTH or (IS_LONG and name in BOTH_IN_LONG):
+        return ENGINES
+    return None
+
+
+def check_names(tests: Path) -> None:
+    """Raises AssertionError where a file is listed that is not there."""
+    missing = [name for name in (*BOTH, *BOTH_IN_LONG) if not (tests / name).exists()]
+    assert not missing, f"tests/engines.py lists {missing}"
 
 
 def skip_what_cannot_be(items: Iterable[pytest.Item], tests: Path) -> None:
