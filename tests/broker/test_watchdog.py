@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -52,3 +53,28 @@ async def test_the_lines_are_limited() -> None:
         now = 1.5
         limit.warning("caused")
     assert lines[-1]["left_out"] == 7
+
+
+async def test_a_loop_that_only_waits_is_not_held_however_late_it_wakes() -> None:
+    """As on a machine that is short of processors: its thread has nothing to do, and is not woken in time."""
+    loop, loops_thread = asyncio.get_running_loop(), threading.get_ident()
+    waits, seen = loop.create_future(), list[bool]()
+
+    def is_waiting() -> bool:
+        return watchdog._is_waiting(sys._current_frames().get(loops_thread))
+
+    def look_until_it_waits() -> None:
+        while not is_waiting():
+            pass
+        loop.call_soon_threadsafe(waits.set_result, None)
+
+    with Watchdog(held_seconds_max=30) as watchdog:
+        looker = threading.Thread(target=look_until_it_waits)
+        looker.start()
+        await waits
+        looker.join()
+        looker = threading.Thread(target=lambda: seen.append(is_waiting()))
+        looker.start()
+        while looker.is_alive():
+            hold_the_loop(0.01)
+    assert seen == [False]
