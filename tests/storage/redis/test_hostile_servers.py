@@ -27,7 +27,7 @@ from headrace.storage.redis.errors import (
     RedisUnreachable,
 )
 from headrace.storage.redis.functions import Answer, Batch, Status
-from tests.storage.redis.client_world import LONG_MS, Open, Start, done, leader
+from tests.storage.redis.client_world import LONG_MS, Open, Start, done, leader, says, until
 from tests.storage.redis.redis_world import SAFE
 
 GREETING = b"%1\r\n$7\r\nversion\r\n$5\r\n7.2.0\r\n"
@@ -160,6 +160,29 @@ async def test_a_server_that_stands_still_is_left_and_found_again(start: Start, 
     server.resume()
     await client.ready(LONG_MS)
     assert await done(lambda: client.call("INCR", "n")) in (1, 11)  # those that were sent may be executed
+
+
+async def test_closing_does_not_wait_for_a_server_that_stands_still(start: Start) -> None:
+    server = start()
+    connection = BlockingConnection(Place(path=str(server.socket)), Credentials())
+    await asyncio.to_thread(connection.call, "PING")
+    waiting = asyncio.ensure_future(asyncio.to_thread(connection.call, "BLPOP", "none", 0))
+    other = await connect(Place(path=str(server.socket)), Credentials())
+    await until(lambda: says(other, b"blocked_clients:1", "INFO", "clients"))
+    await other.close()
+    connection.close()  # on the loop
+    with pytest.raises(RedisOutcomeUnknown):
+        await waiting
+    with pytest.raises(RedisUnreachable, match="closed by this side"):
+        connection.call("PING")
+
+
+async def test_a_port_that_is_none_is_unreachable() -> None:
+    place = Place(host="127.0.0.1", port=70_000)  # as a server of a Cluster may tell one
+    with pytest.raises(RedisUnreachable, match="Cannot connect"):
+        await connect(place, Credentials())
+    with pytest.raises(RedisUnreachable, match="Cannot connect"):
+        await asyncio.to_thread(BlockingConnection(place, Credentials()).call, "PING")
 
 
 async def test_a_value_of_a_hundred_megabytes_goes_and_comes(start: Start, open_: Open) -> None:

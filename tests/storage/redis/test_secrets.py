@@ -14,9 +14,9 @@ from headrace.base.errors import HeadraceError, UsageError
 from headrace.storage.redis.address import parse_redis_address
 from headrace.storage.redis.blocking import BlockingConnection
 from headrace.storage.redis.client import Redis, RedisNode, place_of
-from headrace.storage.redis.errors import RedisDenied, RedisFailure, RedisUnreachable
+from headrace.storage.redis.errors import RedisDenied, RedisFailure, RedisOutcomeUnknown, RedisUnreachable
 from headrace.storage.redis.opening import open_redis
-from tests.storage.redis.client_world import Open, Start
+from tests.storage.redis.client_world import Open, Start, says, until
 from tools.redis_servers import RedisServer, certificates, debian
 
 SECRET = "swordfish-4711"
@@ -47,7 +47,11 @@ async def test_tls_checks_the_server_and_carries_all_commands(secure: Start, ope
     before = count(await client.call("INFO", "stats"))
     await asyncio.to_thread(connection.call, "PING")
     assert count(await client.call("INFO", "stats")) == before, "one connection serves all calls of threads"
+    waiting = asyncio.ensure_future(asyncio.to_thread(connection.call, "BLPOP", "none", 0))
+    await until(lambda: says(client, b"blocked_clients:1", "INFO", "clients"))
     connection.close()
+    with pytest.raises(RedisOutcomeUnknown):
+        await waiting
 
 
 def count(said: bytes) -> int:

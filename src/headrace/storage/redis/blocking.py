@@ -1,6 +1,7 @@
 """A connection to Redis for worker threads: one command at a time, and the caller waits.
 
-Promises: a lost connection is made again for the next command. Nothing is sent twice by itself.
+Promises: a lost connection is made again for the next command. Nothing is sent twice by itself. Closing waits for
+nobody: it ends the command that waits for an answer.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import select
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import hiredis
@@ -25,6 +27,7 @@ from headrace.storage.redis.connection import (
     greeting_refused,
     packed,
     server_of,
+    unreachable,
 )
 from headrace.storage.redis.errors import (
     RedisFailure,
@@ -52,19 +55,24 @@ class BlockingConnection:
         self._database = database
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
+        self._is_closed = False
         self._reader = hiredis.Reader()
 
     def call(self, *command: Argument, payload: Sequence[Buffer] = (), is_asking: bool = False) -> Reply:
         """Send one command, behind ASKING where that is said, and return its reply. Raises RedisFailure, and UsageError
         where the server is too old."""
         with self._lock:
-            if self._socket is not None and _is_over(self._socket):
-                self._drop()
-            if self._socket is None:
-                self._connect()
-            if is_asking:
-                self._exchange(("ASKING",), ())
-            reply = self._exchange(command, payload)
+            try:
+                if self._socket is not None and _is_over(self._socket):
+                    self._drop()
+                if self._socket is None:
+                    self._connect()
+                if is_asking:
+                    self._exchange(("ASKING",), ())
+                reply = self._exchange(command, payload)
+            finally:
+                if self._is_closed:
+                    self._drop()
         if isinstance(reply, RedisFailure):
             raise reply
         return reply
@@ -87,16 +95,25 @@ class BlockingConnection:
                 raise
 
     def close(self) -> None:
-        """Idempotent."""
-        with self._lock:
-            self._drop()
+        """Idempotent. A command that waits for its answer ends; later ones are refused."""
+        self._is_closed = True
+        if (used := self._socket) is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(used, socket.SHUT_RDWR)  # that of TLS is not for two threads
+        if self._lock.acquire(blocking=False):  # otherwise the command that goes on does this
+            try:
+                self._drop()
+            finally:
+                self._lock.release()
 
     def _connect(self) -> None:
         place = self._place
+        if self._is_closed:
+            raise RedisUnreachable(f"The connection to Redis at {place} was closed by this side.")
         try:
             made = _connected(place)
-        except OSError as error:
-            raise RedisUnreachable(f"Cannot connect to Redis at {place}: {error.strerror or error}.") from None
+        except (OSError, ValueError, OverflowError) as error:
+            raise RedisUnreachable(unreachable(place, error)) from None
         made.settimeout(REDIS_REQUEST_MS_MAX / 1000)
         self._socket, self._reader = made, hiredis.Reader(replyError=refusal, notEnoughData=_MORE)
         try:

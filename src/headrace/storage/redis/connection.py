@@ -303,10 +303,9 @@ async def connect(
     except TimeoutError:
         connection.abort()
         raise RedisUnreachable(f"No answer from Redis at {place} within {connect_timeout_ms} ms.") from None
-    except (OSError, UnicodeError) as error:  # a name that is none is a UnicodeError
+    except (OSError, ValueError, OverflowError) as error:  # a name that is none, or a port that is none
         connection.abort()
-        reason = getattr(error, "strerror", "") or error
-        raise RedisUnreachable(f"Cannot connect to Redis at {place}: {reason}.") from None
+        raise RedisUnreachable(unreachable(place, error)) from None
     except (RedisOutcomeUnknown, RedisGarbled) as error:
         connection.abort()
         raise RedisUnreachable(str(error)) from None
@@ -325,6 +324,11 @@ async def _begin(connection: Connection, credentials: Credentials, database: int
     if database:
         await connection.call("SELECT", database)
     await connection.call("PING")  # LOADING, for example, which HELLO does not say
+
+
+def unreachable(place: Place, error: Exception) -> str:
+    """Why there is no connection, in one sentence."""
+    return f"Cannot connect to Redis at {place}: {getattr(error, 'strerror', '') or error}."
 
 
 def greeting_refused(error: RedisRefused, place: Place, credentials: Credentials) -> Exception:

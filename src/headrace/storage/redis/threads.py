@@ -17,7 +17,7 @@ from headrace.storage.redis.address import RedisAddress
 from headrace.storage.redis.blocking import BlockingConnection
 from headrace.storage.redis.client import Redis
 from headrace.storage.redis.connection import Argument, Place, Reply
-from headrace.storage.redis.errors import RedisAsk, RedisElsewhere, RedisMoved, RedisNoFunction
+from headrace.storage.redis.errors import RedisAsk, RedisElsewhere, RedisMoved, RedisNoFunction, RedisUnreachable
 from headrace.storage.redis.functions import Answer, Call, answer_of
 
 
@@ -30,6 +30,7 @@ class ThreadsRedis:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._connections: dict[str, BlockingConnection] = {}
+        self._is_closed = False
 
     def call(self, *command: Argument, payload: Sequence[Buffer] = (), key: str = "") -> Reply:
         """Send one command to the server of `key` and return its reply. Raises RedisFailure."""
@@ -68,12 +69,15 @@ class ThreadsRedis:
     def close(self) -> None:
         """Idempotent."""
         with self._lock:
+            self._is_closed = True
             self._drop()
 
     def _to(self, place: Place) -> BlockingConnection:
         with self._lock:
             if (known := self._connections.get(str(place))) is not None:
                 return known
+            if self._is_closed:
+                raise RedisUnreachable(f"The connections to Redis at {self._address} were closed by this side.")
             if len(self._connections) >= REDIS_CLUSTER_NODES_MAX:
                 self._drop()
             address = self._address
