@@ -14,6 +14,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
+from headrace.storage.redis.address import RedisAddress
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
 
@@ -68,10 +69,14 @@ class Tiered:
 
 @asynccontextmanager
 async def tiered(
-    root: Path, configs: Mapping[str, str] | None = None, *, objects: Objects | None = None
+    root: Path,
+    configs: Mapping[str, str] | None = None,
+    *,
+    objects: Objects | None = None,
+    redis: RedisAddress | None = None,
 ) -> AsyncIterator[Tiered]:
     quick = {**QUICK, "log.retention.check.interval.ms": "5", **(configs or {})}
-    config = BrokerConfig(data=root / "data", port=0, configs=quick)
+    config = BrokerConfig(data=root / "data", port=0, configs=quick, redis=redis)
     store = objects or objects_in(root)
     async with (
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=store) as broker,

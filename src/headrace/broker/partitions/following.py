@@ -29,6 +29,7 @@ from headrace.broker.partitions.replica import Common, Replica, damaged_range
 from headrace.broker.partitions.sight import Sight
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
+from headrace.storage.engine.copying import Copying
 from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.logs import PartitionLog
@@ -67,8 +68,6 @@ class FollowerPartition(Replica):
         self.leader = leader
         self.is_in_sync = is_in_sync
         """Whether the committed ISR has this broker."""
-        assert self._copying is not None, "only logs that are copied have followers"
-        self._copied = self._copying
         self._epoch = leader_epoch
         self._high_watermark = high_watermark
         self._sight = Sight()
@@ -90,6 +89,12 @@ class FollowerPartition(Replica):
         self.changing = asyncio.Lock()
         """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
         self.is_changing = False
+
+    @property
+    def _copied(self) -> Copying:
+        """The log, as it is copied. One that brokers share is in this role only until its leader knows history."""
+        assert self._copying is not None, "only logs of a broker's own are copied"
+        return self._copying
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -126,7 +131,7 @@ class FollowerPartition(Replica):
 
     def begin(self) -> None:
         """Make the log a follower's: epochs that it led without writing anything are removed."""
-        if not self.log.failed:
+        if self._copying is not None and not self.log.failed:
             self._copied.truncate_to(self.log.log_end_offset)
 
     @property
