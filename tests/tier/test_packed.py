@@ -21,7 +21,7 @@ from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.objects import open_objects
 from headrace.storage.packed_blocks import HEADER, pack_block
 from headrace.storage.tier import blocks, export
-from headrace.storage.tier.blocks import Plan, read_block, read_footer, read_plan
+from headrace.storage.tier.blocks import Plan, plan_of, read_block, read_footer, read_plan
 from headrace.storage.tier.export import export_segment
 from headrace.storage.tier.format import TRAILER, AbortedTransaction, SegmentFooter, decode_footer, encode_footer
 from headrace.storage.tier.merge import merge_segments, read_proven
@@ -193,6 +193,23 @@ def test_an_old_segment_is_still_read_and_would_be_written_again_as_it_is() -> N
         aborted_transactions=(AbortedTransaction(4, 0, 1, 2),),
     )
     assert export_segment(history.objects, source, batches) == one
+
+
+def test_a_segment_without_checksums_is_read_and_proven_by_its_batches() -> None:
+    """The footers of the first brokers have none."""
+    history, one = fresh(), SegmentDescriptor.from_json(old_segment.DESCRIPTOR)
+    history.objects.put(one.key, old_segment.BODY)
+    footer = dataclasses.replace(decode_footer(old_segment.BODY), checksums=())
+    block = read_block(history.objects, plan_of(one, footer), 0)
+    assert bytes(block.data) == old_segment.BODY[: one.batch_bytes]
+    other_epoch = tuple(each._replace(leader_epoch=LeaderEpoch(4)) for each in footer.leader_epochs)
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"leader_epochs": other_epoch}, "begins at offset 0, where one of epoch 4"),
+        ({"end_offset": Offset(9)}, "end at offset 9 where 10 should follow"),
+    )
+    for changes, words in wrong:
+        with pytest.raises(CorruptData, match=words):
+            read_block(history.objects, plan_of(one, dataclasses.replace(footer, **changes)), 0)
 
 
 def test_merging_joins_old_and_packed_segments() -> None:
