@@ -199,7 +199,7 @@ async def test_the_configured_durability_is_kept_or_refused(start: Start, durabi
     (line,) = [line for line in lines if "acknowledged" in line]
     assert ("redis.durability is none" in line["acknowledged"]) == (durability == "none")
     log = opened(engine)
-    assert engine.server_of(log.keys.stream).waits_for_aof == (durability != "none")
+    assert engine.servers.of(log.keys.stream).waits_for_aof == (durability != "none")
     append(log)
     assert await flush(engine, log) is None
 

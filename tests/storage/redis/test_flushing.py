@@ -12,8 +12,8 @@ from headrace.base.ids import LeaderEpoch
 from headrace.storage.engine.faults import Abandoned, Diverged
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import engine as redis_engine
-from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.functions import LIBRARY
+from headrace.storage.redis.watching import Servers
 from tests.broker.group_broker import until
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import (
@@ -48,7 +48,7 @@ async def test_answers_behind_a_call_that_is_sent_again_do_not_count(
 async def test_a_server_that_restarts_empty_has_lost_what_was_acknowledged(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RedisEngine, "_look_soon", lambda _: None)  # the flush is to notice it
+    monkeypatch.setattr(Servers, "look_soon", lambda _: None)  # the flush is to notice it
     server = start()
     engine = engine_of(server)
     log = opened(engine)
@@ -123,7 +123,7 @@ async def test_a_key_of_another_type_fails_its_log_alone(server: RedisServer) ->
 async def test_records_are_stored_before_they_are_durable(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "everysec")
     engine = engine_of(server)
-    assert engine.server_of("").waits_for_aof
+    assert engine.servers.of("").waits_for_aof
     log = opened(engine)
     append(log)
     seen = []
@@ -149,7 +149,7 @@ async def test_a_flush_waits_for_the_replicas_that_are_asked_for_and_tells_how_m
     another = opened(engine, 1, LogConfig(min_insync_replicas=3))
     assert another.copies_wanted == 1, "nobody waits for a replica that there is not"
     replica.kill()
-    await until(lambda: bool(engine.space()) and not engine.server_of("").look.replicas)
+    await until(lambda: bool(engine.space()) and not engine.servers.of("").look.replicas)
     assert log.copies == 1
 
 

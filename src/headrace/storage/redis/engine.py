@@ -21,7 +21,6 @@ from headrace.base.limits import (
     REDIS_FETCH_ENTRIES_MAX,
     REDIS_FETCHES_MAX,
     REDIS_LOGS_LOOKED_AT_ONCE,
-    REDIS_LOOK_MS,
     REDIS_OPEN_MS_MAX,
     REDIS_STOP_MS_MAX,
 )
@@ -31,7 +30,6 @@ from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.reading import Fetched, Fetching
 from headrace.storage.redis.address import RedisAddress, Topology
-from headrace.storage.redis.blocking import BlockingConnection
 from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
 from headrace.storage.redis.flushing import RedisRound, Ticket
 from headrace.storage.redis.functions import (
@@ -43,10 +41,10 @@ from headrace.storage.redis.functions import (
 from headrace.storage.redis.keys import Keys
 from headrace.storage.redis.log import RedisLog
 from headrace.storage.redis.opening import client_of
-from headrace.storage.redis.server import Seen, checked, look_at, worth_of
 from headrace.storage.redis.tail import Batches, Tail, TailBudget
 from headrace.storage.redis.threads import ThreadsRedis
 from headrace.storage.redis.troubles import Troubles
+from headrace.storage.redis.watching import Servers
 from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
 
@@ -104,12 +102,12 @@ class RedisEngine:
         """Tells this life of this broker from all others that claim epochs."""
         self.budget: Final = TailBudget()
         self._address = address
-        self._durability = durability
         self._loop = asyncio.get_running_loop()
         self.troubles: Final = Troubles(self._loop.time)
         self.link: Final = client_of(address, random)
         self._reading: Final = client_of(address, random)
         self.blocking: Final = ThreadsRedis(self.link, address)
+        self.servers: Final = Servers(self.link, self.blocking, durability, self._look_at_logs)
         self.is_given_up = False
         """Nobody waits for Redis any more."""
         self._woken = asyncio.Event()
@@ -117,11 +115,6 @@ class RedisEngine:
         self._stopping: asyncio.TimerHandle | None = None
         self._waits_since: float | None = None
         self._logs: set[RedisLog] = set()
-        self._servers: dict[str, Seen] = {}
-        """Every master, by its place, when it was looked at last."""
-        self._worst = Seen()
-        self._looks = False
-        self._looked_again = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._fetches: dict[tuple[str, int], asyncio.Task[Fetched]] = {}
 
@@ -131,11 +124,6 @@ class RedisEngine:
     def place(self) -> str:
         return str(self._address)
 
-    @property
-    def replicas(self) -> int:
-        """Replicas of the master that has the fewest, when they were looked at last."""
-        return self._worst.look.replicas
-
     async def ready(self) -> None:
         """Wait until Redis is connected. Not needed where one server is named. Raises RedisFailure or UsageError."""
         await self.link.ready(REDIS_OPEN_MS_MAX)
@@ -143,63 +131,16 @@ class RedisEngine:
     def start(self) -> list[RedisRemoval]:
         try:
             self.blocking.load_functions()
-            self._servers = {place: self._first_look(place, each) for place, each in self.blocking.servers().items()}
+            self.servers.first_look()
         except RedisFailure as error:
             raise StorageFailure(f"Redis cannot be used: {error}") from error
-        self._worst = min(self._servers.values(), key=lambda seen: seen.look.replicas)
         return []
-
-    def _first_look(self, place: str, server: BlockingConnection) -> Seen:
-        found = checked(server, place, self._durability)
-        return Seen(found, worth_of(server, place, found, self._durability).waits_for_aof)
 
     def space(self) -> Space:
         try:
-            spaces = self._look()
-        except RedisFailure as error:
-            raise OSError(str(error)) from error
-        return min(spaces, key=lambda each: each.usable)
-
-    def _look(self) -> list[Space]:
-        """Look at every master, and at the logs where one has failed over or was restarted. Blocks. Raises
-        RedisFailure, and UsageError where a server has come that is refused."""
-        was, now = self._servers, dict[str, Seen]()
-        for place, server in self.blocking.servers().items():
-            before = was.get(place)
-            now[place] = self._first_look(place, server) if before is None else before._replace(look=look_at(server))
-        self._servers = now
-        self._worst = min(now.values(), key=lambda seen: seen.look.replicas)
-        if any(place not in was or seen.look.has_lost(was[place].look) for place, seen in now.items()):
-            self._loop.call_soon_threadsafe(self._look_at_logs)
-        return [seen.look.space for seen in now.values()]
-
-    def _look_soon(self) -> None:
-        """A server has come, or come back: look at it in a worker thread."""
-        if self._servers and not self._looks and not self.is_given_up:
-            self._looks = True
-            self._loop.run_in_executor(None, self._look_quietly)
-
-    def look_again(self) -> None:
-        """A replica is missing: look whether it has come, or has gone, at most every REDIS_LOOK_MS. On the loop."""
-        if self._loop.time() - self._looked_again >= REDIS_LOOK_MS / 1000:
-            self._looked_again = self._loop.time()
-            self._look_soon()
-
-    def _look_quietly(self) -> None:
-        try:
-            self._look()
+            return self.servers.look()
         except (RedisFailure, UsageError) as error:
-            self._loop.call_soon_threadsafe(log.debug, "Redis could not be looked at", str(error))
-        finally:
-            self._looks = False
-
-    def server_of(self, key: str) -> Seen:
-        """The server of a key, as it was when it was looked at last. One that has just come has no replica yet, as far
-        as anybody knows."""
-        with suppress(RedisFailure):
-            place = str(self.link.place_of(key))
-            return self._servers.get(place) or Seen(waits_for_aof=self._worst.waits_for_aof)
-        return self._worst
+            raise OSError(str(error)) from error
 
     def _look_at_logs(self) -> None:
         """Redis has failed over, or was restarted: look whether it has what it had."""
@@ -214,7 +155,7 @@ class RedisEngine:
                 await self._reading.ready(REDIS_CONNECT_MS_MAX)
                 found = await asyncio.gather(*(self._state(each) for each in some))
             except (RedisFailure, UsageError):
-                self._servers = {place: seen.forgotten() for place, seen in self._servers.items()}  # it looks again
+                self.servers.doubt()
                 return
             for each, state in zip(some, found, strict=True):
                 each.look(*state)
@@ -314,7 +255,7 @@ class RedisEngine:
     def _on_link(self) -> None:
         if self.link.is_connected:
             self._woken.set()
-            self._look_soon()
+            self.servers.look_soon()
 
     def release(self, log: RedisLog, tail: Tail, unflushed: int) -> None:
         """A log is closed, or has failed. Any thread."""

@@ -276,7 +276,7 @@ class RedisRound:
         """Commands behind the calls that wait until these are durable."""
         wanted = {self._tickets[at].copies_wanted for at in left} - {0}
         waits: list[Wait] = [("WAIT", copies, REDIS_WAIT_MS) for copies in sorted(wanted)]
-        if self._engine.server_of(self._tickets[left[0]].stream).waits_for_aof:
+        if self._engine.servers.of(self._tickets[left[0]].stream).waits_for_aof:
             waits.append(("WAITAOF", 1, 0, REDIS_WAIT_MS))
         return waits
 
@@ -292,7 +292,7 @@ class RedisRound:
             if command[0] == "WAITAOF":
                 return bool(reply[0] >= 1)
             if int(reply) < int(command[1]):
-                self._engine.look_again()
+                self._engine.servers.miss_replica()
             for at in left:
                 if self._tickets[at].copies_wanted == command[1]:
                     self._tickets[at].copies = int(reply)

@@ -81,16 +81,16 @@ class RedisLog:
 
     @property
     def copies(self) -> int:
-        found = 1 + self._engine.server_of(self.keys.stream).look.replicas
+        found = 1 + self._engine.servers.of(self.keys.stream).look.replicas
         if found < self.config.min_insync_replicas:
-            self._engine.look_again()
+            self._engine.servers.miss_replica()
         return found
 
     @property
     def copies_wanted(self) -> int:
         """Copies of Redis's replicas for which a flush waits: those that are asked for, as far as there are any."""
         wanted = self.config.min_insync_replicas - 1
-        return min(wanted, self._engine.server_of(self.keys.stream).look.replicas) if wanted else 0
+        return min(wanted, self._engine.servers.of(self.keys.stream).look.replicas) if wanted else 0
 
     @property
     def storing(self) -> RedisLog:
