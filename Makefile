@@ -43,7 +43,7 @@ CLONES ?=
 PART ?=
 FIRST ?=
 
-.PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -106,6 +106,9 @@ bench-moves: $(VENV)/.made/test ## a partition of 10 MB and of 1 GB (BIG=1: and 
 
 bench-spark: $(VENV)/.made/test ## our Spark source beside Spark's own for Kafka (needs Java and Maven); CASE=, PAIRS=, ROWS= (keeps nothing), BIG=1: only ours, 1, 4 and 16 GB
 	@$(BIN)/python -m benchmarks.spark $(addprefix --case ,$(CASE)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(BIG),--big)
+
+bench-redis: $(VENV)/.made/test ## the Redis engine beside a bare loop of XADD and XRANGE, and beside local logs
+	@$(BIN)/python -m benchmarks.micro.redis_engine --keep
 
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
