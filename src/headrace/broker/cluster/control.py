@@ -140,12 +140,7 @@ class Control:
             else:
                 reason = "no broker is the controller now"
             if answer is not None:
-                replayed = await self._wait_until_replayed(answer.index, deadline)
-                if not replayed and isinstance(ask, Heartbeat) and not ask.stopping:
-                    return no_controller("What was decided has not come here yet.")
-                if isinstance(ask, CARRIED_OUT):
-                    await self._settled()
-                return answer.result
+                return await self._once_replayed(ask, answer, deadline)
             if hint is not None and not followed:
                 continue
             hint = None  # two brokers that take each other for the controller are not asked in turns
@@ -155,6 +150,15 @@ class Control:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
+
+    async def _once_replayed(self, ask: Ask[R], answer: Answer[R], deadline: float) -> R | Refusal:
+        """Return the controller's answer once it is replayed here, or at the deadline."""
+        replayed = await self._wait_until_replayed(answer.index, deadline)
+        if not replayed and isinstance(ask, Heartbeat) and not ask.stopping:
+            return no_controller("What was decided has not come here yet.")
+        if isinstance(ask, CARRIED_OUT):
+            await self._settled()
+        return answer.result
 
     async def _try(
         self, ask: Ask[R], data: bytes, hint: Address | None, deadline: float

@@ -73,8 +73,7 @@ class Membership:
         self._incarnation = incarnation
         self._metadata = metadata
         self._control = control
-        self._interval_s = interval_s
-        self._session_s = session_s
+        self._interval_s, self._session_s = interval_s, session_s
         self.lease = Lease(lease_s(session_s, lag_max_s), self._beat)
         self._on_contact = on_contact
         self._follow = follow
