@@ -49,9 +49,19 @@ KINDS: Final[Mapping[str, Sequence[str]]] = {
         "tier",
         "wire",
     ),
-    SPARK: ("pipelines", "spark"),
+    SPARK: (
+        "pipelines",
+        "spark",
+        "promises/history/test_sparks_rows_equal_a_consumers.py",
+        "promises/test_every_client_reads_what_we_write.py",
+    ),
+    TIMED: ("pipelines/test_dying_java.py", "spark/test_connect.py", "spark/test_masters.py"),
 }
-"""Directories of each kind; all others are TIMED: their brokers and clients have to keep up with real time."""
+"""Directories and files of each kind. A file has the kind of the longest path that is named here and leads to it.
+
+All others are TIMED: their brokers and clients have to keep up with real time. Those of Spark that are TIMED start each
+Java for themselves, so that they need not be where the shared one is.
+"""
 POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
     "first": (0, (TIMED, PROCESSOR)),
     "second": (0, (TIMED, PROCESSOR)),
@@ -228,9 +238,12 @@ def fill(pool: Path) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """Of a file of tests, by its directory."""
-    directory = path.relative_to(TESTS).parts[0]
-    return next((kind for kind, directories in KINDS.items() if directory in directories), TIMED)
+    """Of a file of tests, by its path."""
+    for place in (path, *path.parents[: -len(TESTS.parts) - 1]):
+        for kind, places in KINDS.items():
+            if place.relative_to(TESTS).as_posix() in places:
+                return kind
+    return TIMED
 
 
 def take(pool: Path, kind: str) -> str | None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from typing import Final, Self
 import psutil
 import pytest
 
+from headrace.spark.pipelines.__main__ import main
 from tests.threads import joined
 from tools.s3_server import BUCKET, S3Server
 
@@ -207,6 +208,26 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def last_run(file: Path, log: Path, place: Place, request: pytest.FixtureRequest, *, apart: bool) -> int:
+    """Run the pipeline until it has nothing left to do; the exit code.
+
+    `apart`: in a process and a Java of its own. Otherwise it runs here, on the session that all tests share.
+    """
+    if apart:
+        with PipelineProcess(file, log) as running:
+            return running.wait()
+    spark, patch = request.getfixturevalue("spark"), request.getfixturevalue("monkeypatch")
+    for name, value in ({} if place.server is None else place.server.environment).items():
+        patch.setitem(spark.sparkContext.environment, name, value)  # the workers'; own_s3 has set that of this process
+    terminates = signal.getsignal(signal.SIGTERM)
+    try:
+        with log.open("a") as said, redirect_stderr(said):
+            return main([str(file), "--json"])
+    finally:
+        signal.signal(signal.SIGTERM, terminates)
+        spark.sparkContext.setLogLevel("OFF")
 
 
 def numbered(count: int, hits: Callable[[], int], *, first: int = 0) -> Iterator[int]:

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, moments, numbered, stores
+from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, last_run, moments, numbered, stores
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed
 from tests.spark.world import Row, World, consumed, random_batch, records_in, world
 from tools import s3_server
@@ -54,6 +54,7 @@ def pipeline_file(made: World, root: Path, kind: str, place: Place) -> Path:
         {more}
         [spark]
         master = "local[2,4]"
+        nice = 0
         settings = {{ "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto" }}
         """
     )
@@ -126,8 +127,7 @@ def test_each_record_is_in_the_table_once_whatever_dies(
             wrong = differences(found(tmp_path, kind, place), consumed(made.bootstrap, ["t"]))
             assert all(each.endswith("is missing") for each in wrong), (wrong, story)
         sent += fill(made, 5, random)
-        with PipelineProcess(file, log) as running:
-            code = running.wait()
+        code = last_run(file, log, place, request, apart=not IS_SHORT)
         assert code == 0, log.read_text()[-3000:]
         there = consumed(made.bootstrap, ["t"])
         assert len(there) == sent, "a consumer gets all of them"

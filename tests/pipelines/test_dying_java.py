@@ -17,7 +17,7 @@ from tests.pipelines.oracle import consumer_rows, differences
 from tests.spark.world import World, consumed, random_batch, records_in, world
 
 QUICK = (
-    '[spark]\nmaster = "local[1]"\n'
+    '[spark]\nmaster = "local[1]"\nnice = 0\n'
     'settings = { "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto" }\n'
 )
 pytestmark = pytest.mark.timeout(240)

@@ -376,6 +376,7 @@ def test_the_command_says_what_it_would_do_and_what_it_did(
         source = {{ bootstrap = "{made.bootstrap}", topic = "s10" }}
         target = {{ bootstrap = "{made.bootstrap}", topic = "t10" }}
         run = {{ checkpoint = "{tmp_path / "checkpoint"}" }}
+        spark = {{ nice = 0 }} # the session is that of all tests
         """
     )
 

@@ -65,4 +65,4 @@ def test_java_takes_spark_classes_from_their_archive_where_there_is_one(spark: A
     mapped = Path(f"/proc/{java_pid(spark)}/maps")
     if not mapped.exists():
         pytest.skip(f"there is no {mapped} to look into")
-    assert str(archive) in mapped.read_text()
+    assert str(archive.resolve()) in mapped.read_text()

@@ -9,12 +9,16 @@ from typing import Any
 
 PROGRAM = """
 import json, sys
-from headrace.spark.session import SHORT_JOB
-from headrace.spark.session import spark_session
+from pathlib import Path
+import pyspark
+from headrace.spark.session import SHARED_CLASSES, SHORT_JOB, spark_session
+from headrace.spark.session.home import ARCHIVE, home_without_archives
 
 master, store = sys.argv[1:]
 java = SHORT_JOB["spark.driver.extraJavaOptions"]
 executors = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
+if (home := home_without_archives(Path(pyspark.__file__).parent)) and (home / ARCHIVE).exists():
+    executors["spark.executor.defaultJavaOptions"] = SHARED_CLASSES.format(home / ARCHIVE)  # they start sooner
 spark = spark_session(master=master, settings=SHORT_JOB | executors)
 spark.sparkContext.setLogLevel("OFF")
 reader = spark.read.format("headrace").options(store=store, topic="orders", maxBytesPerPartition="3000")

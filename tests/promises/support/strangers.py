@@ -126,9 +126,11 @@ def bomb(codec: Compression) -> bytes:
     return encode_batch([Record(0, _TIME_MS, b"k", bytes(BOMB_BYTES))], compression=codec)
 
 
-def joined(number: int, *, metadata: bytes = b"", member_id: str = "", instance_id: str | None = None) -> bytes:
+def joined(
+    number: int, *, group: str = "joined", metadata: bytes = b"", member_id: str = "", instance_id: str | None = None
+) -> bytes:
     request = JoinGroupRequest(
-        group_id=f"joined-{number}",
+        group_id=f"{group}-{number}",
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         member_id=member_id,
@@ -249,9 +251,9 @@ def of_groups() -> Iterator[Kind]:
     yield Kind("join: a member that is not there", answered, lambda at: joined(at, member_id=f"member-{at}"))
     yield Kind("join, then gone", left, lambda at: joined(at % 100, instance_id=f"instance-{at}"))
     yield Kind(
-        "join: a subscription of 100 KB",
+        "join: a subscription of 100 KB",  # in no group of those above, or each waits until their members are given up
         answered,
-        lambda at: joined(at, metadata=bytes(100_000), instance_id="one"),
+        lambda at: joined(at, group="subscribed", metadata=bytes(100_000), instance_id="one"),
         keeps_bytes=110_000,
         keeps_bytes_max=GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX * 5 // 4,
     )
