@@ -188,7 +188,14 @@ class Broker:
             raise UsageError(
                 f"The engine 'redis' needs the package {error.name}: pip install 'headrace[redis]'."
             ) from None
-        return await on_redis(config, config.redis, disk=disk, random=random, on_failure=self._fail)
+        return await on_redis(
+            config,
+            config.redis,
+            disk=disk,
+            random=random,
+            cleans_in_child=ports.cleaning is not None,
+            on_failure=self._fail,
+        )
 
     async def _enter_cluster(self, parts: Parts, foundation: Foundation) -> None:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others

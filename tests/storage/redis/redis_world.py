@@ -27,13 +27,20 @@ SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 MADE: list[RedisEngine] = []
 
 
-def unstarted(server: RedisServer, durability: str = "") -> RedisEngine:
-    MADE.append(RedisEngine(parse_redis_address(server.url), random=system_random(), durability=durability))
+def unstarted(server: RedisServer, durability: str = "", *, cleans_in_child: bool = False) -> RedisEngine:
+    MADE.append(
+        RedisEngine(
+            parse_redis_address(server.url),
+            random=system_random(),
+            durability=durability,
+            cleans_in_child=cleans_in_child,
+        )
+    )
     return MADE[-1]
 
 
-def engine_of(server: RedisServer, durability: str = "") -> RedisEngine:
-    engine = unstarted(server, durability)
+def engine_of(server: RedisServer, durability: str = "", *, cleans_in_child: bool = False) -> RedisEngine:
+    engine = unstarted(server, durability, cleans_in_child=cleans_in_child)
     engine.start()
     return engine
 

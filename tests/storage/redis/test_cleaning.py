@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.engine.faults import Diverged, Unreachable
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import cleaning as redis_cleaning
+from headrace.storage.redis.cleaning_child import decode_cleaned
 from headrace.storage.redis.engine import RedisEngine
-from headrace.storage.redis.errors import RedisOutcomeUnknown
+from headrace.storage.redis.errors import RedisOutcomeUnknown, RedisUnreachable
 from headrace.storage.redis.functions import Answer, Call
 from headrace.storage.redis.log import RedisLog
 from headrace.wire.batches import check_batch, check_batches, encode_batch, small_records
@@ -267,3 +269,48 @@ async def test_a_log_whose_cleaning_has_an_unknown_outcome_is_opened_again(serve
     again = opened(engine, 1, COMPACT)
     assert again.gaps_below > 0
     check_counts(engine, again)
+
+
+async def test_a_process_of_its_own_leaves_the_same(server: RedisServer) -> None:
+    found = []
+    for in_child in (False, True):
+        engine = engine_of(server, cleans_in_child=in_child)
+        engine.blocking.call("FLUSHALL")
+        log = opened(engine, 0, COMPACT)
+        for number in range(60):
+            append(log, [(b"a", b"%d" % number), (b"b%d" % (number % 3), b"x"), (b"c", None)])
+        assert await flush(engine, log) is None
+        clean_to = await clean(log, remembered=frozenset({5}))
+        check_counts(engine, log)
+        found.append((clean_to, list(engine.entries(log.keys.stream, 0, 2**60)), log.ranges()))
+    assert found[0] == found[1]
+
+
+async def test_a_process_that_is_to_stop_or_finds_no_server_changes_nothing(server: RedisServer) -> None:
+    engine = engine_of(server, cleans_in_child=True)
+    log = opened(engine, 0, COMPACT)
+    for number in range(60):
+        append(log, [(b"a", b"%d" % number)])
+    assert await flush(engine, log) is None
+    before = stored(engine, log)
+    stopping = asyncio.Event()
+    stopping.set()
+    for expected, prepare in ((Stopped, stopping.set), (Unreachable, server.kill)):
+        prepare()
+        cleaning = log.cleaning.begin_cleaning(NOW_MS, log.flushed_end, frozenset(), "")
+        assert cleaning is not None
+        with pytest.raises(expected):
+            await cleaning.carry_out(stopping, QUICK)
+        cleaning.end()
+        stopping = asyncio.Event()
+    await asyncio.to_thread(server.start)
+    await until(lambda: serves(engine))
+    assert stored(engine, log) == before
+
+
+def test_what_the_process_met_is_raised_here() -> None:
+    with pytest.raises(RedisUnreachable, match="ended before"):
+        decode_cleaned(b'{"clean_to"')
+    for problem, error in (("stopped", Stopped), ("corrupt", CorruptData), ("failed", StorageFailure)):
+        with pytest.raises(error):
+            decode_cleaned(b'{"problem": "%s", "text": "why"}\n' % problem.encode())

@@ -39,9 +39,10 @@ async def on_redis(
     *,
     disk: Disk,
     random: Random,
+    cleans_in_child: bool,
     on_failure: Callable[[BaseException], None],
 ) -> Foundation:
-    """`on_failure` is called once, when nothing can be committed any more."""
+    """`cleans_in_child`: see `RedisEngine`. `on_failure` is called once, when nothing can be committed any more."""
     if config.join:
         raise UsageError("--join names brokers of a cluster with local logs: on Redis, brokers find each other there.")
     opened: list[Redis] = []
@@ -53,7 +54,13 @@ async def on_redis(
             address = replace(address, topology=Topology.CLUSTER)
         namespace = broker_value(EMPTY_IMAGE, config.configs, "redis.namespace", node=config.broker_id).text()
         keys = Keys(namespace, clustered=commands.is_clustered)
-        logs = RedisEngine(address, random=random, keys=keys, durability=config.configs.get("redis.durability", ""))
+        logs = RedisEngine(
+            address,
+            random=random,
+            keys=keys,
+            durability=config.configs.get("redis.durability", ""),
+            cleans_in_child=cleans_in_child,
+        )
         await logs.ready()
         left = await asyncio.get_running_loop().run_in_executor(None, logs.start)
         reading = commands.beside(keys.metadata, timeout_ms=REDIS_METADATA_BLOCK_MS + REDIS_REQUEST_MS_MAX)

@@ -5,14 +5,15 @@ Promises: readers go on, and offsets, epochs and producers do not change. Every 
 that another has followed changes nothing. Nothing of the log changes before the last call, which is sent again until
 its outcome is known. `storage.keeping` decides what stays; `storage.log.compaction.cleaning` lists it.
 
-The slow work runs in a worker thread, at the cleaner's pace, in pieces of REDIS_APPEND_BYTES_MAX.
+The slow work goes at the cleaner's pace, in pieces of REDIS_APPEND_BYTES_MAX. A process of its own does it
+(`cleaning_child`), or a worker thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -81,14 +82,23 @@ class CleanedStream:
     """The time index up to `clean_to`."""
 
 
-class _Work:
-    """One cleaning, in a worker thread."""
+Prepare = Callable[[StreamJob, asyncio.Event, float], Awaitable[CleanedStream]]
+"""Writes the other Stream, at most at so many bytes per second. Raises RedisFailure, CorruptData, StorageFailure, and
+Stopped soon after the event is set."""
 
-    def __init__(self, job: StreamJob, entries: Entries, run: Run, pace: Callable[[int], None]) -> None:
+
+def _unpaced(_: int) -> None:
+    return
+
+
+class Work:
+    """One cleaning. Its methods block."""
+
+    def __init__(self, job: StreamJob, entries: Entries, run: Run) -> None:
         self._job = job
         self._entries = entries
         self._run = run
-        self._pace = pace
+        self._pace: Callable[[int], None] = _unpaced
         self._last: dict[bytes, int] = {}
         self._waiting: list[Batch] = []
         self._size = 0
@@ -98,9 +108,9 @@ class _Work:
         self._newest = -1
         self._removed = self._kept = 0
 
-    def prepare(self) -> CleanedStream:
+    def prepare(self, pace: Callable[[int], None]) -> CleanedStream:
         """Write the other Stream. Raises RedisFailure, CorruptData, Stopped, StorageFailure."""
-        job = self._job
+        job, self._pace = self._job, pace
         clean_to = self._read_keys()
         self._keeping = Keeping(
             last=self._last,
@@ -217,17 +227,20 @@ class RedisCleaning:
 
     is_committed: Final = False
 
-    def __init__(self, owner: RedisLog, job: StreamJob, entries: Entries, run: Run) -> None:
+    def __init__(self, owner: RedisLog, job: StreamJob, entries: Entries, run: Run, prepare: Prepare | None) -> None:
         self._owner = owner
         self._job = job
-        self._entries = entries
-        self._run = run
+        self._work = Work(job, entries, run)
+        self._prepare = self._in_thread if prepare is None else prepare
+
+    async def _in_thread(self, _: StreamJob, stopping: asyncio.Event, bytes_per_second: float) -> CleanedStream:
+        pace = pacer(bytes_per_second, stopping.is_set)
+        return await asyncio.get_running_loop().run_in_executor(None, self._work.prepare, pace)
 
     async def carry_out(self, stopping: asyncio.Event, bytes_per_second: float) -> Offset:
-        loop, pace = asyncio.get_running_loop(), _pacer(bytes_per_second, stopping.is_set)
-        work = _Work(self._job, self._entries, self._run, pace)
+        loop, work = asyncio.get_running_loop(), self._work
         try:
-            cleaned = await loop.run_in_executor(None, work.prepare)
+            cleaned = await self._prepare(self._job, stopping, bytes_per_second)
         except RedisFailure as error:
             raise Unreachable(f"The log of {self._owner.identity.name} cannot be compacted now: {error}") from error
         try:
@@ -245,10 +258,12 @@ class RedisCleaning:
 class RedisCleanable:
     """A `Cleanable`."""
 
-    def __init__(self, owner: RedisLog, entries: Entries, run: Run) -> None:
+    def __init__(self, owner: RedisLog, entries: Entries, run: Run, prepare: Prepare | None) -> None:
+        """`prepare`: None: the slow work is done in a worker thread."""
         self._owner = owner
         self._entries = entries
         self._run = run
+        self._prepare = prepare
 
     def dirtiness(self, now_ms: int, up_to: Offset) -> float:
         owner, config = self._owner, self._owner.config
@@ -308,10 +323,10 @@ class RedisCleanable:
             tombstones_from=tombstones_from,
             keys_max=COMPACTION_KEYS_MAX,
         )
-        return RedisCleaning(owner, job, self._entries, self._run)
+        return RedisCleaning(owner, job, self._entries, self._run, self._prepare)
 
 
-def _pacer(bytes_per_second: float, is_over: Callable[[], bool]) -> Callable[[int], None]:
+def pacer(bytes_per_second: float, is_over: Callable[[], bool]) -> Callable[[int], None]:
     """Return a function that is called with the bytes as they are handled. It waits so that they do not exceed this
     rate, and raises Stopped soon after the work is to end."""
     started, total, looked_at = time.monotonic(), 0, 0

@@ -18,7 +18,6 @@ from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import (
     REDIS_CONNECT_MS_MAX,
     REDIS_FETCH_BYTES,
-    REDIS_FETCH_ENTRIES_MAX,
     REDIS_FETCHES_MAX,
     REDIS_LOGS_LOOKED_AT_ONCE,
     REDIS_OPEN_MS_MAX,
@@ -30,6 +29,8 @@ from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.reading import Fetched, Fetching
 from headrace.storage.redis.address import RedisAddress, Topology
+from headrace.storage.redis.cleaning_child import ChildRunner
+from headrace.storage.redis.entries import count_for, entries, number_of
 from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
 from headrace.storage.redis.flushing import RedisRound, Ticket
 from headrace.storage.redis.functions import (
@@ -95,8 +96,10 @@ class RedisEngine:
         random: Random,
         keys: Keys | None = None,
         durability: str = "",
+        cleans_in_child: bool = False,
     ) -> None:
-        """`durability`: the value of `redis.durability`; empty: an append-only file counts where there is one."""
+        """`durability`: the value of `redis.durability`; empty: an append-only file counts where there is one.
+        `cleans_in_child`: compaction has a process of its own, and otherwise a worker thread."""
         self.keys: Final = keys or Keys(clustered=address.topology is Topology.CLUSTER)
         self.owner: Final = f"{random.getrandbits(64):016x}"
         """Tells this life of this broker from all others that claim epochs."""
@@ -108,6 +111,7 @@ class RedisEngine:
         self._reading: Final = client_of(address, random)
         self.blocking: Final = ThreadsRedis(self.link, address)
         self.servers: Final = Servers(self.link, self.blocking, durability, self._look_at_logs)
+        self.cleaner: Final = ChildRunner(address, self.link.place_of) if cleans_in_child else None
         self.is_given_up = False
         """Nobody waits for Redis any more."""
         self._woken = asyncio.Event()
@@ -207,7 +211,7 @@ class RedisEngine:
             return Found(FIRST_OFFSET, FIRST_OFFSET, 0, 0, NO_EPOCH, (), (), -1, 0, FIRST_OFFSET)
         end, start, size, trimmed, newest, cleaned, clean_to = map(int, numbers)
         marks = [
-            IndexEntry(Offset(_number(entry)), *(int(value) for value in fields[1::2]))
+            IndexEntry(Offset(number_of(entry)), *(int(value) for value in fields[1::2]))
             for entry, fields in self.blocking.call("XRANGE", keys.times, "-", "+", key=keys.times)
         ]
         began = self.blocking.call("ZRANGE", keys.epochs, 0, -1, "WITHSCORES", key=keys.epochs)
@@ -292,15 +296,7 @@ class RedisEngine:
     def entries(self, stream: str, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Batches of a log below `end`, from the one that holds `start`, with the offset after each. Blocks. Raises
         RedisFailure."""
-        count = 1
-        while start < end:
-            found = self.blocking.call("XRANGE", stream, f"({start}-0", f"{end}-0", "COUNT", count, key=stream)
-            if not found:
-                return
-            for entry, fields in found:
-                yield _number(entry), fields[1]
-            start = _number(found[-1][0])
-            count = _count(sum(len(fields[1]) for _, fields in found), len(found))
+        return entries(self.blocking.call, stream, start, end)
 
     def fetch(self, stream: str, start: int) -> Fetching | None:
         """See `NotAtHand.fetch`."""
@@ -321,12 +317,12 @@ class RedisEngine:
                 await self._reading.ready(REDIS_CONNECT_MS_MAX)
             while size < REDIS_FETCH_BYTES // 2:
                 found = await self._reading.call("XRANGE", stream, f"({at}-0", "+", "COUNT", count, key=stream)
-                batches += ((_number(entry), fields[1]) for entry, fields in found)
+                batches += ((number_of(entry), fields[1]) for entry, fields in found)
                 size += sum(len(fields[1]) for _, fields in found)
                 if len(found) < count:
                     break
                 at = batches[-1][0]
-                count = _count(size, len(batches), REDIS_FETCH_BYTES - size)
+                count = count_for(size, len(batches), REDIS_FETCH_BYTES - size)
         except (RedisFailure, UsageError) as error:
             raise Unreachable(f"Older records cannot be read from Redis: {error}") from error
         if not batches:
@@ -367,12 +363,3 @@ class RedisRemoval:
         except RedisFailure as error:
             raise OSError(f"The log of {identity.name} cannot be deleted: {error}") from error
         return True
-
-
-def _number(entry: bytes) -> int:
-    return int(entry.partition(b"-")[0])
-
-
-def _count(size: int, entries: int, wanted: int = REDIS_FETCH_BYTES) -> int:
-    """How many entries have about as many bytes as wanted, if they are as those before."""
-    return max(1, min(REDIS_FETCH_ENTRIES_MAX, wanted * entries // max(1, size)))

@@ -66,7 +66,7 @@ class RedisLog:
         self.gaps_below = found.clean_to
         self.is_cleaning = False
         self._cleaned = found.cleaned
-        self.cleaning: Final = RedisCleanable(self, self._entries, engine.blocking.run)
+        self.cleaning: Final = RedisCleanable(self, self._entries, engine.blocking.run, engine.cleaner)
         self._tail = Tail(engine.budget, found.end)
         self._pending: list[Pending] = []
         self._trims: list[tuple[Offset, int]] = []
