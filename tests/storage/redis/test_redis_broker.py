@@ -22,6 +22,7 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.engine.faults import Unreachable
 from headrace.storage.engine.reading import Fetched
 from headrace.storage.redis import engine as redis_engine
+from headrace.storage.redis import flushing
 from headrace.storage.redis import log as redis_log
 from headrace.storage.redis.address import parse_redis_address
 from headrace.storage.redis.engine import RedisEngine
@@ -29,6 +30,8 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
+from tests.storage.redis.conftest import Start
+from tests.storage.redis.redis_world import SAFE, unstarted
 from tools.redis_servers import RedisServer
 
 
@@ -187,3 +190,23 @@ async def test_the_offsets_topic_stays_small_however_often_is_committed(server: 
         while (found := (await world.client.ask(8, OffsetFetchRequest(groups=(asked,)))).groups[0]).error_code:
             assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert found.topics[0].partitions[0].committed_offset == 499
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_replica_that_does_not_take_records_is_no_acknowledgement(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
+    replica = start(*SAFE, tcp=True)
+    asked = unstarted(replica).blocking
+    asked.call("REPLICAOF", "127.0.0.1", server.port)
+    await until(lambda: b"master_link_status:up" in asked.call("INFO", "replication"))
+    async with running(server, tmp_path, min_insync_replicas="2") as world:
+        assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
+        monkeypatch.setattr(flushing, "REDIS_WAIT_MS", 50)
+        replica.pause()
+        refused = await produce(world.client, "t", batch(b"second"))
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        replica.resume()
+        monkeypatch.undo()
+        assert (await produce(world.client, "t", batch(b"third"))).error_code == 0
