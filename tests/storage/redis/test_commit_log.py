@@ -12,6 +12,7 @@ import pytest
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
 from headrace.broker.cluster.driver import MetadataDriver, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
+from headrace.metadata.codec import encode_events
 from headrace.metadata.events import (
     ClusterBorn,
     ConfigChanged,
@@ -26,6 +27,7 @@ from headrace.storage.redis import commit_log, metadata_stream
 from headrace.storage.redis.address import parse_redis_address
 from headrace.storage.redis.client import Redis
 from headrace.storage.redis.commit_log import RedisCommitLog
+from headrace.storage.redis.functions import MetadataFunctions, Status
 from headrace.storage.redis.keys import Keys
 from headrace.storage.redis.lease import Holder, LeaseTimes
 from headrace.storage.redis.opening import open_redis
@@ -245,3 +247,20 @@ async def test_lost_metadata_ends_the_broker_with_what_to_do(join: Join) -> None
     await node.commands.call("FLUSHALL")
     await until(lambda: bool(node.fatal))
     assert "lost the cluster's metadata" in str(node.fatal[0])
+
+
+async def test_a_lease_that_was_dropped_is_another_when_it_is_taken_again(join: Join) -> None:
+    """So entries that were sent under it, and are still on their way, are refused."""
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    late = node.log._lease.held
+    assert late is not None
+    node.log._lease.drop("for this test")
+    await until(lambda: node.driver.is_controller)
+    assert node.driver.term > late.token
+    data = encode_events([created("late", TopicId(uuid.UUID(int=3)))])
+    answer = await node.commands.run(MetadataFunctions(KEYS).commit(late, 1, data))
+    assert answer.status is Status.FENCED
+    await node.submit(created())
+    assert node.image.topic_names() == ["orders"]

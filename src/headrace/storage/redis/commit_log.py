@@ -165,7 +165,9 @@ class RedisCommitLog:
             return "This broker is not the controller any more."
         if self._commits is None:
             image = self._tail.image
-            self._commits = Commits(self._commands, self._functions, lease, image, self._lease.drop)
+            self._commits = Commits(
+                self._commands, self._functions, lease, image, over=self._lease.drop, on_end=self._on_end
+            )
         assert self._commits.next_index == after + 1, "nobody else appends under its lease"
         return self._commits.add(entries)
 
@@ -268,6 +270,7 @@ class RedisCommitLog:
         if due and idle and self.holds:
             self._events_in_snapshot = self._tail.events_applied
             self._snapshot = asyncio.get_running_loop().create_task(self._write_snapshot())
+            self._snapshot.add_done_callback(self._on_end)
 
     async def _write_snapshot(self) -> None:
         image, lease = self._tail.image, self._lease.held

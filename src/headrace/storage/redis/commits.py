@@ -52,8 +52,10 @@ class Commits:
         lease: Lease,
         image: MetadataImage,
         over: Callable[[str], None],
+        on_end: Callable[[asyncio.Task[None]], None],
     ) -> None:
-        """`over`: called where the lease proves to be another's, with the reason."""
+        """`over`: called where the lease proves to be another's, with the reason. `on_end`: called with the task that
+        sends, once it has ended."""
         self._client = client
         self._functions = functions
         self._lease: Final = lease
@@ -63,6 +65,7 @@ class Commits:
         self._bytes = 0
         self._filled = asyncio.Event()
         self._sending = asyncio.get_running_loop().create_task(self._send())
+        self._sending.add_done_callback(on_end)
 
     def stop(self) -> None:
         """Send nothing more."""

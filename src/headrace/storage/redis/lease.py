@@ -4,6 +4,7 @@ Promises:
 - The number rises with each new holder, and every write names it. A holder that sleeps past its time harms nothing.
 - `changed` is called whenever `token`, `holds`, `decided_to` or `holder` may be another.
 - A holder that cannot reach Redis for as long as the lease lasts counts itself out.
+- One that counted itself out has another number when it takes the lease again.
 
 Source: the lease of Redis's documentation ("Distributed locks"), with a fencing token (Kleppmann, 2016).
 """
@@ -70,6 +71,8 @@ class ControllerLease:
         self._before: tuple[Holder, float] | None = None
         """The last other holder, and when it was known to live, in the loop's time."""
         self._held: Lease | None = None
+        self._dropped: Lease | None = None
+        """Held before, and not given back. Its entries may still be on their way."""
         self._until = 0.0
         self._client: Final = client
         self._functions: Final = functions
@@ -113,7 +116,8 @@ class ControllerLease:
         if self._held is None:
             return
         log.info("this broker has the controller's lease no more", reason=reason, token=self.token)
-        self._held = self.decided_to = self.holder = None
+        self._dropped, self._held = self._held, None
+        self.decided_to = self.holder = None
         self._woken.set()
         self._changed()
 
@@ -137,6 +141,9 @@ class ControllerLease:
     async def _take(self) -> int:
         if (me := self._about()) is None:
             return self._times.poll
+        if (dropped := self._dropped) is not None:  # taken again as it is, it would have the same number
+            await self._client.run(self._functions.release(dropped))
+            self._dropped = None
         asked_at = _now()
         answer = await self._client.run(self._functions.take(self._name, me.encoded(), self._times.lasts))
         if answer.status is Status.HELD:
