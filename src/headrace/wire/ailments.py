@@ -36,8 +36,11 @@ KINDS: Final = (
     "journal given up",
     "cleaning given up",
     "disk nearly full",
+    "logs in redis",
 )
 """Kinds of states, the worst first."""
+IN_REDIS: Final = "logs in redis"
+"""Nothing is wrong: all brokers share their logs, and the text says how safe these are."""
 
 
 class Ailment(NamedTuple):

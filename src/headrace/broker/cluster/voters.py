@@ -50,7 +50,8 @@ class Voters:
         """Return the quorum as it is now, with its outlook."""
         view = _view(self._metadata.quorum())
         if self._metadata.voters is None:
-            return view
+            kept = f"its metadata is in {self._metadata.image.engine}, and any broker that lives may be the controller"
+            return replace(view, outlook=f"the quorum is one in name: {kept}")
         return replace(view, outlook=outlook(self._metadata.image, view, self._wanted))
 
     # brokers' membership

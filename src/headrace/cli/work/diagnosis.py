@@ -16,7 +16,7 @@ from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members, QuorumView
 from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
-from headrace.wire.ailments import KINDS, Ailment, Report, State
+from headrace.wire.ailments import IN_REDIS, KINDS, Ailment, Report, State
 
 T = TypeVar("T")
 Ends: TypeAlias = Mapping[tuple[str, int], int]
@@ -97,6 +97,8 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     if settings is None:
         found.append(_untold("its configuration"))
         return
+    if any(finding.kind == IN_REDIS for finding in found):
+        return  # a partition has one replica there, its leader
     live = sum(not broker.fenced for broker in brokers.values())
     for each in topics.values():
         factor = settings.offsets_factor if each.name == OFFSETS_TOPIC else settings.factor
@@ -129,7 +131,10 @@ def _of_reports(brokers: Mapping[int, BrokerView], reports: Mapping[int, Report 
     for broker, answered in reports.items():
         states = [] if answered is None else [*answered.states]
         states += [state for state in heard.get(broker, ()) if answered is None or state.kind == "clock"]
-        yield from (Finding(state.kind, f"broker {broker}", state.text, state.todo) for state in states)
+        yield from (
+            Finding(state.kind, f"broker {broker}", state.text, state.todo, is_wrong=state.kind != IN_REDIS)
+            for state in states
+        )
         if answered is None:
             yield _of_silence(brokers[broker])
         else:

@@ -46,7 +46,7 @@ from headrace.storage.redis.tail import Batches, Tail, TailBudget
 from headrace.storage.redis.threads import ThreadsRedis
 from headrace.storage.redis.troubles import Troubles
 from headrace.storage.redis.watching import Servers
-from headrace.wire.ailments import State
+from headrace.wire.ailments import IN_REDIS, State
 from headrace.wire.batches import parse_header
 
 log = structlog.get_logger(__name__)
@@ -170,7 +170,9 @@ class RedisEngine:
         return ("" if topic is None else topic.decode()), int(epoch or -1), int(end or 0)
 
     def states(self) -> Iterator[State]:
-        return self.troubles.states()
+        yield from self.troubles.states()
+        text = f"its records are in Redis ({self.place}): {self.servers.worth}"
+        yield State(kind=IN_REDIS, text=text, todo="docs/REDIS.md says what an acknowledgement is worth")
 
     # opening and deleting
 

@@ -56,6 +56,8 @@ class Seen(NamedTuple):
     look: Look = Look(0, 0, 0, "", False, "", 0)
     waits_for_aof: bool = False
     """A round sends WAITAOF behind its appends."""
+    worth: str = ""
+    """The worth of an acknowledgement, as a clause."""
 
     def forgotten(self) -> Seen:
         """As one that is to be looked at again, and its logs too."""

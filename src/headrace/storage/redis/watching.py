@@ -46,6 +46,11 @@ class Servers:
         """Replicas of the master that has the fewest."""
         return self._worst.look.replicas
 
+    @property
+    def worth(self) -> str:
+        """The worth of an acknowledgement by that master, as a clause."""
+        return self._worst.worth
+
     def of(self, key: str) -> Seen:
         """The server of a key. One that has just come has no replica yet, as far as anybody knows."""
         with suppress(RedisFailure):
@@ -98,7 +103,7 @@ class Servers:
 
     def _new(self, place: str, server: BlockingConnection) -> Seen:
         found = checked(server, place, self._durability)
-        return Seen(found, worth_of(server, place, found, self._durability).waits_for_aof)
+        return Seen(found, *worth_of(server, place, found, self._durability))
 
     def _know(self, seen: dict[str, Seen]) -> None:
         self._seen = seen
