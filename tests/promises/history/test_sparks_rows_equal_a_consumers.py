@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headrace.broker.partitions import partition as broker_partition
+from headrace.broker.partitions.intake import admission
 from tests.spark.world import Row, World, consumed, random_batch, read, world
 
 pytestmark = pytest.mark.timeout(300)
@@ -38,7 +38,7 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Histories]:
     random = Random(int(os.environ.get("HEADRACE_SEED", "11")))
     with pytest.MonkeyPatch.context() as patch, world(tmp_path_factory.mktemp("law")) as made:
         # control batches, as a coordinator of transactions will write them
-        patch.setattr(broker_partition, "UNUSUAL", 0)
+        patch.setattr(admission, "UNUSUAL", 0)
         made.create("law-durable", PARTITIONS, segment_bytes="16384")
         made.create("law-hot", PARTITIONS, durable_enable="false", segment_bytes="16384")
         made.create("law-markers", PARTITIONS, segment_bytes="16384")

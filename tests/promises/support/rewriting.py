@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.base.addresses import Address
-from headrace.broker.partitions import partition as broker_partition
+from headrace.broker.partitions.intake import admission
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
@@ -378,7 +378,7 @@ def rewriting(root: Path, *, seed: int, partitions: int) -> Iterator[Rewriting]:
     random, here = Random(seed), Rewriting(root, partitions)
     with pytest.MonkeyPatch.context() as patch:
         # control batches, as a coordinator of transactions will write them
-        patch.setattr(broker_partition, "UNUSUAL", 0)
+        patch.setattr(admission, "UNUSUAL", 0)
         patch.setattr(running, "run_in_child", thread_runner(LocalDisk()))
         here.start()
         try:

@@ -17,6 +17,7 @@ from headrace.base.ids import LAST_OFFSET, Offset, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.durable import sweeper
 from headrace.broker.durable.merger import Make, Merger
+from headrace.broker.partitions import bounds
 from headrace.broker.partitions.replica import Replica
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import is_orphan
@@ -96,7 +97,7 @@ def log_is_compacted_before_its_history() -> Iterator[None]:
     """A log is compacted as far as it is stable, with all tombstones."""
     with (
         patch.object(Replica, "cleanable_end", property(lambda self: self.last_stable_offset)),
-        patch.object(Replica, "tombstones_kept_from", LAST_OFFSET),
+        patch.object(bounds, "tombstones_kept_from", lambda _: LAST_OFFSET),
     ):
         yield
 
@@ -104,7 +105,7 @@ def log_is_compacted_before_its_history() -> Iterator[None]:
 @contextmanager
 def tombstones_go_above_the_seam() -> Iterator[None]:
     """Where a log is compacted above the end of its history, tombstones are removed as in any other log."""
-    with patch.object(Replica, "tombstones_kept_from", LAST_OFFSET):
+    with patch.object(bounds, "tombstones_kept_from", lambda _: LAST_OFFSET):
         yield
 
 
