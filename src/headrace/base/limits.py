@@ -836,6 +836,8 @@ REDIS_METADATA_BLOCK_MS: Final = 1_000
 """How long one read of the commit log in Redis waits for an entry. Then it is checked that the log is the same."""
 REDIS_METADATA_READ_ENTRIES: Final = 500
 """Entries that one read of it takes."""
+REDIS_METADATA_TRIES_MAX: Final = 50
+"""Tries to read all of it while it changes. After them it counts as damaged."""
 REDIS_METADATA_PART_BYTES: Final = 512 * 1024
 """Bytes of one part of its snapshot."""
 REDIS_METADATA_KEPT_ENTRIES: Final = 10_000

@@ -217,7 +217,7 @@ class ImageBuilder:
             self._note_move(TopicPartition(event.topic_id, partition.index), partition.move)
 
     def _created_index(self, event: TopicCreated) -> int:
-        if not self.engine.shares_logs or self.is_snapshot:
+        if event.created_index or self.is_snapshot or not self.engine.shares_logs:
             return event.created_index
         return self.index
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
 from headrace.broker.cluster.driver import MetadataDriver, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
@@ -85,6 +86,8 @@ async def join(start: Start) -> AsyncIterator[Join]:
     yield joined
     for node in nodes:
         await node.driver.stop()
+        await node.commands.close()  # of one that never started
+        await node.reading.close()
 
 
 def created(name: str = "orders", topic: TopicId = TOPIC) -> TopicCreated:
@@ -264,3 +267,34 @@ async def test_a_lease_that_was_dropped_is_another_when_it_is_taken_again(join: 
     assert answer.status is Status.FENCED
     await node.submit(created())
     assert node.image.topic_names() == ["orders"]
+
+
+async def test_a_new_holder_on_another_log_of_the_same_length_decides_nothing_before_it_knows(join: Join) -> None:
+    """A failover lost the last entry, and another broker committed one in its place."""
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    keys = (KEYS.metadata, KEYS.head)
+    dumps = [await node.commands.call("DUMP", key) for key in keys]
+    await node.submit(created())
+    lease = node.log._lease.held
+    assert lease is not None
+    for key, dump in zip(keys, dumps, strict=True):
+        await node.commands.call("RESTORE", key, 0, dump, "REPLACE")
+    data = encode_events([created("other", TopicId(uuid.UUID(int=3)))])
+    assert (await node.commands.run(MetadataFunctions(KEYS).commit(lease, 1, data))).status is Status.DONE
+    node.log._lease.drop("for this test")
+    await until(lambda: node.driver.is_controller)
+    assert node.image.topic_names() == ["other"]
+    await node.submit(created("third", TopicId(uuid.UUID(int=4))))
+    assert node.image.topic_names() == ["other", "third"]
+
+
+async def test_damaged_metadata_is_told_and_not_read_for_ever(join: Join) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    await node.commands.call("XADD", KEYS.metadata, "2-0", "token", "1", "chain", "no", "events", "")
+    await node.commands.call("HSET", KEYS.head, "index", 2, "chain", "no")
+    with pytest.raises(CorruptData, match="do not follow"):
+        await join(2)

@@ -27,7 +27,7 @@ from headrace.base.errors import HeadraceError, UsageError
 from headrace.storage.disk import LocalDisk
 
 START_SECONDS_MAX: Final = 60.0
-"""To read its log of commands, before it serves."""
+"""To open its socket. It may read its log of commands for longer."""
 STOP_SECONDS_MAX: Final = 30.0
 LOOK_SECONDS: Final = 0.02
 SOCKET_PATH_BYTES_MAX: Final = 100
@@ -49,6 +49,8 @@ def embedded(directory: Path) -> Iterator[str]:
     try:
         path = _socket_path(directory)
         _end_left_over(directory)
+        if _said(path):
+            raise UsageError(f"A Redis of an earlier start still serves {path}: stop it first.")
         with _running(program, directory, path):
             yield f"unix://{path}"
     finally:
@@ -105,7 +107,9 @@ def _end_left_over(directory: Path) -> None:
     except (OSError, ValueError):
         return
     until = time.monotonic() + STOP_SECONDS_MAX
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > until:
+            raise HeadraceError(f"The Redis of an earlier start (pid {pid}) does not end: stop it, and start again.")
         time.sleep(LOOK_SECONDS)
 
 
@@ -145,18 +149,22 @@ def _end_with_parent() -> None:
 def _wait_until_it_serves(process: subprocess.Popen[bytes], path: Path, directory: Path) -> None:
     until = time.monotonic() + START_SECONDS_MAX
     while process.poll() is None and time.monotonic() < until:
-        if _answers(path):
+        said = _said(path)
+        if said.startswith(b"+PONG"):
             return
+        if said.startswith(b"-LOADING"):  # it reads its log, however long that takes
+            until = time.monotonic() + START_SECONDS_MAX
         time.sleep(LOOK_SECONDS)
     process.kill()
     process.wait()
     raise HeadraceError(f"The Redis in {directory} does not start: see {directory / 'valkey.log'}.")
 
 
-def _answers(path: Path) -> bool:
+def _said(path: Path) -> bytes:
+    """The answer to a PING; empty where nobody answers."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         probe.connect(str(path))
         probe.sendall(b"PING\r\n")
-        return probe.recv(64).startswith(b"+PONG")  # while it reads its log, it says LOADING
-    return False
+        return probe.recv(64)
+    return b""

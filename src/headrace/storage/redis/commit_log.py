@@ -144,7 +144,10 @@ class RedisCommitLog:
 
     @property
     def decided_to(self) -> int | None:
-        return self._lease.decided_to
+        decided = self._lease.decided
+        if decided is None or (decided.index == self._at.index and decided.chain != self._at.chain):
+            return None  # this node is to hear first that the log is another
+        return decided.index
 
     @property
     def leader(self) -> BrokerId | None:
@@ -252,7 +255,7 @@ class RedisCommitLog:
                 from_index=was.index,
                 to_index=found.at.index,
             )
-            self._lease.drop("Redis has lost entries")
+        self._lease.drop("the log in Redis is another than this broker decided on")
         if not found.image.cluster_id and self._tail.image.cluster_id:
             raise StorageFailure(
                 "Redis has lost the cluster's metadata, every topic with it: restore the keys from a backup, or start "

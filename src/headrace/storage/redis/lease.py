@@ -2,7 +2,7 @@
 
 Promises:
 - The number rises with each new holder, and every write names it. A holder that sleeps past its time harms nothing.
-- `changed` is called whenever `token`, `holds`, `decided_to` or `holder` may be another.
+- `changed` is called whenever `token`, `held`, `decided` or `holder` may be another.
 - A holder that cannot reach Redis for as long as the lease lasts counts itself out.
 - One that counted itself out has another number when it takes the lease again.
 
@@ -25,7 +25,7 @@ from headrace.base.limits import REDIS_LEASE_MS, REDIS_LEASE_POLL_MS
 from headrace.storage.redis.client import Redis
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.functions import Answer, Lease, MetadataFunctions, Status
-from headrace.storage.redis.metadata_stream import MetadataStream
+from headrace.storage.redis.metadata_stream import MetadataStream, Position
 
 log = structlog.get_logger(__name__)
 
@@ -65,8 +65,8 @@ class ControllerLease:
     ) -> None:
         self.token = 0
         """The highest number of a lease that this node knows of."""
-        self.decided_to: int | None = None
-        """While this node holds it: the index of the last entry of all earlier holders."""
+        self.decided: Position | None = None
+        """While this node holds it: the last entry of all earlier holders."""
         self.holder: Holder | None = None
         self._before: tuple[Holder, float] | None = None
         """The last other holder, and when it was known to live, in the loop's time."""
@@ -117,7 +117,7 @@ class ControllerLease:
             return
         log.info("this broker has the controller's lease no more", reason=reason, token=self.token)
         self._dropped, self._held = self._held, None
-        self.decided_to = self.holder = None
+        self.decided = self.holder = None
         self._woken.set()
         self._changed()
 
@@ -149,8 +149,8 @@ class ControllerLease:
         if answer.status is Status.HELD:
             return self._note(answer, asked_at)
         token = answer.number
-        end = (await self._stream.head()).index  # no earlier holder can add anything from now on
-        self.token, self.decided_to, self.holder = token, end, me
+        end = await self._stream.head()  # no earlier holder can add anything from now on
+        self.token, self.decided, self.holder = token, end, me
         self._held = Lease(self._name, token)
         self._until = asked_at + self._times.lasts / 1000
         self._changed()

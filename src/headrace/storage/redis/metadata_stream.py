@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import CorruptData
-from headrace.base.limits import REDIS_METADATA_PART_BYTES, REDIS_METADATA_READ_ENTRIES
+from headrace.base.limits import (
+    REDIS_BACKOFF_MS_MIN,
+    REDIS_METADATA_PART_BYTES,
+    REDIS_METADATA_READ_ENTRIES,
+    REDIS_METADATA_TRIES_MAX,
+)
 from headrace.metadata.codec import decode_events, decode_line, encode_line
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.storage.redis.client import Redis
@@ -89,11 +94,15 @@ class MetadataStream:
 
     async def recover(self) -> Recovered:
         """Read everything that is there. Raises CorruptData too."""
-        while True:
+        for _ in range(REDIS_METADATA_TRIES_MAX):
             try:
                 return await self._recovered()
-            except Diverged:
-                continue  # a new snapshot was written meanwhile
+            except Diverged:  # a new snapshot was written meanwhile, or Redis failed over
+                await asyncio.sleep(REDIS_BACKOFF_MS_MIN / 1000)
+        raise CorruptData(
+            f"Entries of the cluster's metadata in {self._keys.metadata} do not follow from each other: restore the "
+            "keys from a backup of the server."
+        )
 
     async def _recovered(self) -> Recovered:
         image, at = await self._snapshot()
@@ -111,14 +120,16 @@ class MetadataStream:
             )
             entries = _entries(found)
             if not entries or entries[0].index != at.index + 1:
-                await self._check_snapshot_moved(at)
+                await self._check_moved(at, last)
             image, count = await asyncio.to_thread(_replayed, image, checked(at, entries))
             events += count
             at = Position(entries[-1].index, entries[-1].chain)
         return Recovered(image, at, events)
 
-    async def _check_snapshot_moved(self, at: Position) -> None:
-        """Raises CorruptData where entries behind the newest snapshot are missing."""
+    async def _check_moved(self, at: Position, last: Position) -> None:
+        """Raises CorruptData where entries behind the newest snapshot are missing, and Diverged otherwise."""
+        if (await self.head()).index < last.index:
+            raise Diverged  # it failed over
         index = await self._client.call("HGET", self._keys.snapshot, "index", key=self._keys.snapshot)
         if int(index or 0) <= at.index:
             raise CorruptData(

@@ -63,7 +63,8 @@ class Applier:
             self._go_on()
 
     def restore(self, image: MetadataImage) -> None:
-        """Install a leader's snapshot as one delta. Older entries that wait are skipped in their turn."""
+        """Install a snapshot as one delta. Entries that wait are older, or of a log that is over."""
+        self._waiting.clear()
         if not self._failed:
             try:
                 self._publish(ImageDelta(self.image, image))
