@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from headrace.broker.config import BrokerConfig
-from headrace.storage.redis.address import parse_redis_address
+from headrace.storage.redis.links.address import parse_redis_address
 
 NAMESPACE = "redis.namespace"
 _url: str | None = None

@@ -31,8 +31,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.load import results
 from headrace.net import loops
-from headrace.storage.redis.address import Credentials
-from headrace.storage.redis.connection import Connection, Place, connect
+from headrace.storage.redis.links.address import Credentials
+from headrace.storage.redis.links.connection import Connection, Place, connect
 from tools.broker_process import BrokerProcess
 from tools.redis_servers import RedisServer, valkey
 

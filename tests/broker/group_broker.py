@@ -16,7 +16,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
-from headrace.storage.redis.address import RedisAddress
+from headrace.storage.redis.links.address import RedisAddress
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -14,7 +14,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
-from headrace.storage.redis.address import RedisAddress
+from headrace.storage.redis.links.address import RedisAddress
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
 

@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.errors import RedisFailure
+from headrace.storage.redis.links.connection import Connection
 from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.records import IDEMPOTENT, OPTIONS, PLAIN, Shape, under_records

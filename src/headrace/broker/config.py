@@ -11,7 +11,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.storage.log.journal.journal import JournalSettings
-from headrace.storage.redis.address import RedisAddress
+from headrace.storage.redis.links.address import RedisAddress
 
 FIRST_BROKER: Final = BrokerId(1)
 

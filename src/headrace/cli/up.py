@@ -96,7 +96,7 @@ def redis_for(engine: str, url: str | None, data: Path) -> Iterator[str | None]:
         yield None
         return
     from headrace.cli.work.embedded_redis import embedded
-    from headrace.storage.redis.address import parse_redis_address
+    from headrace.storage.redis.links.address import parse_redis_address
 
     if url is not None:
         print_line(f"redis {parse_redis_address(url)}")

@@ -12,7 +12,7 @@ import pytest
 import redis
 from confluent_kafka import Producer
 
-from headrace.storage.redis.address import parse_redis_address
+from headrace.storage.redis.links.address import parse_redis_address
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import (
     CreatableReplicaAssignment,

@@ -9,7 +9,7 @@ from kafka.record import MemoryRecords
 from redis.cluster import ClusterNode
 from redis.sentinel import Sentinel
 
-from headrace.storage.redis.address import Topology, parse_redis_address
+from headrace.storage.redis.links.address import Topology, parse_redis_address
 from tests.promises.support.load import PartitionLogs
 
 

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicId
-from headrace.storage.redis.client import Redis
-from headrace.storage.redis.connection import Argument, Reply
 from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.functions import PartitionFunctions
-from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.connection import Argument, Reply
+from headrace.storage.redis.server_side.functions import PartitionFunctions
+from headrace.storage.redis.server_side.keys import Keys
 from tools.redis_servers import Certificates, Program, RedisServer, valkey
 
 Start: TypeAlias = Callable[..., RedisServer]

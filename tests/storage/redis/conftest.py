@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from headrace.storage.redis.address import Credentials, parse_redis_address
-from headrace.storage.redis.client import Redis
-from headrace.storage.redis.connection import Connection, Place, connect
-from headrace.storage.redis.opening import open_redis
+from headrace.storage.redis.links.address import Credentials, parse_redis_address
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.connection import Connection, Place, connect
+from headrace.storage.redis.links.opening import open_redis
 from tests.storage.redis.client_world import LONG_MS, Open, Servers
 from tests.storage.redis.client_world import Start as Start
 from tests.storage.redis.redis_world import SAFE, disconnect_all

@@ -14,10 +14,10 @@ from headrace.broker.system import system_random
 from headrace.storage.engine.flushing import Outcome
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.engine.reading import read_or_fetch
-from headrace.storage.redis.address import parse_redis_address
-from headrace.storage.redis.connection import Connection
 from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.errors import RedisFailure, refusal
+from headrace.storage.redis.links.address import parse_redis_address
+from headrace.storage.redis.links.connection import Connection
 from headrace.storage.redis.log import RedisLog
 from headrace.wire.batches import check_batches, iterate_headers
 from tests.storage.log.log_world import IDENTITY, NOW_MS, SMALL, batch

@@ -18,8 +18,8 @@ from headrace.storage.redis import cleaning as redis_cleaning
 from headrace.storage.redis.cleaning_child import decode_cleaned
 from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.errors import RedisOutcomeUnknown, RedisUnreachable
-from headrace.storage.redis.functions import Answer, Call
 from headrace.storage.redis.log import RedisLog
+from headrace.storage.redis.server_side.functions import Answer, Call
 from headrace.wire.batches import check_batch, check_batches, encode_batch, small_records
 from headrace.wire.records import Record
 from tests.broker.group_broker import until

@@ -14,10 +14,10 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
 from headrace.storage.engine.faults import Fenced, NotAtHand
 from headrace.storage.engine.identity import LogConfig
-from headrace.storage.redis.address import Credentials, parse_redis_address
-from headrace.storage.redis.connection import Place, connect
 from headrace.storage.redis.engine import RedisEngine
-from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.links.address import Credentials, parse_redis_address
+from headrace.storage.redis.links.connection import Place, connect
+from headrace.storage.redis.server_side.keys import Keys
 from headrace.wire.batches import iterate_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_for_leader_epoch import (

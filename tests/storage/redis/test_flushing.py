@@ -12,8 +12,8 @@ from headrace.base.ids import LeaderEpoch
 from headrace.storage.engine.faults import Abandoned, Diverged
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import engine as redis_engine
-from headrace.storage.redis.functions import LIBRARY
-from headrace.storage.redis.watching import Servers
+from headrace.storage.redis.links.watching import Servers
+from headrace.storage.redis.server_side.functions import LIBRARY
 from tests.broker.group_broker import until
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from headrace.storage.redis.address import Credentials, parse_redis_address
-from headrace.storage.redis.connection import Place, connect
-from headrace.storage.redis.keys import Keys
+from headrace.storage.redis.links.address import Credentials, parse_redis_address
+from headrace.storage.redis.links.connection import Place, connect
+from headrace.storage.redis.server_side.keys import Keys
 from headrace.wire.batches import decode_records, iterate_headers
 from headrace.wire.errors import ErrorCode
 from tests.broker.data_path import batch, produce

@@ -17,8 +17,8 @@ from headrace.base.ids import LeaderEpoch, PartitionIndex
 from headrace.storage.engine.faults import Diverged
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis.engine import RedisEngine
-from headrace.storage.redis.functions import PartitionFunctions
 from headrace.storage.redis.log import RedisLog
+from headrace.storage.redis.server_side.functions import PartitionFunctions
 from tests.storage.log.log_world import IDENTITY, SMALL
 from tests.storage.redis.client_world import Start, until
 from tests.storage.redis.redis_world import SAFE, append, engine_at, flush, flush_all, offsets, opened

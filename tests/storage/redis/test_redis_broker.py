@@ -24,8 +24,8 @@ from headrace.storage.engine.reading import Fetched
 from headrace.storage.redis import engine as redis_engine
 from headrace.storage.redis import flushing
 from headrace.storage.redis import log as redis_log
-from headrace.storage.redis.address import parse_redis_address
 from headrace.storage.redis.engine import RedisEngine
+from headrace.storage.redis.links.address import parse_redis_address
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.data_path import batch, create, fetch, produce

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.ids import Offset
-from headrace.storage.redis.address import Credentials
-from headrace.storage.redis.client import Redis
-from headrace.storage.redis.connection import Connection, Place, Reply, connect
-from headrace.storage.redis.functions import Answer, Batch, PartitionFunctions, Status
-from headrace.storage.redis.keys import SLOTS, slot_of
+from headrace.storage.redis.links.address import Credentials
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.connection import Connection, Place, Reply, connect
+from headrace.storage.redis.server_side.functions import Answer, Batch, PartitionFunctions, Status
+from headrace.storage.redis.server_side.keys import SLOTS, slot_of
 from tests.storage.redis.client_world import Start, done, leader, until
 from tools.redis_servers import RedisServer
 from tools.server_process import free_port

@@ -23,14 +23,14 @@ from headrace.metadata.image import EMPTY_IMAGE
 from headrace.metadata.values import Engine
 from headrace.net.peer.peers import Peers
 from headrace.raft.membership import Peer
-from headrace.storage.redis.address import RedisAddress, Topology
-from headrace.storage.redis.client import Redis
-from headrace.storage.redis.commit_log import RedisCommitLog, RedisStore
 from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.keys import Keys
-from headrace.storage.redis.lease import Holder
-from headrace.storage.redis.opening import open_redis
+from headrace.storage.redis.links.address import RedisAddress, Topology
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.opening import open_redis
+from headrace.storage.redis.metadata.commit_log import RedisCommitLog, RedisStore
+from headrace.storage.redis.metadata.lease import Holder
+from headrace.storage.redis.server_side.keys import Keys
 
 
 async def on_redis(

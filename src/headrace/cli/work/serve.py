@@ -29,7 +29,7 @@ from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.compaction.running import run_in_child
 from headrace.storage.objects import open_objects
-from headrace.storage.redis.address import parse_redis_address
+from headrace.storage.redis.links.address import parse_redis_address
 
 DURABLE_URL = "durable.url"
 

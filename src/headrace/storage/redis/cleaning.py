@@ -31,7 +31,7 @@ from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.engine.faults import Unreachable
 from headrace.storage.keeping import Keeping, add_last
 from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.functions import Answer, Batch, Call, IndexEntry, PartitionFunctions, Status
+from headrace.storage.redis.server_side.functions import Answer, Batch, Call, IndexEntry, PartitionFunctions, Status
 from headrace.wire.batches import BatchHeader, check_batch
 
 if TYPE_CHECKING:

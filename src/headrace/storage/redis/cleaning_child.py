@@ -23,14 +23,14 @@ from typing import Any, Final
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.storage.engine.cleaning import Stopped
-from headrace.storage.redis.address import Credentials, RedisAddress, TlsFiles
-from headrace.storage.redis.blocking import BlockingConnection
 from headrace.storage.redis.cleaning import CleanedStream, StreamJob, Work, pacer
-from headrace.storage.redis.connection import Argument, Place, Reply
 from headrace.storage.redis.entries import entries
 from headrace.storage.redis.errors import RedisFailure, RedisUnreachable
-from headrace.storage.redis.functions import IndexEntry, PartitionFunctions
-from headrace.storage.redis.keys import PartitionKeys
+from headrace.storage.redis.links.address import Credentials, RedisAddress, TlsFiles
+from headrace.storage.redis.links.blocking import BlockingConnection
+from headrace.storage.redis.links.connection import Argument, Place, Reply
+from headrace.storage.redis.server_side.functions import IndexEntry, PartitionFunctions
+from headrace.storage.redis.server_side.keys import PartitionKeys
 
 NICE: Final = 10
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024

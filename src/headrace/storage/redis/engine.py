@@ -28,24 +28,24 @@ from headrace.storage.engine.faults import Fenced, Unreachable
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.reading import Fetched, Fetching
-from headrace.storage.redis.address import RedisAddress, Topology
 from headrace.storage.redis.cleaning_child import ChildRunner
 from headrace.storage.redis.entries import count_for, entries, number_of
 from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
 from headrace.storage.redis.flushing import RedisRound, Ticket
-from headrace.storage.redis.functions import (
+from headrace.storage.redis.links.address import RedisAddress, Topology
+from headrace.storage.redis.links.opening import client_of
+from headrace.storage.redis.links.threads import ThreadsRedis
+from headrace.storage.redis.links.troubles import Troubles
+from headrace.storage.redis.links.watching import Servers
+from headrace.storage.redis.log import RedisLog
+from headrace.storage.redis.server_side.functions import (
     IndexEntry,
     PartitionFunctions,
     Status,
     delete_partition,
 )
-from headrace.storage.redis.keys import Keys
-from headrace.storage.redis.log import RedisLog
-from headrace.storage.redis.opening import client_of
+from headrace.storage.redis.server_side.keys import Keys
 from headrace.storage.redis.tail import Batches, Tail, TailBudget
-from headrace.storage.redis.threads import ThreadsRedis
-from headrace.storage.redis.troubles import Troubles
-from headrace.storage.redis.watching import Servers
 from headrace.wire.ailments import IN_REDIS, State
 from headrace.wire.batches import parse_header
 

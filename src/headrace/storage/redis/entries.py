@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from headrace.base.limits import REDIS_FETCH_BYTES, REDIS_FETCH_ENTRIES_MAX
-from headrace.storage.redis.connection import Argument, Reply
+from headrace.storage.redis.links.connection import Argument, Reply
 
 
 class Ask(Protocol):

@@ -25,11 +25,11 @@ from headrace.base.limits import (
 from headrace.storage.engine.faults import Abandoned, Diverged, Fenced
 from headrace.storage.engine.flushing import Outcome, Outcomes
 from headrace.storage.engine.identity import LogIdentity
-from headrace.storage.redis.client import Redis
-from headrace.storage.redis.connection import Argument, Reply
 from headrace.storage.redis.errors import RedisFailure, RedisGarbled, RedisNoFunction, RedisWrongType
-from headrace.storage.redis.functions import Answer, Batch, Call, PartitionFunctions, Status, answer_of
-from headrace.storage.redis.keys import PartitionKeys
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.connection import Argument, Reply
+from headrace.storage.redis.server_side.functions import Answer, Batch, Call, PartitionFunctions, Status, answer_of
+from headrace.storage.redis.server_side.keys import PartitionKeys
 
 if TYPE_CHECKING:
     from headrace.storage.redis.engine import RedisEngine

@@ -25,8 +25,8 @@ from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
-from headrace.storage.redis.functions import IndexEntry, PartitionFunctions, Status
 from headrace.storage.redis.ranges import Ranges, range_bytes_of
+from headrace.storage.redis.server_side.functions import IndexEntry, PartitionFunctions, Status
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
 

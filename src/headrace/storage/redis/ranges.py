@@ -16,7 +16,7 @@ from headrace.base.ids import Offset
 from headrace.base.limits import REDIS_RANGE_BYTES
 from headrace.storage.engine.cutting import Range
 from headrace.storage.engine.identity import LogConfig
-from headrace.storage.redis.functions import IndexEntry
+from headrace.storage.redis.server_side.functions import IndexEntry
 
 
 class Added(NamedTuple):

@@ -1,0 +1,1 @@
+"""The commit log in Redis, and the lease of its writer."""

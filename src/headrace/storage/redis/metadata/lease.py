@@ -1,0 +1,197 @@
+"""The controller's lease in Redis: taken by whoever comes first, renewed while its holder lives, fenced by a number.
+
+Promises:
+- The number rises with each new holder, and every write names it. A holder that sleeps past its time harms nothing.
+- `changed` is called whenever `token`, `held`, `decided` or `holder` may be another.
+- A holder that cannot reach Redis for as long as the lease lasts counts itself out.
+- One that counted itself out has another number when it takes the lease again.
+
+Source: the lease of Redis's documentation ("Distributed locks"), with a fencing token (Kleppmann, 2016).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import BrokerId, DirectoryId
+from headrace.base.limits import REDIS_LEASE_MS, REDIS_LEASE_POLL_MS
+from headrace.storage.redis.errors import RedisFailure
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.metadata.stream import MetadataStream, Position
+from headrace.storage.redis.server_side.functions import Answer, Lease, MetadataFunctions, Status
+
+log = structlog.get_logger(__name__)
+
+
+class Holder(NamedTuple):
+    """A broker that has the lease, and where it is reached."""
+
+    broker: BrokerId
+    directory: DirectoryId
+    host: str
+    port: int
+
+    def encoded(self) -> str:
+        return json.dumps({**self._asdict(), "directory": str(self.directory)})
+
+
+class LeaseTimes(NamedTuple):
+    """In milliseconds."""
+
+    lasts: int = REDIS_LEASE_MS
+    poll: int = REDIS_LEASE_POLL_MS
+
+
+class ControllerLease:
+    """`name`: tells this process from all others. `about`: this broker, once it can be reached; None: not yet."""
+
+    def __init__(
+        self,
+        client: Redis,
+        functions: MetadataFunctions,
+        stream: MetadataStream,
+        *,
+        name: str,
+        about: Callable[[], Holder | None],
+        changed: Callable[[], None],
+        times: LeaseTimes,
+    ) -> None:
+        self.token = 0
+        """The highest number of a lease that this node knows of."""
+        self.decided: Position | None = None
+        """While this node holds it: the last entry of all earlier holders."""
+        self.holder: Holder | None = None
+        self._before: tuple[Holder, float] | None = None
+        """The last other holder, and when it was known to live, in the loop's time."""
+        self._held: Lease | None = None
+        self._dropped: Lease | None = None
+        """Held before, and not given back. Its entries may still be on their way."""
+        self._until = 0.0
+        self._client: Final = client
+        self._functions: Final = functions
+        self._stream: Final = stream
+        self._name: Final = name
+        self._about = about
+        self._changed = changed
+        self._times: Final = times
+        self._woken = asyncio.Event()
+
+    @property
+    def held(self) -> Lease | None:
+        """The lease, where this node holds it."""
+        return self._held
+
+    def before(self) -> tuple[BrokerId, DirectoryId, float] | None:
+        """See `CommitLog.leader_before`."""
+        if self._before is None:
+            return None
+        holder, heard_at = self._before
+        return holder.broker, holder.directory, max(0.0, _now() - heard_at)
+
+    async def keep(self) -> None:
+        """Take the lease and renew it, until this task is cancelled."""
+        while True:
+            try:
+                wait_ms = await (self._take() if self._held is None else self._renew())
+            except RedisFailure as error:
+                log.debug("the controller's lease could not be asked for", reason=str(error))
+                wait_ms = self._times.poll
+                if self._held is not None and _now() > self._until:
+                    self.drop("Redis was not reached for as long as it lasts")
+            self._woken.clear()
+            try:
+                await asyncio.wait_for(self._woken.wait(), wait_ms / 1000)
+            except TimeoutError:
+                continue
+
+    def drop(self, reason: str) -> None:
+        """Hold it no more: somebody else has it, or may soon."""
+        if self._held is None:
+            return
+        log.info("this broker has the controller's lease no more", reason=reason, token=self.token)
+        self._dropped, self._held = self._held, None
+        self.decided = self.holder = None
+        self._woken.set()
+        self._changed()
+
+    async def confirm(self) -> bool:
+        """Return whether this node held it after this call. Raises RedisFailure."""
+        lease = self._held
+        if lease is None:
+            return False
+        await self._renew()
+        return self._held == lease
+
+    async def release(self) -> None:
+        """Give it to whoever asks next."""
+        lease, self._held = self._held, None
+        if lease is not None:
+            try:
+                await self._client.run(self._functions.release(lease))
+            except HeadraceError as error:
+                log.info("the controller's lease was not given back; it ends by itself", reason=str(error))
+
+    async def _take(self) -> int:
+        if (me := self._about()) is None:
+            return self._times.poll
+        if (dropped := self._dropped) is not None:  # taken again as it is, it would have the same number
+            await self._client.run(self._functions.release(dropped))
+            self._dropped = None
+        asked_at = _now()
+        answer = await self._client.run(self._functions.take(self._name, me.encoded(), self._times.lasts))
+        if answer.status is Status.HELD:
+            return self._note(answer, asked_at)
+        token = answer.number
+        end = await self._stream.head()  # no earlier holder can add anything from now on
+        self.token, self.decided, self.holder = token, end, me
+        self._held = Lease(self._name, token)
+        self._until = asked_at + self._times.lasts / 1000
+        self._changed()
+        return self._times.lasts // 3
+
+    async def _renew(self) -> int:
+        lease = self._held
+        assert lease is not None, "it is held"
+        asked_at = _now()
+        answer = await self._client.run(self._functions.renew(lease, self._times.lasts))
+        if self._held == lease:
+            if answer.status is Status.DONE:
+                self._until = asked_at + self._times.lasts / 1000
+            else:
+                self.drop("another broker took it")
+        return self._times.lasts // 3
+
+    def _note(self, answer: Answer, asked_at: float) -> int:
+        """Note another holder. Returns the time until its lease may end, in milliseconds."""
+        token, _, about, left_ms = answer.values
+        before = self.token, self.holder
+        self.token, self.holder = max(self.token, int(token)), _holder(str(about))
+        if self.holder is not None:
+            self._before = self.holder, asked_at + (int(left_ms) - self._times.lasts) / 1000
+        if before != (self.token, self.holder):
+            self._changed()
+        return min(self._times.poll, int(left_ms) + 1)
+
+
+def _holder(about: str) -> Holder | None:
+    try:
+        fields = json.loads(about)
+        return Holder(
+            BrokerId(int(fields["broker"])),
+            DirectoryId(uuid.UUID(fields["directory"])),
+            str(fields["host"]),
+            int(fields["port"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None  # a later version's
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

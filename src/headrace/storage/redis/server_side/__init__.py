@@ -1,0 +1,1 @@
+"""The functions that run in Redis, their keys, and a model of them."""

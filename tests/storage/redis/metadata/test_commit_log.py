@@ -1,0 +1,301 @@
+"""The commit log in Redis, under the metadata's driver, on a real Valkey: one controller at a time, and one history."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+
+import pytest
+
+from headrace.base.errors import CorruptData
+from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
+from headrace.broker.cluster.driver import MetadataDriver, NotController, OutcomeUnknown
+from headrace.controller.decision import Decision
+from headrace.metadata.codec import encode_events
+from headrace.metadata.events import (
+    ClusterBorn,
+    ConfigChanged,
+    MetadataEvent,
+    PartitionsAdded,
+    TopicCreated,
+    TopicDeleted,
+)
+from headrace.metadata.image import MetadataImage
+from headrace.metadata.values import Engine, PartitionImage
+from headrace.storage.redis.links.address import parse_redis_address
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.opening import open_redis
+from headrace.storage.redis.metadata import commit_log
+from headrace.storage.redis.metadata import stream as metadata_stream
+from headrace.storage.redis.metadata.commit_log import RedisCommitLog
+from headrace.storage.redis.metadata.lease import Holder, LeaseTimes
+from headrace.storage.redis.server_side.functions import MetadataFunctions, Status
+from headrace.storage.redis.server_side.keys import Keys
+from tests.broker.group_broker import until
+from tests.storage.redis.conftest import Start
+
+pytestmark = pytest.mark.timeout(60)
+KEYS = Keys()
+QUICK = LeaseTimes(lasts=300, poll=20)
+TOPIC = TopicId(uuid.UUID(int=7))
+
+
+class Node:
+    """A broker's driver on the shared log."""
+
+    def __init__(self, number: int, commands: Redis, reading: Redis) -> None:
+        holder = Holder(BrokerId(number), DirectoryId(uuid.UUID(int=number)), "127.0.0.1", 9000 + number)
+        self.log = RedisCommitLog(commands, reading, KEYS, name=f"node {number}", about=lambda: holder, times=QUICK)
+        self.commands, self.reading = commands, reading
+        self.fatal: list[Exception] = []
+        self.driver = MetadataDriver(self.log, me=holder.broker, on_fatal=self.fatal.append)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.driver.image
+
+    async def submit(self, *events: MetadataEvent) -> None:
+        await self.driver.submit(lambda image: Decision(events, None))
+
+    async def crash(self) -> None:
+        """End without giving the lease back."""
+        self.log.halt(lambda: OutcomeUnknown())
+        await self.commands.close()
+        await self.reading.close()
+
+
+Join = Callable[..., Awaitable[Node]]
+
+
+@pytest.fixture
+async def join(start: Start) -> AsyncIterator[Join]:
+    server = start("--appendonly", "yes", "--appendfsync", "always")
+    nodes: list[Node] = []
+
+    async def joined(number: int) -> Node:
+        commands = await open_redis(parse_redis_address(server.url), Random(number))
+        reading = commands.beside(KEYS.metadata, timeout_ms=10_000)
+        await reading.ready(10_000)
+        node = Node(number, commands, reading)
+        nodes.append(node)
+        await node.driver.start()
+        return node
+
+    joined.server = server  # type: ignore[attr-defined]
+    yield joined
+    for node in nodes:
+        await node.driver.stop()
+        await node.commands.close()  # of one that never started
+        await node.reading.close()
+
+
+def created(name: str = "orders", topic: TopicId = TOPIC) -> TopicCreated:
+    return TopicCreated(topic_id=topic, name=name, partitions=(partition(0),), configs={"retention.ms": "1000"})
+
+
+def partition(index: int) -> PartitionImage:
+    return PartitionImage(
+        index=PartitionIndex(index),
+        replicas=(BrokerId(1),),
+        isr=(BrokerId(1),),
+        leader=BrokerId(1),
+        leader_epoch=LeaderEpoch(0),
+        partition_epoch=PartitionEpoch(0),
+    )
+
+
+BORN = ClusterBorn(cluster_id=ClusterId("cluster"), engine=Engine.REDIS)
+
+
+async def test_every_node_has_what_the_holder_decides(join: Join) -> None:
+    first = await join(1)
+    await until(lambda: first.driver.is_controller)
+    second = await join(2)
+    await first.submit(BORN)
+    await asyncio.gather(*(first.submit(created(f"t{n}", TopicId(uuid.UUID(int=n)))) for n in range(50)))
+    await until(lambda: second.image.index == first.image.index)
+    assert second.image == first.image
+    assert second.image.cluster_id == "cluster"
+    assert {topic.created_index for topic in second.image.topics.values()} == set(range(2, 52))
+    assert second.driver.leader == 1
+    with pytest.raises(NotController):
+        await second.submit(BORN)
+    third = await join(3)
+    assert third.image == first.image
+
+
+async def test_a_released_lease_goes_on_at_once_and_a_lost_one_in_time(join: Join) -> None:
+    first, second = await join(1), await join(2)
+    await until(lambda: first.driver.is_controller or second.driver.is_controller)
+    holder, other = (first, second) if first.driver.is_controller else (second, first)
+    await holder.submit(BORN)
+    await holder.driver.stop()
+    await until(lambda: other.driver.is_controller)
+    await other.submit(created())
+    before = other.driver.leader_before()
+    assert before is not None
+    assert before[0] == holder.driver.me
+    third = await join(3)
+    await other.crash()
+    await until(lambda: third.driver.is_controller)
+    assert third.image.topic("orders") is not None
+    assert third.driver.term > other.driver.term
+
+
+async def test_a_holder_that_slept_is_fenced_and_its_decision_never_counts(join: Join) -> None:
+    first = await join(1)
+    await until(lambda: first.driver.is_controller)
+    await first.submit(BORN)
+    lease = first.log._lease.held
+    assert lease is not None
+    # Another broker takes the lease, as after its time, before the first notices.
+    await first.commands.call("HSET", KEYS.lease, "token", lease.token + 1, "holder", "x", "about", "", "until", 0)
+    with pytest.raises((OutcomeUnknown, NotController)):
+        await first.submit(created())
+    second = await join(2)
+    await until(lambda: second.driver.is_controller or first.driver.is_controller)
+    assert second.image.topic("orders") is None
+    assert await first.commands.call("XLEN", KEYS.metadata) == 1
+
+
+async def test_confirmed_state_is_of_a_holder_alone(join: Join) -> None:
+    first = await join(1)
+    await until(lambda: first.driver.is_controller)
+    await first.submit(BORN)
+    await asyncio.gather(*(first.driver.read_barrier() for _ in range(100)))
+    await first.commands.call("HINCRBY", KEYS.lease, "token", 1)
+    with pytest.raises(NotController):
+        await first.driver.read_barrier()
+
+
+async def test_the_registry_tells_topics_as_they_are(join: Join) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN, created(), created("payments", TopicId(uuid.UUID(int=8))))
+    assert set(await node.commands.call("SMEMBERS", KEYS.topics)) == {b"orders", b"payments"}
+    await node.submit(PartitionsAdded(topic_id=TOPIC, partitions=(partition(1),)))
+    await node.submit(ConfigChanged(topic_id=TOPIC, changes={"retention.ms": None, "cleanup.policy": "compact"}))
+    await node.submit(TopicDeleted(topic_id=TopicId(uuid.UUID(int=8))))
+    assert set(await node.commands.call("SMEMBERS", KEYS.topics)) == {b"orders"}
+    assert await node.commands.call("HGETALL", KEYS.topic("orders")) == {
+        b"id": str(TOPIC).encode(),
+        b"partitions": b"2",
+        b"created": b"1",
+        b"cleanup.policy": b"compact",
+    }
+    assert await node.commands.call("EXISTS", KEYS.topic("payments")) == 0
+
+
+async def test_a_snapshot_cuts_the_log_and_a_late_node_takes_it(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_log, "METADATA_EVENTS_PER_SNAPSHOT", 20)
+    monkeypatch.setattr(commit_log, "REDIS_METADATA_KEPT_ENTRIES", 5)
+    monkeypatch.setattr(metadata_stream, "REDIS_METADATA_PART_BYTES", 200)
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    for number in range(60):
+        await node.submit(created(f"t{number}", TopicId(uuid.UUID(int=number))))
+
+    while (length := int(await node.commands.call("XLEN", KEYS.metadata))) > 30:  # the next look takes a round trip
+        assert length < 100
+    late = await join(2)
+    assert late.image == node.image
+
+
+async def test_redis_that_comes_back_loses_nothing_and_stops_nobody(join: Join) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    server = join.server  # type: ignore[attr-defined]
+    server.kill()
+    waiting = asyncio.create_task(node.submit(created()))
+    await asyncio.sleep(0)
+    server.start()
+    try:
+        await waiting
+        committed = True
+    except (OutcomeUnknown, NotController):
+        committed = False
+    await until(lambda: node.driver.is_controller)
+    await node.driver.read_barrier()
+    assert not node.fatal
+    assert (node.image.topic("orders") is not None) or not committed
+
+
+async def test_lost_entries_are_noticed_and_the_state_of_redis_is_taken(join: Join) -> None:
+    first, second = await join(1), await join(2)
+    await until(lambda: first.driver.is_controller or second.driver.is_controller)
+    holder = first if first.driver.is_controller else second
+    await holder.submit(BORN)
+    keys = (KEYS.metadata, KEYS.head)
+    dumps = [await holder.commands.call("DUMP", key) for key in keys]
+    await holder.submit(created())
+    await until(lambda: first.image.index == second.image.index == 2)
+    for key, dump in zip(keys, dumps, strict=True):  # a failover to a replica that lacks the last entry
+        await holder.commands.call("RESTORE", key, 0, dump, "REPLACE")
+    await until(lambda: first.image.index == second.image.index == 1)
+    assert first.image == second.image
+    await until(lambda: first.driver.is_controller or second.driver.is_controller)
+    again = first if first.driver.is_controller else second
+    await again.submit(created("payments", TopicId(uuid.UUID(int=9))))
+    await until(lambda: first.image.index == second.image.index == 2)
+    assert first.image.topic_names() == second.image.topic_names() == ["payments"]
+
+
+async def test_lost_metadata_ends_the_broker_with_what_to_do(join: Join) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    await node.commands.call("FLUSHALL")
+    await until(lambda: bool(node.fatal))
+    assert "lost the cluster's metadata" in str(node.fatal[0])
+
+
+async def test_a_lease_that_was_dropped_is_another_when_it_is_taken_again(join: Join) -> None:
+    """So entries that were sent under it, and are still on their way, are refused."""
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    late = node.log._lease.held
+    assert late is not None
+    node.log._lease.drop("for this test")
+    await until(lambda: node.driver.is_controller)
+    assert node.driver.term > late.token
+    data = encode_events([created("late", TopicId(uuid.UUID(int=3)))])
+    answer = await node.commands.run(MetadataFunctions(KEYS).commit(late, 1, data))
+    assert answer.status is Status.FENCED
+    await node.submit(created())
+    assert node.image.topic_names() == ["orders"]
+
+
+async def test_a_new_holder_on_another_log_of_the_same_length_decides_nothing_before_it_knows(join: Join) -> None:
+    """A failover lost the last entry, and another broker committed one in its place."""
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    keys = (KEYS.metadata, KEYS.head)
+    dumps = [await node.commands.call("DUMP", key) for key in keys]
+    await node.submit(created())
+    lease = node.log._lease.held
+    assert lease is not None
+    for key, dump in zip(keys, dumps, strict=True):
+        await node.commands.call("RESTORE", key, 0, dump, "REPLACE")
+    data = encode_events([created("other", TopicId(uuid.UUID(int=3)))])
+    assert (await node.commands.run(MetadataFunctions(KEYS).commit(lease, 1, data))).status is Status.DONE
+    node.log._lease.drop("for this test")
+    await until(lambda: node.driver.is_controller)
+    assert node.image.topic_names() == ["other"]
+    await node.submit(created("third", TopicId(uuid.UUID(int=4))))
+    assert node.image.topic_names() == ["other", "third"]
+
+
+async def test_damaged_metadata_is_told_and_not_read_for_ever(join: Join) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    await node.commands.call("XADD", KEYS.metadata, "2-0", "token", "1", "chain", "no", "events", "")
+    await node.commands.call("HSET", KEYS.head, "index", 2, "chain", "no")
+    with pytest.raises(CorruptData, match="do not follow"):
+        await join(2)
