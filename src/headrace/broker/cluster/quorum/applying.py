@@ -63,8 +63,10 @@ class Applier:
             self._go_on()
 
     def restore(self, image: MetadataImage) -> None:
-        """Install a snapshot as one delta. Entries that wait are older, or of a log that is over."""
-        self._waiting.clear()
+        """Install a snapshot as one delta. Older entries that wait are skipped in their turn. Behind one that goes
+        back, they are of a log that is over."""
+        if image.index < self.image.index:
+            self._waiting.clear()
         if not self._failed:
             try:
                 self._publish(ImageDelta(self.image, image))
