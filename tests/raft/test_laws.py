@@ -252,4 +252,4 @@ def test_a_long_log_is_not_walked_for_a_step(entries: int) -> None:
             sys.setprofile(None)
         return count
 
-    assert calls(entries) == calls(10)
+    assert calls(entries) == calls(10) > 0
