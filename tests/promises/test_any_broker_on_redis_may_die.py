@@ -19,13 +19,15 @@ import pytest
 from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS
-from tests.promises.support.records import IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
+from tests.promises.support.records import ASKED_EVERY_S, IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
 from tools.broker_cluster import BrokerCluster
 from tools.redis_servers import RedisServer, valkey
 
 SHAPES: Final = {name: Shape(replicas=1, in_sync=1) for name in (IDEMPOTENT, PLAIN, insiders.TOPIC)}
 BEFORE_EACH_FAULT: Final = 500
 AFTER_A_FAULT: Final = 250
+MEANWHILE: Final = 50
+"""Records that each producer sends while Redis is paused."""
 FAULTS: Final = ("leader", "redis", "pause", "controller", "redis and all", "all", "redis paused")
 
 
@@ -40,6 +42,13 @@ def server() -> Iterator[RedisServer]:
 
 async def leader_of(records: Records, number: int) -> int:
     return (await records.partition(IDEMPOTENT, number % PARTITIONS, 1)).leader_id
+
+
+async def _sent(records: Records, more: int) -> None:
+    """Until each sender has sent so many more."""
+    wanted = [sender.sent + more for sender in records.senders]
+    while any(sender.sent < least for sender, least in zip(records.senders, wanted, strict=True)):  # noqa: ASYNC110
+        await asyncio.sleep(ASKED_EVERY_S)
 
 
 async def _fault(records: Records, server: RedisServer, fault: str, number: int) -> None:
@@ -70,7 +79,7 @@ async def _fault(records: Records, server: RedisServer, fault: str, number: int)
             cluster.resume(victim)
         case "redis paused":
             server.pause()
-            await asyncio.sleep(1)  # commands have no answer meanwhile
+            await _sent(records, MEANWHILE)  # no command has an answer
             server.resume()
         case _:
             raise AssertionError(fault)

@@ -112,11 +112,9 @@ class Tail:
 
     def lets_go(self, end: int) -> bool:
         """Whether the log's oldest batch, which ends at `end`, is evicted, or is not here any more."""
-        if self._gone:
-            return True
-        if end > self.flushed_end:
+        if end > self.flushed_end and not self._gone:
             return False
-        if self.batches.base_offset < end:
+        if self.batches.base_offset < end <= self.batches.next_offset:  # else it was cut, or forgotten
             self.batches.drop_oldest()
         return True
 

@@ -28,7 +28,7 @@ from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.metadata.commits import Commits
 from headrace.storage.redis.metadata.lease import ControllerLease, Holder, LeaseTimes
-from headrace.storage.redis.metadata.stream import Diverged, Entry, MetadataStream, Position, parts_of
+from headrace.storage.redis.metadata.stream import Entry, LogReplaced, MetadataStream, Position, parts_of
 from headrace.storage.redis.server_side.functions import MetadataFunctions, Status
 from headrace.storage.redis.server_side.keys import Keys
 
@@ -230,13 +230,13 @@ class RedisCommitLog:
                 self._hand_on(entries)
             else:
                 self._check_head(await self._stream.head())
-        except Diverged:
+        except LogReplaced:
             await self._start_over()
 
     def _check_head(self, head: Position) -> None:
-        """Raises Diverged where the log lost what was read, which no new entry tells."""
+        """Raises LogReplaced where the log lost what was read, which no new entry tells."""
         if head.index < self._at.index or (head.index == self._at.index and head.chain != self._at.chain):
-            raise Diverged
+            raise LogReplaced
 
     def _hand_on(self, entries: Sequence[Entry]) -> None:
         commits = self._commits

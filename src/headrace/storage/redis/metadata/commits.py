@@ -93,7 +93,10 @@ class Commits:
 
     def is_foreign(self, index: int, data: bytes) -> bool:
         """Whether the entry at this index is another than the one that was sent."""
-        return any(each.index == index and each.data != data for each in self._queue)
+        if not self._queue:
+            return False
+        at = index - self._queue[0].index
+        return 0 <= at < len(self._queue) and self._queue[at].data != data
 
     async def _send(self) -> None:
         pause_ms = REDIS_BACKOFF_MS_MIN

@@ -55,7 +55,7 @@ class Recovered:
     """Events replayed behind the snapshot; an entry without any counts as one."""
 
 
-class Diverged(Exception):  # noqa: N818 - a state
+class LogReplaced(Exception):  # noqa: N818 - a state
     """The log in Redis is not the one that was read until now: entries are lost, or trimmed behind a snapshot."""
 
 
@@ -78,7 +78,7 @@ class MetadataStream:
 
     async def wait(self, after: Position, block_ms: int) -> list[Entry]:
         """Return entries behind `after`, and wait for the first where there is none. Empty: none came in time. Raises
-        Diverged."""
+        LogReplaced."""
         found = await self._client.call(
             "XREAD",
             "COUNT",
@@ -97,7 +97,7 @@ class MetadataStream:
         for _ in range(REDIS_METADATA_TRIES_MAX):
             try:
                 return await self._recovered()
-            except Diverged:  # a new snapshot was written meanwhile, or Redis failed over
+            except LogReplaced:  # a new snapshot was written meanwhile, or Redis failed over
                 await asyncio.sleep(REDIS_BACKOFF_MS_MIN / 1000)
         raise CorruptData(
             f"Entries of the cluster's metadata in {self._keys.metadata} do not follow from each other: restore the "
@@ -127,16 +127,16 @@ class MetadataStream:
         return Recovered(image, at, events)
 
     async def _check_moved(self, at: Position, last: Position) -> None:
-        """Raises CorruptData where entries behind the newest snapshot are missing, and Diverged otherwise."""
+        """Raises CorruptData where entries behind the newest snapshot are missing, and LogReplaced otherwise."""
         if (await self.head()).index < last.index:
-            raise Diverged  # it failed over
+            raise LogReplaced  # it failed over
         index = await self._client.call("HGET", self._keys.snapshot, "index", key=self._keys.snapshot)
         if int(index or 0) <= at.index:
             raise CorruptData(
                 f"Entries of the cluster's metadata behind {at.index} are gone from {self._keys.metadata} in Redis: "
                 "restore the keys from a backup of the server."
             )
-        raise Diverged
+        raise LogReplaced
 
     async def _snapshot(self) -> tuple[MetadataImage, Position]:
         key = self._keys.snapshot
@@ -145,7 +145,7 @@ class MetadataStream:
             return EMPTY_IMAGE, Position()
         parts = [await self._client.call("HGET", key, str(number), key=key) for number in range(int(count))]
         if await self._client.call("HGET", key, "index", key=key) != index or None in parts:
-            raise Diverged
+            raise LogReplaced
         image = await asyncio.to_thread(image_of, parts, int(index))
         return image, Position(int(index), chain)
 
@@ -169,11 +169,11 @@ def image_of(parts: Sequence[bytes], index: int) -> MetadataImage:
 
 
 def checked(after: Position, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries. Raises Diverged where one does not follow from the one before it."""
+    """Return the entries. Raises LogReplaced where one does not follow from the one before it."""
     at, found = after, list(entries)
     for entry in found:
         if entry.index != at.index + 1 or entry.chain != chain_of(at.chain, entry.token, entry.events):
-            raise Diverged
+            raise LogReplaced
         at = Position(entry.index, entry.chain)
     return found
 
