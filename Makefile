@@ -42,6 +42,7 @@ PAIRS ?=
 CLONES ?=
 PART ?=
 FIRST ?=
+RESUME ?=
 
 .PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
@@ -63,8 +64,8 @@ coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.mad
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
 
-test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak
-	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long
+test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak; RESUME=1: without the files that passed on this commit
+	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long $(if $(RESUME),--resume)
 	@$(MAKE) plants swarm soak
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
@@ -131,15 +132,7 @@ crash-spark: $(VENV)/.made/test $(VENV)/.made/classes $(if $(findstring s3,$(STO
 	  $(BIN)/python -m pytest -s tests/pipelines/test_crash.py tests/pipelines/test_replay_crash.py $(T)
 
 swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
-	@$(BIN)/python -m headrace.sim --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part groups --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part moves --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part copies --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part tables --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part rot --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part removals --seed $(SEED) --runs $(RUNS)
-	@$(BIN)/python -m headrace.sim --cluster --part lost-quorums --seed $(SEED) --runs $(RUNS)
+	@$(BIN)/python -m tools.swarm --seed $(SEED) --runs $(RUNS)
 
 plants: $(VENV)/.made/test ## where a planted bug's seed has moved (tests/sim/cluster), look for another and note it; PART=moves, FIRST=1
 	@$(BIN)/python -m tools.plants $(addprefix --part ,$(PART)) $(if $(FIRST),--first)

@@ -6,13 +6,18 @@ began, and runs those that it takes. Fixtures of a session live as long as the p
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tools.run_tests import take
+from tools.run_tests import RAN, take
 
 
 class Pool:
@@ -30,8 +35,37 @@ class Pool:
         for item in session.items:
             items[item.path].append(item)
         while (path := take(self._place, self._kind)) is not None:
-            _run(session, items[session.startpath / path])
+            with self._recorded(session, path):
+                _run(session, items[session.startpath / path])
         return True
+
+    @contextmanager
+    def _recorded(self, session: pytest.Session, path: str) -> Iterator[None]:
+        """Leave word of the file's seconds, also of the processes that it has waited for, and of its outcome."""
+        failed, began_s, before = session.testsfailed, time.time(), _processor_s()
+        passed = False
+        try:
+            yield
+            passed = session.testsfailed == failed
+        finally:
+            about = {
+                "path": path,
+                "process": os.getpid(),
+                "began_s": round(began_s, 1),
+                "seconds": round(time.time() - began_s, 1),
+                "processor_s": round(_processor_s() - before, 1),
+                "passed": passed,
+            }
+            place = self._place / RAN
+            place.mkdir(exist_ok=True)
+            (place / path.replace("/", ",")).write_text(json.dumps(about))
+
+
+def _processor_s() -> float:
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 def _run(session: pytest.Session, items: Sequence[pytest.Item]) -> None:

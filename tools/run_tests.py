@@ -5,14 +5,16 @@ is free (tests/pool.py). Tests with brokers and clients go first. Those that nee
 others leave, and Spark's have one process with one Java. `--tier long` runs each check as often as the promises name.
 `--tier fast` runs only the cores, in two processes (docs/TESTING.md).
 
-All lines are marked with their process, and failures are listed again at the end. A test that hangs prints the stacks
-of all its threads, and its process is ended (tests/guard.py); the others run what it leaves. Exit code 0 where every
-file was run and all passed.
+All lines are marked with their process, and failures are listed again at the end. The seconds of each file are kept in
+`var/tests`, and `--resume` leaves out those that passed in an earlier run of the same commit. A test that hangs prints
+the stacks of all its threads, and its process is ended (tests/guard.py); the others run what it leaves. Exit code 0
+where every file was run and all passed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import signal
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
@@ -74,6 +76,13 @@ POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
 
 Tests with brokers and clients wait three quarters of their time, and so four of them keep two cores busy.
 """
+LONG_POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
+    "first": (0, (TIMED, PROCESSOR)),
+    "second": (0, (TIMED, PROCESSOR)),
+    "spark": (YIELDS, (SPARK, PROCESSOR)),
+    "makes way": (MAKES_WAY, (PROCESSOR,)),
+}
+"""Processes of the long tier. Its kills come under load that does not pause, and one of its tests fills two cores."""
 LONGEST: Final = (
     "promises/test_any_broker_may_die.py",
     "interop/test_java.py",
@@ -102,6 +111,10 @@ LONGEST: Final = (
 POOL: Final = "HEADRACE_TEST_POOL"
 """Environment variable of a pooled process: the pool's directory and the kind of files that it takes, with a colon."""
 TAKEN: Final = "taken"
+RAN: Final = "ran"
+"""Directory of the pool with a JSON file for each file of tests that was run: its path, seconds and outcome."""
+KEPT: Final = Path("var/tests")
+"""Each tier has a file there, with the commit of its last run and the seconds of each file of tests."""
 FAST: Final[Mapping[str, Sequence[str]]] = {
     "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
     "storage": ("storage",),
@@ -188,10 +201,12 @@ class Marked(threading.Thread):
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tools/run_tests.py", description=__doc__)
     parser.add_argument("--tier", choices=("fast", "short", "long"), default="short")
-    tier = parser.parse_args().tier
+    parser.add_argument("--resume", action="store_true", help="leave out what passed in the last run of this commit")
+    options = parser.parse_args()
+    tier: str = options.tier
     os.environ["HEADRACE_TIER"] = tier
     began = time.monotonic()
-    code = _run_fast() if tier == "fast" else _run_pool(LONG_LIMIT_S if tier == "long" else LIMIT_S)
+    code = _run_fast() if tier == "fast" else _run_pool(tier, resume=options.resume)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = f"{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor"
     print(f"tier {tier}: {seconds}, exit code {code}", flush=True)
@@ -208,30 +223,65 @@ def _run_fast() -> int:
     )
 
 
-def _run_pool(limit_s: float) -> int:
+def _run_pool(tier: str, *, resume: bool) -> int:
+    passed = [each for each in _kept(tier) if each["passed"]] if resume else []
+    pooled, limit_s = (LONG_POOLED, LONG_LIMIT_S) if tier == "long" else (POOLED, LIMIT_S)
     with tempfile.TemporaryDirectory() as directory:
         pool = Path(directory)
-        fill(pool)
-        code = _joined([Marked(name, _of_pool(pool, name), limit_s=limit_s) for name in POOLED])
+        fill(pool, without={each["path"] for each in passed})
+        try:
+            code = _joined([Marked(name, _of_pool(pool, pooled[name], name), limit_s=limit_s) for name in pooled])
+        finally:
+            ran = [json.loads(each.read_text()) for each in (pool / RAN).iterdir()]
+            _keep(tier, [*passed, *ran])
+        for path in sorted(ran, key=lambda each: each["processor_s"], reverse=True)[:SLOWEST]:
+            print("{processor_s:7.1f} s of processor in {seconds:6.1f} s: {path}".format(**path))
         if left := [path for kind in ALL_KINDS for path in remaining(pool, kind)]:
             print("no process was left to run these:", *left, sep="\n", flush=True)
         return code or int(bool(left))
 
 
-def _of_pool(pool: Path, name: str) -> Iterator[Sequence[str]]:
+def _commit() -> str | None:
+    """The commit of the sources; None where they are of none, for something was changed."""
+    said = [
+        subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+    ]
+    clean = all(each.returncode == 0 for each in said) and not said[1].stdout
+    return said[0].stdout.strip() if clean else None
+
+
+def _kept(tier: str) -> list[dict[str, Any]]:
+    """The files of the last run of this tier, where it ran on this commit; none otherwise."""
+    with suppress(FileNotFoundError):
+        kept = json.loads((KEPT / f"{tier}.json").read_text())
+        if kept["commit"] is not None and kept["commit"] == _commit():
+            return list(kept["files"])
+    return []
+
+
+def _keep(tier: str, files: Sequence[Mapping[str, Any]]) -> None:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{tier}.json").write_text(json.dumps({"commit": _commit(), "files": files}, indent=1))
+
+
+def _of_pool(pool: Path, about: tuple[int, Sequence[str]], name: str) -> Iterator[Sequence[str]]:
     """Commands of a process of the pool, for one kind after the other, as long as something of it is left then."""
-    nice, kinds = POOLED[name]
+    nice, kinds = about
     for kind in kinds:
         if left := remaining(pool, kind):
             command = ["env", f"{POOL}={pool}:{kind}", "nice", "-n", str(nice), *PYTEST, *left, *_own(name)]
             yield [*command, f"--timeout={LONG_TIMEOUT_S}"] if os.environ["HEADRACE_TIER"] == "long" else command
 
 
-def fill(pool: Path) -> None:
-    """Put every file of tests into the pool."""
+def fill(pool: Path, without: Collection[str] = ()) -> None:
+    """Put every file of tests into the pool, `without` these."""
     first = {str(TESTS / each): at for at, each in enumerate(LONGEST)}
-    paths = sorted(map(str, TESTS.rglob("test_*.py")), key=lambda path: (first.get(path, len(first)), path))
-    for kind in (*ALL_KINDS, TAKEN):
+    paths = sorted(
+        {str(path) for path in TESTS.rglob("test_*.py")}.difference(without),
+        key=lambda path: (first.get(path, len(first)), path),
+    )
+    for kind in (*ALL_KINDS, TAKEN, RAN):
         (pool / kind).mkdir()
     for at, path in enumerate(paths):
         (pool / kind_of(Path(path)) / f"{at:04}").write_text(path)

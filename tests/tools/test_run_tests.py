@@ -93,4 +93,24 @@ def test_every_file_is_in_the_pool_once_and_is_taken_once(tmp_path: Path) -> Non
 
 def test_a_process_takes_from_every_kind_that_there_is() -> None:
     """Or a file would remain."""
-    assert {kind for _, kinds in run_tests.POOLED.values() for kind in kinds} == set(run_tests.ALL_KINDS)
+    for pooled in (run_tests.POOLED, run_tests.LONG_POOLED):
+        assert {kind for _, kinds in pooled.values() for kind in kinds} == set(run_tests.ALL_KINDS)
+
+
+def test_a_tier_is_resumed_without_what_passed_on_the_same_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "KEPT", tmp_path)
+    monkeypatch.setattr(run_tests, "_commit", lambda: "the commit")
+    files = [{"path": path, "passed": path != "b"} for path in ("a", "b")]
+    run_tests._keep("long", files)
+    assert run_tests._kept("long") == files
+    assert run_tests._kept("short") == []
+    monkeypatch.setattr(run_tests, "_commit", lambda: "another one")
+    assert run_tests._kept("long") == []
+
+
+def test_what_is_left_out_is_not_in_the_pool(tmp_path: Path) -> None:
+    known = str(Path(__file__).relative_to(ROOT))
+    run_tests.fill(tmp_path, without={known})
+    assert all(known not in run_tests.remaining(tmp_path, kind) for kind in run_tests.ALL_KINDS)
