@@ -21,6 +21,7 @@ from headrace.net.peer.peers import AddressBook, Peers
 from headrace.net.server.listener import Listener
 from headrace.raft.messages import AppendRequest, Entry, Heartbeat, Message
 from tests import loops
+from tests.broker.group_broker import until
 from tests.raft.member import peer
 
 CLUSTER = ClusterId("a" * 22)
@@ -257,6 +258,24 @@ async def send_until(sender: End, message: Message, condition: Callable[[], bool
         sender.news.clear()
         sender.peers.send(message)
         await sender.news.wait()
+
+
+async def test_a_death_is_noticed_where_nothing_is_ever_sent(ends: tuple[End, End]) -> None:
+    one, two = ends
+    one.peers.watch({BrokerId(1), BrokerId(2)})
+    link = one.peers._links[BrokerId(2)]
+    await until(lambda: len(two.listener._connections) == 1)
+    idle = set(two.listener._connections)
+    for connection in idle:
+        connection.abort()
+    await until(lambda: bool(set(two.listener._connections) - idle))
+    assert one.dead == []
+    await two.stop()
+    await until(lambda: bool(one.dead))
+    assert one.dead == [2]
+    one.peers.watch(set())
+    assert one.peers._links == {}
+    assert link._transport is None
 
 
 async def test_who_only_spoke_to_us_is_seen_dead_as_well(ends: tuple[End, End]) -> None:

@@ -832,6 +832,8 @@ REDIS_LEASE_MS: Final = 6_000
 """How long the controller's lease in Redis lasts; its holder renews it after a third of that."""
 REDIS_LEASE_POLL_MS: Final = 500
 """Pause between two tries to get the lease from another broker."""
+REDIS_OUSTED_AGAIN_MS: Final = 60_000
+"""For so long a controller that was taken for dead is not taken for dead again: its lease ends by itself."""
 REDIS_METADATA_BLOCK_MS: Final = 1_000
 """How long one read of the commit log in Redis waits for an entry. Then it is checked that the log is the same."""
 REDIS_METADATA_READ_ENTRIES: Final = 500

@@ -19,6 +19,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.foundation.laid import Foundation
 from headrace.broker.home.joining import identify_in
 from headrace.metadata.configs import broker_value
+from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE
 from headrace.metadata.values import Engine
 from headrace.net.peer.peers import Peers
@@ -80,6 +81,7 @@ async def on_redis(
         )
         metadata = MetadataDriver(commit_log, me=me.node, on_fatal=on_failure)
         metadata.subscribe(partial(learn_addresses, peers))
+        _watch_others(metadata, commit_log, peers)
         await metadata.start()
     except BaseException as error:
         for client in opened:
@@ -90,6 +92,26 @@ async def on_redis(
             raise UsageError(f"Redis does not serve this broker: {error}") from error
         raise
     return Foundation(kind=Engine.REDIS, identity=identity, metadata=metadata, peers=peers, logs=logs, left=left)
+
+
+def _watch_others(metadata: MetadataDriver, commit_log: RedisCommitLog, peers: Peers) -> None:
+    """Have the controller watch all brokers, and all brokers watch it: Redis tells nobody of a dead process."""
+
+    def watch() -> None:
+        leader = commit_log.leader
+        if commit_log.holds:
+            peers.watch(frozenset(metadata.image.brokers))
+        else:
+            peers.watch(frozenset() if leader is None else {leader})
+
+    def on_delta(delta: ImageDelta) -> None:
+        if commit_log.holds and delta.before.brokers is not delta.after.brokers:
+            watch()
+
+    peers.on_peer_dead(commit_log.holder_died)
+    metadata.subscribe(on_delta)
+    metadata.on_leader(watch)
+    metadata.on_controller(lambda _: watch())
 
 
 def _holder(me: Peer, peers: Peers) -> Holder | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Final, cast
 
@@ -236,7 +236,17 @@ class Peers:
         for callback in self._on_dead:
             callback(node)
 
-    def forget(self, nodes: set[BrokerId]) -> None:
+    def watch(self, nodes: Set[BrokerId]) -> None:
+        """Hold a connection to each of these members, also while nothing is sent, so that a death is noticed at once.
+        It is for members that send nothing to each other: all other connections are closed."""
+        self.forget(self._links.keys() - nodes)
+        if not self._stopped:
+            for node in nodes - self._links.keys() - {self.me.node}:
+                if len(self._links) < PEERS_MAX:
+                    self._links[node] = _Link(self, node, watches=True)
+                    self._links[node].connect()
+
+    def forget(self, nodes: Set[BrokerId]) -> None:
         """Close the connections to nodes that are no longer members."""
         for node in nodes & self._links.keys():
             self._links.pop(node).stop()
@@ -250,11 +260,12 @@ class Peers:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to one member, opened when there is something to send."""
+    """The connection to one member, opened when there is something to send. `watches`: it is kept open."""
 
-    def __init__(self, peers: Peers, node: BrokerId) -> None:
+    def __init__(self, peers: Peers, node: BrokerId, *, watches: bool = False) -> None:
         self._peers = peers
         self._node = node
+        self._watches = watches
         self._queue: deque[Message] = deque()
         self._queued_bytes = 0
         self._transport: asyncio.Transport | None = None
@@ -282,7 +293,7 @@ class _Link(asyncio.Protocol):
             if self._flushing is None and self._writable:
                 self._flushing = asyncio.get_running_loop().call_soon(self._flush)
         elif self._connecting is None and self._pause is None:
-            self._connect()
+            self.connect()
 
     def _flush(self) -> None:
         """Write all waiting messages, in frames of one addressee each."""
@@ -301,7 +312,7 @@ class _Link(asyncio.Protocol):
 
     # connecting
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         self._pause = None
         if not self._stopped and self._connecting is None and self._transport is None:
             self._connecting = asyncio.get_running_loop().create_task(self._open(), name=f"connect to {self._node}")
@@ -345,8 +356,8 @@ class _Link(asyncio.Protocol):
 
     def _after_pause(self) -> None:
         self._pause = None
-        if self._queue or self._looks_again or self._lost_address is not None:
-            self._connect()
+        if self._queue or self._watches or self._looks_again or self._lost_address is not None:
+            self.connect()
 
     # asyncio.Protocol
 
@@ -387,7 +398,7 @@ class _Link(asyncio.Protocol):
             self._attempts = 0
         if self._attempts == 0:
             self._attempts = 1
-            loop.call_soon(self._connect)
+            loop.call_soon(self.connect)
         else:
             self._back_off()
 

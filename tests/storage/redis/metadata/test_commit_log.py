@@ -45,9 +45,9 @@ TOPIC = TopicId(uuid.UUID(int=7))
 class Node:
     """A broker's driver on the shared log."""
 
-    def __init__(self, number: int, commands: Redis, reading: Redis) -> None:
+    def __init__(self, number: int, commands: Redis, reading: Redis, times: LeaseTimes = QUICK) -> None:
         holder = Holder(BrokerId(number), DirectoryId(uuid.UUID(int=number)), "127.0.0.1", 9000 + number)
-        self.log = RedisCommitLog(commands, reading, KEYS, name=f"node {number}", about=lambda: holder, times=QUICK)
+        self.log = RedisCommitLog(commands, reading, KEYS, name=f"node {number}", about=lambda: holder, times=times)
         self.commands, self.reading = commands, reading
         self.fatal: list[Exception] = []
         self.driver = MetadataDriver(self.log, me=holder.broker, on_fatal=self.fatal.append)
@@ -74,11 +74,11 @@ async def join(start: Start) -> AsyncIterator[Join]:
     server = start("--appendonly", "yes", "--appendfsync", "always")
     nodes: list[Node] = []
 
-    async def joined(number: int) -> Node:
+    async def joined(number: int, times: LeaseTimes = QUICK) -> Node:
         commands = await open_redis(parse_redis_address(server.url), Random(number))
         reading = commands.beside(KEYS.metadata, timeout_ms=10_000)
         await reading.ready(10_000)
-        node = Node(number, commands, reading)
+        node = Node(number, commands, reading, times)
         nodes.append(node)
         await node.driver.start()
         return node
@@ -142,6 +142,37 @@ async def test_a_released_lease_goes_on_at_once_and_a_lost_one_in_time(join: Joi
     await until(lambda: third.driver.is_controller)
     assert third.image.topic("orders") is not None
     assert third.driver.term > other.driver.term
+
+
+async def test_a_dead_holder_is_not_waited_for_but_once_in_a_while(join: Join) -> None:
+    times = LeaseTimes(lasts=3_600_000, poll=3_600_000)
+    first = await join(1, times)
+    await until(lambda: first.driver.is_controller)
+    await first.submit(BORN)
+    second, third = await join(2, times), await join(3, times)
+    await until(lambda: second.driver.leader == third.driver.leader == 1)
+    second.log.holder_died(BrokerId(3))  # it has no lease
+    assert second.log._lease._dead is None
+    await first.crash()
+    second.log.holder_died(BrokerId(1))
+    await until(lambda: second.driver.is_controller)
+    await second.submit(created())
+    third.log.holder_died(BrokerId(1))  # it heard that later, and is behind
+    await until(lambda: third.driver.leader == 2)
+    assert third.image.topic("orders") is not None
+    third.log.holder_died(BrokerId(2))  # it lives: this node cannot reach it
+    await until(lambda: third.driver.is_controller)
+    with pytest.raises(NotController):
+        await second.driver.read_barrier()
+    await until(lambda: second.driver.leader == 3)
+    second.log.holder_died(BrokerId(3))
+    await until(lambda: second.driver.is_controller)
+    with pytest.raises(NotController):
+        await third.driver.read_barrier()
+    await until(lambda: third.driver.leader == 2)
+    term = second.driver.term
+    third.log.holder_died(BrokerId(2))  # they would go on like this
+    assert third.log._lease._dead != term
 
 
 async def test_a_holder_that_slept_is_fenced_and_its_decision_never_counts(join: Join) -> None:

@@ -162,6 +162,10 @@ class RedisCommitLog:
     def leader_before(self) -> tuple[BrokerId, DirectoryId, float] | None:
         return self._lease.before()
 
+    def holder_died(self, broker: BrokerId) -> None:
+        """Note that this broker's process is plainly dead: where it holds the epoch, nobody waits for it."""
+        self._lease.holder_died(broker)
+
     def append(self, epoch: int, after: int, entries: Sequence[bytes]) -> str | None:
         lease = self._lease.held
         if lease is None or lease.token != epoch:

@@ -5,6 +5,8 @@ Promises:
 - `changed` is called whenever `token`, `held`, `decided` or `holder` may be another.
 - A holder that cannot reach Redis for as long as the lease lasts counts itself out.
 - One that counted itself out has another number when it takes the lease again.
+- A holder whose process is plainly dead is not waited for, unless that was said of it a short while before. Where it
+  lives nevertheless, it is only fenced.
 
 Source: the lease of Redis's documentation ("Distributed locks"), with a fencing token (Kleppmann, 2016).
 """
@@ -21,7 +23,7 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId
-from headrace.base.limits import REDIS_LEASE_MS, REDIS_LEASE_POLL_MS
+from headrace.base.limits import REDIS_LEASE_MS, REDIS_LEASE_POLL_MS, REDIS_OUSTED_AGAIN_MS
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.metadata.stream import MetadataStream, Position
@@ -74,6 +76,10 @@ class ControllerLease:
         self._dropped: Lease | None = None
         """Held before, and not given back. Its entries may still be on their way."""
         self._until = 0.0
+        self._dead: int | None = None
+        """The number of the lease whose holder is plainly dead."""
+        self._ousted: tuple[DirectoryId, float] | None = None
+        """The last holder that was not waited for, and when, in the loop's time."""
         self._client: Final = client
         self._functions: Final = functions
         self._stream: Final = stream
@@ -98,6 +104,7 @@ class ControllerLease:
     async def keep(self) -> None:
         """Take the lease and renew it, until this task is cancelled."""
         while True:
+            self._woken.clear()
             try:
                 wait_ms = await (self._take() if self._held is None else self._renew())
             except RedisFailure as error:
@@ -105,7 +112,6 @@ class ControllerLease:
                 wait_ms = self._times.poll
                 if self._held is not None and _now() > self._until:
                     self.drop("Redis was not reached for as long as it lasts")
-            self._woken.clear()
             try:
                 await asyncio.wait_for(self._woken.wait(), wait_ms / 1000)
             except TimeoutError:
@@ -120,6 +126,19 @@ class ControllerLease:
         self.decided = self.holder = None
         self._woken.set()
         self._changed()
+
+    def holder_died(self, broker: BrokerId) -> None:
+        """Note that this broker's process is plainly dead. Where it has the lease, that is taken from it at once."""
+        holder = self.holder
+        if self._held is not None or holder is None or holder.broker != broker or self._dead == self.token:
+            return
+        if self._ousted is not None:
+            directory, at = self._ousted
+            if directory == holder.directory and _now() < at + REDIS_OUSTED_AGAIN_MS / 1000:
+                return  # perhaps only this node cannot reach it
+        self._dead = self.token
+        self._ousted = holder.directory, _now()
+        self._woken.set()
 
     async def confirm(self) -> bool:
         """Return whether this node held it after this call. Raises RedisFailure."""
@@ -146,6 +165,11 @@ class ControllerLease:
             self._dropped = None
         asked_at = _now()
         answer = await self._client.run(self._functions.take(self._name, me.encoded(), self._times.lasts))
+        if answer.status is Status.HELD and answer.values[0] == self._dead:
+            log.info("the controller is dead: its lease is not waited for", token=answer.number)
+            await self._client.run(self._functions.release(Lease(str(answer.values[1]), answer.number)))
+            asked_at = _now()
+            answer = await self._client.run(self._functions.take(self._name, me.encoded(), self._times.lasts))
         if answer.status is Status.HELD:
             return self._note(answer, asked_at)
         token = answer.number

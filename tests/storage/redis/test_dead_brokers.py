@@ -1,0 +1,45 @@
+"""A broker on Redis whose process is dead is not waited for, however long its session is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.promises.support.load import QUIET
+from tests.storage.redis.conftest import Start
+from tests.storage.redis.redis_world import SAFE
+from tools.broker_cluster import BrokerCluster
+
+OPTIONS: Final = ("--json", "--config", "broker.session.timeout.ms=3600000")
+PARTITIONS: Final = 6
+DEADLINE_S: Final = 60.0
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+async def test_partitions_of_a_dead_broker_are_led_by_others_long_before_its_session_ends(
+    tmp_path: Path, start: Start, is_controller: bool
+) -> None:
+    server = start(*SAFE)
+    async with BrokerCluster(tmp_path, 3, *OPTIONS, redis=server.url) as cluster:
+        await cluster.start(*cluster.nodes)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        made = admin.create_topics([NewTopic("t", PARTITIONS, -1)])["t"]
+        await asyncio.to_thread(made.result, DEADLINE_S)
+        told = await asyncio.to_thread(admin.list_topics, "t", DEADLINE_S)
+        others = (broker for broker in cluster.nodes if broker != told.controller_id)
+        victim = told.controller_id if is_controller else next(others)
+        assert {part.leader for part in told.topics["t"].partitions.values()} == set(cluster.nodes)
+        await cluster.kill(victim)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 50_000, **QUIET})
+        failed: list[object] = []
+        for partition in range(PARTITIONS):
+            producer.produce(
+                "t", b"a", partition=partition, on_delivery=lambda error, _: error and failed.append(error)
+            )
+        assert await asyncio.to_thread(producer.flush, DEADLINE_S) == 0
+        assert failed == []
