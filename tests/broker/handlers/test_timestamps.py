@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.broker.system import SystemClock
@@ -97,6 +97,7 @@ batches = st.lists(
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([([0, 0, 1, 0], Compression.NONE)], 3, False)
 @given(batches, st.integers(0, 48), st.booleans())
 async def test_look_ups_by_time_equal_a_walk_over_all_records(
     client: RawClient, sent: list[tuple[list[int], Compression]], deleted: int, stamped: bool

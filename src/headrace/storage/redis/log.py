@@ -216,11 +216,26 @@ class RedisLog:
 
     def max_timestamp(self) -> FoundOffset | None:
         marks = self._ranges.marks
-        highest = max([mark.timestamp for mark in marks], default=-1)
+        highest = max([mark.timestamp for mark in marks[1:]], default=-1)
+        if marks:  # its range may begin below the log's start, with records that are deleted
+            highest = max(highest, self._highest(self.log_start_offset, marks[0].end))
         open_from = max(self.log_start_offset, marks[-1].end) if marks else self.log_start_offset
-        for _, batch in self._stored(open_from):
-            highest = max(highest, parse_header(batch).newest_time)
+        highest = max(highest, self._highest(open_from, self.flushed_end))
         return self.offset_for_timestamp(highest) if highest >= 0 else None
+
+    def _highest(self, start: int, end: int) -> int:
+        """The highest timestamp of the records from offset `start` on, in batches that begin below `end`; -1: none."""
+        highest = -1
+        for _, batch in self._stored(start):
+            header = parse_header(batch)
+            if header.base_offset >= end:
+                break
+            records = small_records(batch) if header.base_offset < start else None
+            if records is None:
+                highest = max(highest, header.newest_time)
+            else:
+                highest = max([highest, *(record.timestamp for record in records if record.offset >= start)])
+        return highest
 
     def _search(self, begun: Offset, timestamp: int, end: Offset) -> FoundOffset | None:
         """The first record in a range at or after `timestamp`."""
