@@ -49,8 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     engines.check_names(TESTS)
     config.pluginmanager.register(Guard(), "headrace guard")
     if pool := os.environ.pop(POOL, None):  # runs of pytest that a test starts have none
-        place, kind = pool.split(":")
-        config.pluginmanager.register(Pool(Path(place), kind), "headrace pool")
+        place, kinds = pool.split(":")
+        config.pluginmanager.register(Pool(Path(place), kinds.split(",")), "headrace pool")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

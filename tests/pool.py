@@ -1,7 +1,8 @@
 """Files of tests that several processes of pytest share: each takes the next one when it is free.
 
-`tools/run_tests.py` fills the pool and starts the processes. Each process collects all files that were left when it
-began, and runs those that it takes. Fixtures of a session live as long as the process. All others end with their file.
+`tools/run_tests.py` fills the pool and starts the processes. Each process collects a file when it takes it, so that a
+module is imported where its tests are run, and nowhere else. Fixtures of a session live as long as the process. All
+others end with their file.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import resource
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,21 +23,29 @@ from tools.run_tests import RAN, take
 class Pool:
     """The plugin of one process."""
 
-    def __init__(self, place: Path, kind: str) -> None:
-        """`kind`: of the files that it takes."""
+    def __init__(self, place: Path, kinds: Sequence[str]) -> None:
+        """`kinds`: of the files that it takes, the preferred one first."""
         self._place = place
-        self._kind = kind
+        self._kinds = kinds
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool:
+        """Keep pytest from collecting anything yet."""
+        return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Runs the files that it takes, also where another one could not be collected: that is told, and fails."""
-        items = defaultdict[Path, list[pytest.Item]](list)
-        for item in session.items:
-            items[item.path].append(item)
-        while (path := take(self._place, self._kind)) is not None:
+        collected = 0
+        while (path := self._take()) is not None:
             with self._recorded(session, path):
-                _run(session, items[session.startpath / path])
+                _run(session, session.perform_collect([path]))
+            collected += session.testscollected
+        session.testscollected = collected
         return True
+
+    def _take(self) -> str | None:
+        return next((path for kind in self._kinds if (path := take(self._place, kind)) is not None), None)
 
     @contextmanager
     def _recorded(self, session: pytest.Session, path: str) -> Iterator[None]:

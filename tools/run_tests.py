@@ -23,13 +23,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 TESTS: Final = Path("tests")
-MAKES_WAY: Final = 15
+MAKES_WAY: Final = 10
 """Niceness of a process that runs only what waits for nothing."""
 YIELDS: Final = 2
 """Niceness of a process that gives way a little, and whose tests have more time, as those of every nice process."""
@@ -65,21 +65,22 @@ All others are TIMED: their brokers and clients have to keep up with real time. 
 Java for themselves, so that they need not be where the shared one is.
 """
 POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
-    "first": (0, (TIMED, PROCESSOR)),
-    "second": (0, (TIMED, PROCESSOR)),
-    "third": (0, (TIMED, PROCESSOR)),
-    "fourth": (0, (TIMED, PROCESSOR)),
-    "spark": (YIELDS, (SPARK, PROCESSOR)),
+    "first": (YIELDS, (TIMED, PROCESSOR)),
+    "second": (YIELDS, (TIMED, PROCESSOR)),
+    "third": (YIELDS, (TIMED, PROCESSOR)),
+    "fourth": (YIELDS, (TIMED, PROCESSOR)),
+    "spark": (0, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }
 """For each process: its niceness and the kinds of files that it takes, the preferred one first.
 
-Tests with brokers and clients wait three quarters of their time, and so four of them keep two cores busy.
+Tests with brokers and clients wait three quarters of their time, and so four of them keep two cores busy. Spark's
+process gives way to none: its files cannot be shared out, and it would end last.
 """
 LONG_POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
-    "first": (0, (TIMED, PROCESSOR)),
-    "second": (0, (TIMED, PROCESSOR)),
-    "spark": (YIELDS, (SPARK, PROCESSOR)),
+    "first": (YIELDS, (TIMED, PROCESSOR)),
+    "second": (YIELDS, (TIMED, PROCESSOR)),
+    "spark": (0, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }
 """Processes of the long tier. Its kills come under load that does not pause, and one of its tests fills two cores."""
@@ -105,11 +106,19 @@ LONGEST: Final = (
     "sim/cluster/test_groups.py",
     "sim/cluster/test_copies.py",
     "sim/cluster/test_clusters.py",
+    "sim/test_swarm.py",
+    "sim/cluster/test_tables.py",
+    "sim/cluster/test_rot.py",
+    "wire/test_java.py",
+    "sim/cluster/test_moves.py",
+    "sim/cluster/test_records.py",
+    "storage/redis/test_redis_broker.py",
+    "raft/test_chaos.py",
     "storage/log/compaction/test_log_compaction.py",
 )
 """These files are taken before the others of their kind, in this order: one that is begun last keeps all waiting."""
 POOL: Final = "HEADRACE_TEST_POOL"
-"""Environment variable of a pooled process: the pool's directory and the kind of files that it takes, with a colon."""
+"""Environment variable of a pooled process: the pool's directory, a colon, and the kinds of files that it takes."""
 TAKEN: Final = "taken"
 RAN: Final = "ran"
 """Directory of the pool with a JSON file for each file of tests that was run: its path, seconds and outcome."""
@@ -230,7 +239,7 @@ def _run_pool(tier: str, *, resume: bool) -> int:
         pool = Path(directory)
         fill(pool, without={each["path"] for each in passed})
         try:
-            code = _joined([Marked(name, _of_pool(pool, pooled[name], name), limit_s=limit_s) for name in pooled])
+            code = _joined([Marked(name, [_of_pool(pool, pooled[name], name)], limit_s=limit_s) for name in pooled])
         finally:
             ran = [json.loads(each.read_text()) for each in (pool / RAN).iterdir()]
             _keep(tier, [*passed, *ran])
@@ -265,13 +274,11 @@ def _keep(tier: str, files: Sequence[Mapping[str, Any]]) -> None:
     (KEPT / f"{tier}.json").write_text(json.dumps({"commit": _commit(), "files": files}, indent=1))
 
 
-def _of_pool(pool: Path, about: tuple[int, Sequence[str]], name: str) -> Iterator[Sequence[str]]:
-    """Commands of a process of the pool, for one kind after the other, as long as something of it is left then."""
+def _of_pool(pool: Path, about: tuple[int, Sequence[str]], name: str) -> Sequence[str]:
+    """The command of a process of the pool."""
     nice, kinds = about
-    for kind in kinds:
-        if left := remaining(pool, kind):
-            command = ["env", f"{POOL}={pool}:{kind}", "nice", "-n", str(nice), *PYTEST, *left, *_own(name)]
-            yield [*command, f"--timeout={LONG_TIMEOUT_S}"] if os.environ["HEADRACE_TIER"] == "long" else command
+    command = ["env", f"{POOL}={pool}:{','.join(kinds)}", "nice", "-n", str(nice), *PYTEST, *_own(name)]
+    return [*command, f"--timeout={LONG_TIMEOUT_S}"] if os.environ["HEADRACE_TIER"] == "long" else command
 
 
 def fill(pool: Path, without: Collection[str] = ()) -> None:

@@ -27,7 +27,7 @@ from headrace.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from headrace.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from headrace.wire.messages.metadata import MetadataRequest
+from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.support.load import PARTITIONS, QUIET, Producer, Watcher, read_all
@@ -79,10 +79,16 @@ class Operator:
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def until_led(self) -> None:
-        """Every partition, by somebody."""
+        """Every partition, by somebody, as every broker tells: one may hear of the topic a little later."""
         async with asyncio.timeout(DEADLINE_S):
-            while -1 in (await self.told())[1].values():  # noqa: ASYNC110 - another process tells nobody
-                await asyncio.sleep(LOOK_EVERY_S)
+            for broker in self.cluster.nodes.keys() - self.down:
+                async with RawClient(str(self.cluster.address(broker))) as client:
+                    while not self._is_led(await client.ask(12, MetadataRequest(topics=None))):  # noqa: ASYNC110
+                        await asyncio.sleep(LOOK_EVERY_S)
+
+    def _is_led(self, told: MetadataResponse) -> bool:
+        leaders = [one.leader_id for topic in told.topics if topic.name == self.topic for one in topic.partitions]
+        return bool(leaders) and -1 not in leaders
 
 
 def pauses(cluster: BrokerCluster) -> list[int]:

@@ -20,7 +20,7 @@ import pytest
 from tests.pool import Pool
 
 def pytest_configure(config):
-    config.pluginmanager.register(Pool(Path(__file__).with_name("pool"), "{TIMED}"))
+    config.pluginmanager.register(Pool(Path(__file__).with_name("pool"), ["{TIMED}"]))
 
 @pytest.fixture(scope="session")
 def shared():
