@@ -1,4 +1,4 @@
-"""Three clients of Redis on one event loop: redis-py, coredis and ours: `python -m benchmarks.micro.redis_clients`.
+"""Three clients of Redis on one event loop: redis-py, coredis and ours: `python -m benchmarks.redis_engine.clients`.
 
 Each sends the same commands over a Unix socket to a Valkey server without persistence. Entries of 16 KB and of 64 KB go
 to a Stream, 32 in flight. Small commands go one by one, and 64 in flight. Commands a second are printed, and the
@@ -12,7 +12,6 @@ more with each answer, because its callers do so.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib
 import importlib.metadata
 import os
@@ -26,6 +25,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.load import results
+from benchmarks.redis_engine.bare import windowed
 from headrace.net import loops
 from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
@@ -48,38 +48,14 @@ class Ours:
 
     async def append(self, size: int, count: int) -> None:
         data = os.urandom(size)
-        await self._windowed(count, WINDOW, lambda number: _xadd(size, number)[:-1], (data,))
+        await windowed(self._connection, count, WINDOW, lambda number: _xadd(size, number)[:-1], (data,))
 
     async def one_by_one(self, count: int) -> None:
         for _ in range(count):
             await self._connection.call(b"GET", b"k")
 
     async def small(self, count: int) -> None:
-        await self._windowed(count, SMALL_WINDOW, lambda number: (b"GET", b"k"), ())
-
-    async def _windowed(
-        self, count: int, window: int, command: Callable[[int], tuple[Any, ...]], payload: tuple[bytes, ...]
-    ) -> None:
-        over = asyncio.get_running_loop().create_future()
-        sent = answered = 0
-
-        def send() -> None:
-            nonlocal sent
-            sent += 1
-            self._connection.post(command(sent), on_answer, payload)
-
-        def on_answer(reply: object) -> None:
-            nonlocal answered
-            assert not isinstance(reply, Exception), reply
-            answered += 1
-            if sent < count:
-                send()
-            elif answered == count:
-                over.set_result(None)
-
-        for _ in range(window):
-            send()
-        await over
+        await windowed(self._connection, count, SMALL_WINDOW, lambda number: (b"GET", b"k"))
 
     async def close(self) -> None:
         await self._connection.close()
