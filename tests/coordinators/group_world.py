@@ -14,7 +14,14 @@ from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.consumer.model import Partitions, TopicShape
 from headrace.coordinators.groups.machine import step
-from headrace.coordinators.groups.model import Group, GroupConfig, Moment, NamedPartition, Protocol
+from headrace.coordinators.groups.model import (
+    Group,
+    GroupConfig,
+    Moment,
+    NamedPartition,
+    Protocol,
+    TransactionalProducer,
+)
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.errors import ErrorCode
 
@@ -67,6 +74,7 @@ class Cluster:
 class InFlight:
     group: str
     write: int
+    """-1: a marker."""
     log_offset: int
 
 
@@ -80,6 +88,10 @@ class World:
     """Appends are durable at once."""
     groups: dict[str, Group] = field(default_factory=dict)
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    open: dict[int, int] = field(default_factory=dict)
+    """The producers of transactional records, by their index in the log."""
+    markers: dict[int, ev.TransactionEnded] = field(default_factory=dict)
+    """By their index in the log, where an empty record has their place."""
     in_flight: deque[InFlight] = field(default_factory=deque)
     armed: dict[str, int] = field(default_factory=dict)
     replies: dict[int, ev.AnyReply] = field(default_factory=dict)
@@ -121,13 +133,15 @@ class World:
                 case ev.Reply(waiter=waiter, reply=reply):
                     assert waiter not in self.replies, "answered twice"
                     self.replies[waiter] = reply
-                case ev.Append(write=write, records=batch):
+                case ev.Append(write=write, records=batch, producer=producer):
                     assert batch
                     if self.refuse_next is not ErrorCode.NONE:
                         refused.append(ev.WriteRefused(write=write, error=self.refuse_next))
                         self.refuse_next = ErrorCode.NONE
                         continue
                     self.in_flight.append(InFlight(group, write, len(self.log)))
+                    if producer is not None:
+                        self.open.update((len(self.log) + at, producer.id) for at in range(len(batch)))
                     self.log.extend(records.encode(record) for record in batch)
                 case ev.Wake(at_ms=at_ms):
                     self.armed[group] = min(self.armed.get(group, at_ms), at_ms)
@@ -150,7 +164,11 @@ class World:
     def settle(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """The oldest append in flight is durable, if on fewer replicas than there should be."""
         done = self.in_flight.popleft()
-        self.send(done.group, ev.Written(write=done.write, error=error))
+        if done.write >= 0:
+            self.send(done.group, ev.Written(write=done.write, error=error))
+            return
+        for name in list(self.groups):
+            self.send(name, self.markers[done.log_offset])
 
     def advance(self, by_ms: int) -> None:
         """Let time pass, and wake whom it is time to wake, in order."""
@@ -171,15 +189,23 @@ class World:
 
     def replayed(self, end: int | None = None) -> dict[str, Group]:
         replay = Replay(lambda _: self.config.consumer)
-        for key, value in self.log[:end]:
-            replay.apply(key, value)
+        for at, (key, value) in enumerate(self.log[:end]):
+            if (marker := self.markers.get(at)) is not None:
+                replay.end(marker.producer_id, is_committed=marker.is_committed)
+            elif (producer_id := self.open.get(at)) is not None:
+                replay.apply_open(producer_id, key, value)
+            else:
+                replay.apply(key, value)
         groups = replay.groups(self.moment())
         assert replay.passed_over == 0
         return groups
 
     def crash(self) -> None:
         """Lose everything that was not durable and start again from the log. Waiting requests get no answer."""
-        del self.log[self.durable :]
+        left = self.durable
+        del self.log[left:]
+        self.open = {at: producer_id for at, producer_id in self.open.items() if at < left}
+        self.markers = {at: marker for at, marker in self.markers.items() if at < left}
         self.in_flight.clear()
         self.armed.clear()
         for waiter in self.waiting:
@@ -292,6 +318,35 @@ class World:
         )
         self.send(group, event)
         return waiter
+
+    def commit_in_transaction(
+        self,
+        producer_id: int,
+        offsets: dict[int, int],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+        metadata: str = "",
+        topic_id: TopicId = TOPIC_ID,
+        group: str = "g",
+    ) -> int:
+        waiter = self.waiter(group)
+        new = tuple(
+            ev.NewOffset(NamedPartition("t", index), topic_id, Offset(offset), LeaderEpoch(3), metadata)
+            for index, offset in offsets.items()
+        )
+        producer = TransactionalProducer(producer_id, 0)
+        self.send(group, ev.CommitInTransaction(waiter, producer, new, member_id, generation, instance_id))
+        return waiter
+
+    def end(self, producer_id: int, *, is_committed: bool) -> None:
+        """Append a marker."""
+        self.markers[len(self.log)] = ev.TransactionEnded(producer_id, is_committed)
+        self.in_flight.append(InFlight("", -1, len(self.log)))
+        self.log.append((b"", None))
+        while self.autowrite and self.in_flight:
+            self.settle()
 
     def delete(self, group: str = "g") -> int:
         waiter = self.waiter(group)

@@ -17,7 +17,7 @@ from headrace.base.ids import NO_EPOCH, Offset, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import offsets, records
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, NamedPartition
+from headrace.coordinators.groups.model import Commit, Group, GroupConfig, GroupState, NamedPartition
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import TOPIC_ID, World
 from tests.tiers import examples
@@ -33,6 +33,8 @@ steps = st.one_of(
     st.tuples(st.just("settle badly"), st.just(0), st.just(TOPIC_ID)),
     st.tuples(st.just("refuse"), st.just(0), st.just(TOPIC_ID)),
     st.tuples(st.just("drop"), st.integers(0, 3), st.just(TOPIC_ID)),
+    st.tuples(st.just("commit in transaction"), st.integers(0, 11), st.sampled_from([TOPIC_ID, OTHER_TOPIC])),
+    st.tuples(st.just("end transaction"), st.integers(0, 5), st.just(TOPIC_ID)),
     st.tuples(st.just("delete"), st.just(0), st.just(TOPIC_ID)),
     st.tuples(st.just("forget"), st.just(0), st.sampled_from([TOPIC_ID, OTHER_TOPIC])),
     st.tuples(st.just("expire"), st.integers(0, 2), st.just(TOPIC_ID)),
@@ -54,6 +56,11 @@ class History:
             case "commit":
                 self.next_offset += 1
                 world.commit({amount: self.next_offset}, topic_id=topic_id)
+            case "commit in transaction":
+                self.next_offset += 1
+                world.commit_in_transaction(amount // 4, {amount % 4: self.next_offset}, topic_id=topic_id)
+            case "end transaction":
+                world.end(amount // 2, is_committed=amount % 2 == 0)
             case "settle":
                 if world.in_flight:
                     world.settle()
@@ -86,7 +93,12 @@ class History:
             assert durable is None or group is not None
             return
         assert dict(group.offsets) == ({} if durable is None else dict(durable.offsets))
+        assert open_offsets(group) == ({} if durable is None else open_offsets(durable))
         assert group.recorded == (durable is not None and durable.recorded)
+
+
+def open_offsets(group: Group) -> dict[int, dict[NamedPartition, Commit]]:
+    return {each: {where: one.commit for where, one in own.items()} for each, own in group.open.items()}
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -14,7 +14,7 @@ from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups.consumer.changes import ConsumerRecord
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import ConsumerHeartbeatReply
-from headrace.coordinators.groups.model import Commit, NamedPartition, Protocol
+from headrace.coordinators.groups.model import Commit, NamedPartition, Protocol, TransactionalProducer
 from headrace.wire.errors import ErrorCode
 
 # --- events ---
@@ -97,6 +97,24 @@ class CommitOffsets(NamedTuple):
     generation: int
     offsets: tuple[NewOffset, ...]
     instance_id: str | None = None
+
+
+class CommitInTransaction(NamedTuple):
+    """TxnOffsetCommit. Before v3 it names no member."""
+
+    waiter: int
+    producer: TransactionalProducer
+    offsets: tuple[NewOffset, ...]
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+class TransactionEnded(NamedTuple):
+    """A marker is durable in the partition of the offsets topic: the producer's transaction counts, or is undone."""
+
+    producer_id: int
+    is_committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +207,8 @@ Request: TypeAlias = Join | Sync | Heartbeat | Leave | CommitOffsets | Delete | 
 Event: TypeAlias = (
     Request
     | Commits
+    | CommitInTransaction
+    | TransactionEnded
     | ConsumerHeartbeats
     | Heard
     | Together
@@ -332,6 +352,8 @@ class Append:
 
     write: int
     records: tuple[GroupRecord, ...]
+    producer: TransactionalProducer | None = None
+    """They are a part of its transaction; None: of none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from headrace.coordinators.groups import membership, offsets, static
+from headrace.coordinators.groups import membership, offsets, static, transactional
 from headrace.coordinators.groups.consumer import classic
 from headrace.coordinators.groups.consumer import machine as consumer
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
+    CommitInTransaction,
     CommitOffsets,
     Commits,
     ConsumerHeartbeats,
@@ -31,6 +32,7 @@ from headrace.coordinators.groups.events import (
     Sync,
     Tick,
     Together,
+    TransactionEnded,
     WriteRefused,
     Written,
 )
@@ -44,6 +46,7 @@ from headrace.coordinators.groups.model import (
     Group,
     GroupConfig,
     Moment,
+    OpenCommitWrite,
     ReplacementWrite,
     Write,
 )
@@ -84,6 +87,10 @@ def _dispatch(turn: Turn, event: Event) -> None:
             offsets.on_commits(turn, (event,))
         case Commits(commits):
             offsets.on_commits(turn, commits)
+        case CommitInTransaction():
+            transactional.on_commit(turn, event)
+        case TransactionEnded(producer_id, is_committed):
+            transactional.on_ended(turn, producer_id, is_committed=is_committed)
         case Written():
             _on_written(turn, event)
         case WriteRefused():
@@ -122,6 +129,8 @@ def _on_written(turn: Turn, event: Written) -> None:
         return
     _take(turn, event.write)
     match write:
+        case OpenCommitWrite():
+            transactional.on_written(turn, event.write, write, event.error)
         case AssignmentWrite():
             turn.update(recorded=True)
             membership.on_assignment_settled(turn, write, event.error)
@@ -145,6 +154,8 @@ def _on_refused(turn: Turn, event: WriteRefused) -> None:
     match write:
         case CommitWrite():
             offsets.on_commit_refused(turn, write, event.error)
+        case OpenCommitWrite():
+            transactional.on_settled(turn, write, event.error)
         case AssignmentWrite():
             membership.on_assignment_settled(turn, write, _of_membership(event.error))
         case ReplacementWrite():

@@ -189,6 +189,32 @@ class CommitWrite:
         return [commit for part in self.parts for commit in part.commits]
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer of a transaction."""
+
+    id: int
+    epoch: int
+
+
+class OpenCommit(NamedTuple):
+    """An offset of a transaction that is open."""
+
+    place: int
+    """Its place in the order of the group's records: a later one has a larger number."""
+    commit: Commit
+
+
+OpenCommits: TypeAlias = immutables.Map[NamedPartition, OpenCommit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCommitWrite:
+    """One request's offsets, as a part of a transaction."""
+
+    producer: TransactionalProducer
+    part: CommitPart
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentWrite:
     generation: int
@@ -257,7 +283,14 @@ class ConsumerWrite:
 
 
 Write: TypeAlias = (
-    CommitWrite | AssignmentWrite | ReplacementWrite | EmptyWrite | ForgetWrite | DeleteWrite | ConsumerWrite
+    CommitWrite
+    | OpenCommitWrite
+    | AssignmentWrite
+    | ReplacementWrite
+    | EmptyWrite
+    | ForgetWrite
+    | DeleteWrite
+    | ConsumerWrite
 )
 
 
@@ -291,6 +324,8 @@ class Group:
     """Members of a group of the new protocol (KIP-848); then there are no classic ones."""
     offsets: immutables.Map[NamedPartition, Commit] = field(default_factory=immutables.Map)
     """Durably committed offsets."""
+    open: immutables.Map[int, OpenCommits] = field(default_factory=immutables.Map)
+    """Durable offsets of open transactions, by producer id. No later record of their partitions is durable."""
     writes: Mapping[int, Write] = field(default_factory=dict)
     """Writes that are appended but not yet durable, in the order of the log."""
     next_write: int = 0
@@ -303,7 +338,7 @@ class Group:
     def is_nothing(self) -> bool:
         """Whether it may vanish: it has no member, no offset, no record and no write under way."""
         idle = self.state in (GroupState.EMPTY, GroupState.DEAD) and not self.pending and not self.writes
-        kept = self.offsets or self.recorded or self.consumer is not None
+        kept = self.offsets or self.open or self.recorded or self.consumer is not None
         return idle and (self.state is GroupState.DEAD or not kept)
 
     @property

@@ -24,6 +24,7 @@ from headrace.coordinators.groups.events import (
     ForgetTopics,
     GroupForgotten,
     GroupRecord,
+    NewOffset,
     OffsetCommitted,
     OffsetForgotten,
 )
@@ -39,6 +40,7 @@ from headrace.coordinators.groups.model import (
     Group,
     GroupState,
     NamedPartition,
+    OpenCommitWrite,
     ReplacementWrite,
     Write,
 )
@@ -66,7 +68,7 @@ def on_commits(turn: Turn, events: Sequence[CommitOffsets]) -> None:
         member = group.members.get(event.member_id)
         if member is not None:
             alive.append(member)
-        part = _part(turn, event)
+        part = commit_part(turn, event.waiter, event.offsets)
         if part.commits:
             parts.append(part)
         else:
@@ -78,17 +80,17 @@ def on_commits(turn: Turn, events: Sequence[CommitOffsets]) -> None:
         turn.update(**members)
 
 
-def _part(turn: Turn, event: CommitOffsets) -> CommitPart:
+def commit_part(turn: Turn, waiter: int, offsets: Iterable[NewOffset]) -> CommitPart:
     """The part of a request that is accepted: offsets whose metadata is not too large."""
     room, wall_ms = turn.config.offset_metadata_max_bytes, turn.now.wall_ms
     commits, errors = [], []
-    for partition, topic_id, offset, leader_epoch, metadata in event.offsets:
+    for partition, topic_id, offset, leader_epoch, metadata in offsets:
         if len(metadata) > room:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
         else:
             errors.append(ErrorCode.NONE)
             commits.append((partition, Commit(offset, wall_ms, leader_epoch, metadata, topic_id)))
-    return CommitPart(event.waiter, tuple(commits), tuple(errors))
+    return CommitPart(waiter, tuple(commits), tuple(errors))
 
 
 def _append(turn: Turn, parts: Iterable[CommitPart], **changes: Any) -> None:
@@ -121,12 +123,14 @@ def _commit_error(group: Group, event: CommitOffsets) -> ErrorCode:
 
 def on_commit_written(turn: Turn, number: int, write: CommitWrite, error: ErrorCode) -> None:
     turn.update(writes=turn.writes_but(number), offsets=turn.group.offsets.update(write.commits))
+    if turn.group.open:
+        outdated(turn, ((partition, number) for partition, _ in write.commits))
     on_commit_settled(turn, write, error)
 
 
 def on_commit_settled(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
     for part in write.parts:
-        turn.reply(part.waiter, CommitReply(_instead(part.errors, error)))
+        turn.reply(part.waiter, CommitReply(instead(part.errors, error)))
 
 
 def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
@@ -138,7 +142,7 @@ def on_commit_refused(turn: Turn, write: CommitWrite, error: ErrorCode) -> None:
         on_commit_settled(turn, write, error)
 
 
-def _instead(errors: tuple[ErrorCode, ...], error: ErrorCode) -> tuple[ErrorCode, ...]:
+def instead(errors: tuple[ErrorCode, ...], error: ErrorCode) -> tuple[ErrorCode, ...]:
     """The answer with this error for every partition that had none."""
     return errors if error is ErrorCode.NONE else tuple(code or error for code in errors)
 
@@ -156,7 +160,9 @@ def on_expire(turn: Turn) -> None:
     if group.state is GroupState.EMPTY and not group.pending and not group.writes:
         since_ms = group.since_ms if group.protocol_type else 0
         expired = [partition for partition, commit in group.offsets.items() if _since(commit, since_ms) <= oldest]
-        if len(expired) == len(group.offsets):
+        if group.open:
+            _forget(turn, set(expired) - {partition for partition, _ in _open(group)})
+        elif len(expired) == len(group.offsets):
             _delete(turn, None)
         else:
             _forget(turn, expired)
@@ -176,7 +182,7 @@ def _outlived(group: Group, oldest: int) -> list[NamedPartition]:
     topics = subscribed_topics(group) if old else None
     if topics is None:
         return []
-    committing = {partition for partition, _ in _in_flight(group)}
+    committing = {partition for partition, _ in (*_in_flight(group), *_open(group))}
     return [partition for partition in old if partition.topic not in topics and partition not in committing]
 
 
@@ -234,10 +240,13 @@ def on_forgotten(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
 
 
 def _drop(turn: Turn, partitions: Iterable[NamedPartition]) -> None:
-    with turn.group.offsets.mutate() as offsets:
-        for partition in partitions:
+    group, gone = turn.group, frozenset(partitions)
+    with group.offsets.mutate() as offsets:
+        for partition in gone:
             offsets.pop(partition, None)
         turn.update(offsets=offsets.finish())
+    if group.open:  # a tombstone is later in the log than all that is durable
+        outdated(turn, ((partition, group.next_write) for partition in gone))
 
 
 def on_forget_settled(turn: Turn, write: ForgetWrite, error: ErrorCode) -> None:
@@ -325,13 +334,39 @@ def _answer_delete(turn: Turn, write: DeleteWrite, error: ErrorCode) -> None:
 def _known(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
     """All commits that the log holds or may soon hold."""
     yield from group.offsets.items()
+    yield from _open(group)
     yield from _in_flight(group)
+
+
+def _open(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
+    """The latest offset of open transactions, for each partition."""
+    each = [
+        (open_one.place, partition, open_one.commit)
+        for own in group.open.values()
+        for partition, open_one in own.items()
+    ]
+    yield from {partition: commit for _, partition, commit in sorted(each, key=lambda one: one[0])}.items()
 
 
 def _in_flight(group: Group) -> Iterable[tuple[NamedPartition, Commit]]:
     for write in group.writes.values():
         if isinstance(write, CommitWrite):
             yield from write.commits
+        elif isinstance(write, OpenCommitWrite):
+            yield from write.part.commits
+
+
+def outdated(turn: Turn, later: Iterable[tuple[NamedPartition, int]]) -> None:
+    """Forget open offsets of these partitions whose records are before these places in the log."""
+    open_now = turn.group.open
+    for partition, place in later:
+        for producer_id, commits in open_now.items():
+            known = commits.get(partition)
+            if known is not None and known.place < place:
+                left = commits.delete(partition)
+                open_now = open_now.set(producer_id, left) if left else open_now.delete(producer_id)
+    if open_now is not turn.group.open:
+        turn.update(open=open_now)
 
 
 NO_COMMIT: Final = Commit(offset=Offset(-1), timestamp_ms=-1, topic_id=NO_TOPIC_ID)

@@ -12,7 +12,7 @@ from typing import Any
 from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake
-from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, Write
+from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, TransactionalProducer, Write
 
 
 @dataclass(slots=True)
@@ -48,12 +48,19 @@ class Turn:
         if at_ms is not None and (self.wake_ms is None or at_ms < self.wake_ms):
             self.wake_ms = at_ms
 
-    def append(self, records: tuple[GroupRecord, ...], write: Write, **changes: Any) -> None:
-        """Append records; `write` describes the follow-up once they are durable. `changes` are other changes of the
-        group, made in the same copy of it."""
+    def append(
+        self,
+        records: tuple[GroupRecord, ...],
+        write: Write,
+        *,
+        producer: TransactionalProducer | None = None,
+        **changes: Any,
+    ) -> None:
+        """Append records; `write` describes the follow-up once they are durable. `producer`: of the transaction that
+        they are a part of. `changes` are other changes of the group, made in the same copy of it."""
         number = self.group.next_write
         self.update(next_write=number + 1, writes={**self.group.writes, number: write}, **changes)
-        self.effects.append(Append(number, records))
+        self.effects.append(Append(number, records, producer))
 
     def writes_but(self, number: int) -> dict[int, Write]:
         """The writes under way without this one, which is settled."""
