@@ -2,9 +2,10 @@
 
     python tools/kafka_schema.py JAR [JAR ...]
 
-Each JAR holds `common/message/*.json`: kafka-clients (the protocol, of 4.1.0) and kafka-group-coordinator (the records
-in `__consumer_offsets`, of 4.3.0). Only facts are kept: names, types, versions, tags, nullability, defaults. It is run
-by hand when Kafka's protocol grows; `tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
+Each JAR holds `common/message/*.json`: kafka-clients (the protocol, of 4.1.0), kafka-group-coordinator and
+kafka-transaction-coordinator (the records in `__consumer_offsets` and in `__transaction_state`, of 4.3.0). Only facts
+are kept: names, types, versions, tags, nullability, defaults. It is run by hand when Kafka's protocol grows, and
+`tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
 
 The table, one line a thing, children indented by two spaces:
 
@@ -29,8 +30,10 @@ CONSUMER_GROUP = (
     *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),
     *("TargetAssignmentMember", "CurrentMemberAssignment", "RegularExpression"),
 )
-COORDINATOR_RECORDS = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"} | {
-    f"ConsumerGroup{thing}{half}" for thing in CONSUMER_GROUP for half in ("Key", "Value")
+COORDINATOR_RECORDS = {
+    *("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
+    *("TransactionLogKey", "TransactionLogValue"),
+    *(f"ConsumerGroup{thing}{half}" for thing in CONSUMER_GROUP for half in ("Key", "Value")),
 }
 HEADER = "# Facts of the Kafka protocol, written by tools/kafka_schema.py, which says how to read them.\n"
 
@@ -71,7 +74,7 @@ def lines(message: dict[str, Any]) -> Iterator[str]:
 
 def fields(definitions: list[dict[str, Any]], indent: str) -> Iterator[str]:
     for field in definitions:
-        words = [field["name"], field["type"], field["versions"]]
+        words = [field["name"], field["type"], field.get("versions", field.get("taggedVersions"))]
         if "nullableVersions" in field:
             words.append(f"null={field['nullableVersions']}")
         if "tag" in field:

@@ -27,7 +27,7 @@ from headrace.broker.system import SystemClock, system_random, tune_interpreter
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.events import GroupFormed, GroupRecord, MemberRecord, OffsetCommitted
 from headrace.coordinators.groups.model import Commit, NamedPartition
-from headrace.coordinators.groups.partitioning import partition_for
+from headrace.coordinators.partitioning import partition_for
 from headrace.storage.disk import LocalDisk
 from headrace.wire.batches import encode_batch
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -19,8 +19,8 @@ from headrace.coordinators.groups.commits import CommitReader, CommitWriter
 from headrace.coordinators.groups.consumer.changes import Current
 from headrace.coordinators.groups.consumer.model import ConsumerMember, MemberState, Since
 from headrace.coordinators.groups.model import Commit, Moment, NamedPartition
-from headrace.coordinators.groups.partitioning import partition_for
 from headrace.coordinators.groups.replay import Replay
+from headrace.coordinators.partitioning import partition_for
 from headrace.wire.codec import DecodeError, EncodeError
 
 texts = st.text(max_size=20)

@@ -20,17 +20,16 @@ from tools import kafka_jars
 HERE = Path(__file__).parent / "java"
 INSTANCES_PER_CASE = 10
 PROTOCOL, RECORDS = "4.1.0", "4.3.0"
-"""Kafka's releases whose facts the table has: of the protocol, and of the records in `__consumer_offsets`."""
-PACKAGES = {
-    "coordinator-key": "org.apache.kafka.coordinator.group.generated.",
-    "coordinator-value": "org.apache.kafka.coordinator.group.generated.",
-}
+"""Kafka's releases whose facts the table has: of the protocol, and of the coordinators' records."""
+OF_RECORDS = ("coordinator-key", "coordinator-value")
 
 
 def class_name(case: Case) -> str:
-    package = PACKAGES.get(case.message.kind, "org.apache.kafka.common.message.")
-    suffix = "Data" if case.message.kind in ("request", "response") else ""
-    return package + case.message.root.name + suffix
+    name = case.message.root.name
+    if case.message.kind in OF_RECORDS:
+        coordinator = "transaction" if name.startswith("TransactionLog") else "group"
+        return f"org.apache.kafka.coordinator.{coordinator}.generated.{name}"
+    return f"org.apache.kafka.common.message.{name}{'Data' if case.message.kind in ('request', 'response') else ''}"
 
 
 def classpath(release: str) -> str:
@@ -39,7 +38,7 @@ def classpath(release: str) -> str:
             pytest.skip(f"there is no {program} to run Kafka's own classes with")
     libs = HERE / "target" / f"libs-{release}"
     with kafka_jars.maven_alone():
-        if not any(libs.glob("kafka-clients-*.jar")):
+        if not any(libs.glob("kafka-transaction-coordinator-*.jar")):
             command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
             command += [f"-Dkafka.version={release}", f"-DoutputDirectory={libs}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,7 +58,7 @@ def test_java_reads_what_we_write_and_we_read_what_java_writes(release: str, of_
     random = Random(20240229)
     asked: list[tuple[Case, Any, bytes]] = []
     for case in cases():
-        if (case.message.kind in PACKAGES) != of_records:
+        if (case.message.kind in OF_RECORDS) != of_records:
             continue
         instances = [type(random_instance(case, random))()]
         instances += [random_instance(case, random) for _ in range(INSTANCES_PER_CASE)]

@@ -133,7 +133,8 @@ class StructWriter:
             self.lines.add(f"{function}({value}, out)")
 
     def tags(self, struct: Struct) -> None:
-        known = [child for child in struct.fields if child.tagged_in(self.version)]
+        in_version = [child for child in struct.fields if child.tagged_in(self.version)]
+        known = sorted(in_version, key=lambda child: child.tag)  # the order on the wire
         if not known:
             self.run.append(("x", ""))
             return

@@ -524,6 +524,12 @@ GROUP_TICK_PUT_OFF_MS: Final = 500
 GROUPS_READY_MS_MAX: Final = 1_000
 """Longest that a request which creates the offsets topic waits until groups can be kept; then clients ask again."""
 
+# transactions
+TRANSACTION_RETRY_MS: Final = 100
+"""Delay after which a marker or a record of a transaction, which could not be written, is written again."""
+TRANSACTION_REFUSED_RETRY_MS: Final = 5_000
+"""The delay where a partition refused the marker for good, as far as it knows."""
+
 # consensus
 RAFT_APPEND_BYTES_MAX: Final = 1024 * 1024
 """Bytes of entries in one message to a member, unless a single entry is larger."""

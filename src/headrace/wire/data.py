@@ -1,7 +1,8 @@
 """Messages that travel inside others, each prefixed by an int16: a version, or the type of a record's key.
 
-These are the consumer protocol (in JoinGroup and SyncGroup) and the records of `__consumer_offsets`. Their keys begin
-with a type (1 offset commit, 2 group) and their values with a version.
+These are the consumer protocol (in JoinGroup and SyncGroup) and the records of `__consumer_offsets` and of
+`__transaction_state`. Keys begin with a type (1 offset commit, 2 group; 0 in `__transaction_state`), values with a
+version.
 """
 
 from __future__ import annotations
@@ -118,3 +119,5 @@ CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT_VALUE: Final = VersionedData(
 )
 CONSUMER_GROUP_REGULAR_EXPRESSION_KEY: Final = TypedKey("consumer_group_regular_expression_key", 16)
 CONSUMER_GROUP_REGULAR_EXPRESSION_VALUE: Final = VersionedData("consumer_group_regular_expression_value", 0, 0)
+TRANSACTION_LOG_KEY: Final = TypedKey("transaction_log_key", 0)
+TRANSACTION_LOG_VALUE: Final = VersionedData("transaction_log_value", 0, 1)

@@ -14,7 +14,7 @@ import pytest
 from headrace.base.limits import GROUP_NAME_CHARS_MAX
 from headrace.broker.groups.service import GroupService
 from headrace.controller.decision import Refusal
-from headrace.coordinators.groups.partitioning import partition_for
+from headrace.coordinators.partitioning import partition_for
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -37,7 +37,7 @@ from headrace.controller.topics import NewTopic, topic_id_of
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
 from headrace.coordinators.groups.events import Event
 from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
-from headrace.coordinators.groups.partitioning import partition_for
+from headrace.coordinators.partitioning import partition_for
 from headrace.metadata.configs import broker_value, group_values
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import BrokerImage, MetadataImage

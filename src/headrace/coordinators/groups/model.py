@@ -17,6 +17,8 @@ import immutables
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import ConsumerGroup
+from headrace.coordinators.values import Moment as Moment
+from headrace.coordinators.values import NamedPartition as NamedPartition
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 
@@ -58,15 +60,6 @@ class MigrationPolicy(StrEnum):
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
-class Moment(NamedTuple):
-    """One instant on both clocks."""
-
-    monotonic_ms: int
-    """For deadlines. Never decreases."""
-    wall_ms: int
-    """For records: milliseconds since 1970-01-01T00:00Z."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Settings of an operator, by Kafka's names with underscores."""
@@ -85,13 +78,6 @@ class GroupConfig:
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     new_member_join_timeout_ms: int = 300_000
     """A fixed value in Kafka: a new member that waits this long for its first generation is dropped."""
-
-
-class NamedPartition(NamedTuple):
-    """The partition that an offset is committed for, by name, as in the record format."""
-
-    topic: str
-    partition: int
 
 
 class Commit(NamedTuple):

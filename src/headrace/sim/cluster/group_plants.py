@@ -30,7 +30,7 @@ from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerM
 from headrace.coordinators.groups.consumer.reconciliation import reconcile
 from headrace.coordinators.groups.events import CommitOffsets, GroupFormed, Written
 from headrace.coordinators.groups.model import Group
-from headrace.coordinators.groups.partitioning import partition_for
+from headrace.coordinators.partitioning import partition_for
 from headrace.metadata.values import BrokerImage
 from headrace.wire.errors import ErrorCode
 
