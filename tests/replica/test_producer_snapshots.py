@@ -20,8 +20,25 @@ def batches(draw: st.DrawFn) -> RememberedBatch:
     )
 
 
-entries = st.builds(
-    ProducerEntry, st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.lists(batches(), min_size=1, max_size=5)
+numbers = st.integers(-1, 2**31 - 1)
+places = (st.integers(0, 2**62), st.integers(0, 2**15 - 1))
+entries = st.one_of(
+    st.builds(
+        ProducerEntry,
+        *places,
+        st.lists(batches(), min_size=1, max_size=5),
+        coordinator_epoch=numbers,
+        transaction_start=numbers,
+        marked_ms=st.just(-1),
+    ),
+    st.builds(
+        ProducerEntry,
+        *places,
+        st.just([]),
+        coordinator_epoch=numbers,
+        transaction_start=numbers,
+        marked_ms=st.integers(-1, 2**60),
+    ),
 )
 
 

@@ -117,6 +117,12 @@ PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 64 * 1024 * 1024
 """Bytes appended to a partition between two snapshots of its producers: the most that recovery reads again."""
 PRODUCER_SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Largest snapshot of one partition's producers that is sent to another broker."""
+OPEN_TRANSACTIONS_PER_PARTITION_MAX: Final = PRODUCERS_PER_PARTITION_MAX // 2
+"""Producers that have an open transaction in one partition. Another one waits until one of these has ended."""
+ENDED_TRANSACTIONS_MAX: Final = 1_000
+"""Ended transactions of one partition that are told apart until their markers are replicated."""
+VERIFICATIONS_PER_PARTITION_MAX: Final = 10_000
+"""Transactions of one partition that a coordinator was asked about, and whose first batch was not appended yet."""
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids that one ProducerIdsAllocated event hands to a broker (KIP-730)."""
 

@@ -7,7 +7,7 @@ supplement.
 Layout, big-endian:
 - Head: version 2, CRC32C 4 (of everything behind it, the supplement included), count 4.
 - For each producer: id 8, epoch 2, last sequence 4, last offset 8, offset delta 4, timestamp 8.
-- For each producer, behind that: coordinator epoch 4 (-1), first offset of an open transaction 8 (-1).
+- For each producer, behind that: coordinator epoch 4 (-1: none), first offset of its open transaction 8 (-1: none).
 - Supplement: magic 4; then for each producer, in the same order, count 1 and as many batches, oldest first.
 - A batch of the supplement: first sequence 4, last sequence 4, base offset 8, last offset 8, timestamp 8.
 """
@@ -45,21 +45,44 @@ class RememberedBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer: its epoch and its last batches, oldest first, at least one."""
+    """One producer: its epoch, its last batches, oldest first, and its transaction."""
 
     producer_id: int
     epoch: int
     batches: Sequence[RememberedBatch]
+    """Empty where a marker began the epoch, and nothing was written in it yet."""
+    coordinator_epoch: int = -1
+    """Of the last marker; -1: there was none."""
+    transaction_start: int = -1
+    """The first offset of its open transaction; -1: none is open."""
+    marked_ms: int = -1
+    """Where it has no batches: when the marker was appended. -1: that is unknown."""
+
+    @property
+    def timestamp(self) -> int:
+        """When its last batch was appended, or that marker."""
+        return self.batches[-1].timestamp if self.batches else self.marked_ms
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence of its epoch; -1: there is none."""
+        return self.batches[-1].last_sequence if self.batches else -1
 
 
 def encode_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
     """Return the whole file."""
     entries, earlier, count = bytearray(), bytearray(MAGIC), 0
     for producer in producers:
-        *before, last = producer.batches
-        delta = last.last_offset - last.base_offset
+        *before, last = producer.batches or (RememberedBatch(-1, -1, -1, -1),)
         entries += ENTRY.pack(
-            producer.producer_id, producer.epoch, last.last_sequence, last.last_offset, delta, last.timestamp, -1, -1
+            producer.producer_id,
+            producer.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.last_offset - last.base_offset,
+            producer.timestamp,
+            producer.coordinator_epoch,
+            producer.transaction_start,
         )
         earlier.append(len(before))
         for batch in before:
@@ -84,10 +107,25 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         earlier = _read_supplement(data, at + count * ENTRY.size, count)
     except (struct.error, IndexError) as error:
         raise CorruptData("A producer snapshot is cut.") from error
-    return [
-        ProducerEntry(entry[0], entry[1], [*before, _last_batch(*entry[2:6])])
-        for entry, before in zip(entries, earlier, strict=True)
-    ]
+    return [_entry(*entry, before=before) for entry, before in zip(entries, earlier, strict=True)]
+
+
+def _entry(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_start: int,
+    *,
+    before: list[RememberedBatch],
+) -> ProducerEntry:
+    if last_offset < 0:
+        return ProducerEntry(producer_id, epoch, [], coordinator_epoch, transaction_start, timestamp)
+    batches = [*before, _last_batch(last_sequence, last_offset, delta, timestamp)]
+    return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, transaction_start)
 
 
 def _last_batch(last_sequence: int, last_offset: int, delta: int, timestamp: int) -> RememberedBatch:

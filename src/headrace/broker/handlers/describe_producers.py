@@ -1,7 +1,7 @@
-"""DescribeProducers: lists the recent idempotent producers of a partition, from its leader (KIP-664).
+"""DescribeProducers: lists the recent producers of a partition, from its leader (KIP-664).
 
-There are no transactions yet: no coordinator epoch, and no open transaction. A name that cannot be a topic's is
-INVALID_TOPIC_EXCEPTION. v0 is the only version.
+It shows the first offset of a producer's open transaction, and the epoch of the coordinator that wrote its last marker.
+A name that cannot be a topic's is INVALID_TOPIC_EXCEPTION. v0 is the only version.
 """
 
 from __future__ import annotations
@@ -52,14 +52,13 @@ def _partition(topic: TopicImage, index: int, context: RequestContext) -> Partit
 
 
 def _producer(entry: ProducerEntry) -> ProducerState:
-    last = entry.batches[-1]
     return ProducerState(
         producer_id=entry.producer_id,
         producer_epoch=entry.epoch,
-        last_sequence=last.last_sequence,
-        last_timestamp=last.timestamp,
-        coordinator_epoch=-1,
-        current_txn_start_offset=-1,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.transaction_start,
     )
 
 

@@ -30,7 +30,7 @@ def producers_after(before: ProducerStates, chunks: Iterable[Buffer], *, known: 
         for _, header in iterate_headers(chunk):
             before.on_appended(header, Offset(header.base_offset), UNKNOWN_MS)
     told = (
-        entry._replace(batches=[each._replace(timestamp=UNKNOWN_MS) for each in entry.batches])
+        entry._replace(batches=[each._replace(timestamp=UNKNOWN_MS) for each in entry.batches], marked_ms=UNKNOWN_MS)
         for entry in before.entries()
         if entry.producer_id in known
     )
