@@ -85,6 +85,8 @@ class Guard:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         for item in items if os.getpriority(os.PRIO_PROCESS, 0) > 0 else ():
+            if not isinstance(item, pytest.Item):  # files of the pool, whose tests come later (tests/pool.py)
+                continue
             own = item.get_closest_marker("timeout")
             limit = float(own.args[0] if own is not None else config.getoption("timeout") or config.getini("timeout"))
             item.add_marker(pytest.mark.timeout(limit * PATIENCE), append=False)

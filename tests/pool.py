@@ -1,8 +1,8 @@
 """Files of tests that several processes of pytest share: each takes the next one when it is free.
 
-`tools/run_tests.py` fills the pool and starts the processes. Each process collects a file when it takes it, so that a
-module is imported where its tests are run, and nowhere else. Fixtures of a session live as long as the process. All
-others end with their file.
+`tools/run_tests.py` fills the pool and starts the processes. Each process imports a file when it takes it, so that no
+module is imported where its tests are not run. Fixtures of a session live as long as the process. All others end with
+their file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.run_tests import RAN, take
+from tools.run_tests import RAN, remaining, take
 
 
 class Pool:
@@ -27,10 +27,14 @@ class Pool:
         """`kinds`: of the files that it takes, the preferred one first."""
         self._place = place
         self._kinds = kinds
+        self._files: dict[Path, pytest.Collector] = {}
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> bool:
-        """Keep pytest from collecting anything yet."""
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        """Find the files that are left, and import none of them yet."""
+        paths = [path for kind in self._kinds for path in remaining(self._place, kind)]
+        found = session.perform_collect(paths, genitems=False)
+        self._files = {each.path: each for each in found if isinstance(each, pytest.Collector)}
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -39,8 +43,10 @@ class Pool:
         collected = 0
         while (path := self._take()) is not None:
             with self._recorded(session, path):
-                _run(session, session.perform_collect([path]))
-            collected += session.testscollected
+                items = list(session.genitems(self._files[session.startpath / path]))
+                session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
+                _run(session, items)
+            collected += len(items)
         session.testscollected = collected
         return True
 
