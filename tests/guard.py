@@ -83,9 +83,10 @@ class Guard:
         threading.Thread(target=self._watch, name="guard of the tests", daemon=True).start()
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item | pytest.Collector]) -> None:
+        """`items` has files, too, of which the pool collects the tests later (tests/pool.py)."""
         for item in items if os.getpriority(os.PRIO_PROCESS, 0) > 0 else ():
-            if not isinstance(item, pytest.Item):  # files of the pool, whose tests come later (tests/pool.py)
+            if isinstance(item, pytest.Collector):
                 continue
             own = item.get_closest_marker("timeout")
             limit = float(own.args[0] if own is not None else config.getoption("timeout") or config.getini("timeout"))
