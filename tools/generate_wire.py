@@ -32,7 +32,8 @@ APIS: Final = (
     *("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "AlterReplicaLogDirs", "UpdateFeatures", "SaslHandshake"),
     *("SaslAuthenticate", "DescribeAcls", "CreateAcls", "DeleteAcls", "AlterUserScramCredentials"),
     *("CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken"),
-    *("DescribeTransactions", "ListTransactions"),
+    *("DescribeTransactions", "ListTransactions", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit"),
+    *("WriteTxnMarkers",),
 )
 CONSUMER_GROUP: Final = (
     *("Metadata", "PartitionMetadata", "MemberMetadata", "TargetAssignmentMetadata"),
