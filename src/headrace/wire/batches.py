@@ -351,11 +351,16 @@ def repack(batch: Buffer, codec: Compression, *, limit: int, level: int | None =
     return Repacked(HEADER.pack(*changed._replace(crc=crc)) + payload, records)
 
 
-def encode_pairs(pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp: int) -> bytes:
-    """Pack keys and values, at least one pair, with one timestamp, into one batch: `encode_batch` of such records."""
+def encode_pairs(
+    pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp: int, producer: tuple[int, int] | None = None
+) -> bytes:
+    """Pack keys and values, at least one pair, with one timestamp, into one batch: `encode_batch` of such records.
+    `producer`: the id and epoch of the transaction that they are a part of. Its sequence is 0, as a coordinator's
+    always is on Kafka."""
     payload = pack_pairs(pairs)
     length, count = HEADER_BYTES - LENGTH_END + len(payload), len(pairs)
-    header = HEADER.pack(0, length, -1, MAGIC, 0, 0, count - 1, timestamp, timestamp, -1, -1, -1, count)
+    attributes, about = (0, (-1, -1, -1)) if producer is None else (TRANSACTIONAL, (*producer, 0))
+    header = HEADER.pack(0, length, -1, MAGIC, 0, attributes, count - 1, timestamp, timestamp, *about, count)
     return _sealed(header, payload)
 
 

@@ -35,6 +35,7 @@ from headrace.base.limits import (
 )
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController
+from headrace.broker.kit.links import Links, NotSent
 from headrace.controller.asks import (
     AlterConfigs,
     Answer,
@@ -49,8 +50,7 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
-from headrace.net.client.connection import Connection, connect
-from headrace.net.client.errors import ClientError, ConnectionLostError
+from headrace.net.client.errors import ConnectionLostError
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -83,7 +83,7 @@ class Control:
         self._others = others
         self._turn = 0
         self._settled = settled
-        self._links = Links()
+        self._links = Links(CONTROLLER_LINKS_MAX)
         self._changed = asyncio.Event()
         """Set when the quorum's leader has changed since it was last cleared."""
         self._replayed: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -131,7 +131,7 @@ class Control:
                 answer, hint = await self._try(ask, data, hint, deadline)
             except MetadataStopped as error:
                 return _unknown(str(error)) if unsure else no_controller(str(error))
-            except (_NotSent, ChangeRefused) as error:
+            except (NotSent, ChangeRefused) as error:
                 reason, answer, hint = str(error), None, None
             except HeadraceError as error:
                 if not ask.REPEATABLE or isinstance(error, StorageFailure):
@@ -173,7 +173,9 @@ class Control:
         address = hint if hint is not None else self._whom_to_ask()
         if address is None:
             return None, None
-        response = await self._links.ask(address, data, deadline)
+        request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=b"")
+        response = await self._links.ask(address, ApiKey.ENVELOPE, request, version=0, deadline=deadline)
+        assert isinstance(response, EnvelopeResponse)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             leader = decode_leader(response.response_data or b"")
             return None, Address(*leader) if leader not in (None, address, hint) else None
@@ -212,60 +214,6 @@ class Control:
 
     async def stop(self) -> None:
         await self._links.close()
-
-
-class _NotSent(HeadraceError):  # noqa: N818 - a state
-    """The request did not reach the other broker."""
-
-
-class Links:
-    """A connection to each broker that was asked lately, opened on demand. Requests are pipelined."""
-
-    def __init__(self) -> None:
-        self._links: dict[Address, asyncio.Task[Connection]] = {}
-
-    async def ask(self, address: Address, data: bytes, deadline: float) -> EnvelopeResponse:
-        """Send a request. Raises _NotSent, and ClientError where it is not known whether it was received."""
-        try:
-            connection = await asyncio.shield(self._connecting(address, deadline))
-        except ClientError as error:
-            raise _NotSent(str(error)) from error
-        request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=b"")
-        response = await connection.request(ApiKey.ENVELOPE, request, version=0, timeout_ms=_left_ms(deadline))
-        assert isinstance(response, EnvelopeResponse)
-        return response
-
-    def _connecting(self, address: Address, deadline: float) -> asyncio.Task[Connection]:
-        known = self._links.pop(address, None)
-        if known is None or (known.done() and not _is_open(known)):
-            opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
-            known = asyncio.ensure_future(opening)
-            known.add_done_callback(_is_open)  # its error is read, though nobody may wait for it any more
-            while len(self._links) >= CONTROLLER_LINKS_MAX:
-                self._drop(next(iter(self._links)))
-        self._links[address] = known
-        return known
-
-    def _drop(self, address: Address) -> None:
-        link = self._links.pop(address)
-        if not link.done():
-            link.cancel()
-        elif _is_open(link):
-            link.result().abort()
-
-    async def close(self) -> None:
-        links = list(self._links.values())
-        for address in list(self._links):
-            self._drop(address)
-        await asyncio.gather(*links, return_exceptions=True)
-
-
-def _left_ms(deadline: float) -> int:
-    return max(1, int((deadline - asyncio.get_running_loop().time()) * 1000))
-
-
-def _is_open(link: asyncio.Task[Connection]) -> bool:
-    return link.done() and not link.cancelled() and link.exception() is None and link.result().is_open
 
 
 def check_accepted(refusal: Refusal | None) -> None:

@@ -56,6 +56,7 @@ from headrace.coordinators.groups.events import (
     Sync,
     Tick,
     Together,
+    TransactionEnded,
     Wake,
     WriteRefused,
 )
@@ -271,6 +272,13 @@ class GroupShard:
         if not (self._gathering and isinstance(append.records[0], OffsetCommitted)):
             self._write_entries()
 
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Note that a marker in the partition is durable. A sweep of all groups: few have offsets of the producer."""
+        ended = TransactionEnded(producer_id, is_committed)
+        for group_id, group in list(self.groups.items()):
+            if producer_id in group.open:
+                self.send(group_id, ended)
+
     def gather(self, group_id: str, event: CommitOffsets | Join | Sync | ConsumerHeartbeat) -> None:
         """Have the event decided with those that come in the same turn of the loop."""
         if not self._gathered.has_room(group_id, event):
@@ -343,7 +351,7 @@ class GroupShard:
         if not isinstance(outcome, WriteRefusal):
             self.partition.park_commit(outcome.end, Settled(self, entries))
         elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
-            for group_id, write, _ in entries:  # the lack of room is reported for all partitions together
+            for group_id, write, *_ in entries:  # the lack of room is reported for all partitions together
                 self._refuse(group_id, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif outcome.error in IN_DOUBT:
             self.lose()
@@ -351,7 +359,7 @@ class GroupShard:
             for one in entries:  # it may be but one of them
                 self._write([one])
         else:
-            for group_id, write, _ in entries:
+            for group_id, write, *_ in entries:
                 log.warning("a group's record was refused", group=group_id, reason=outcome.message)
                 self._refuse(group_id, write, told_as(outcome.error))
 

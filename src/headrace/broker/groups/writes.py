@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.commits import CommitWriter
 from headrace.coordinators.groups.events import Append, Event, OffsetCommitted, Written
+from headrace.coordinators.groups.model import TransactionalProducer
 from headrace.wire.batches import encode_pairs
 from headrace.wire.errors import ErrorCode
 
@@ -27,18 +28,21 @@ class Entry(NamedTuple):
     write: int
     pairs: list[tuple[bytes, bytes | None]]
     """Keys and values."""
+    producer: TransactionalProducer | None = None
+    """They are a part of its transaction."""
 
 
 def entry(group_id: str, append: Append, commits: CommitWriter) -> Entry:
     """Return the records of `append` as bytes. Raises EncodeError where a record is too large."""
     write, encode = commits.write, records.encode
     pairs = [write(record) if isinstance(record, OffsetCommitted) else encode(record) for record in append.records]
-    return Entry(group_id, append.write, pairs)
+    return Entry(group_id, append.write, pairs, append.producer)
 
 
-def batch(entries: Iterable[Entry], now_ms: int) -> bytes:
-    """Return one batch of all entries."""
-    return encode_pairs(list(itertools.chain.from_iterable(entry.pairs for entry in entries)), now_ms)
+def batch(entries: Sequence[Entry], now_ms: int) -> bytes:
+    """Return one batch of all entries, which are of no transaction, or of one producer's."""
+    pairs = list(itertools.chain.from_iterable(entry.pairs for entry in entries))
+    return encode_pairs(pairs, now_ms, entries[0].producer)
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
@@ -74,7 +78,7 @@ class Settled:
         if error not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             self._shard.lose()
         answer = told_as(error)
-        for group_id, write, _ in self._entries:
+        for group_id, write, *_ in self._entries:
             if self._shard.lost:
                 return
             self._shard.send(group_id, Written(write=write, error=answer))
