@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from headrace.net.loops import loop_factory
 from tests import engines
 from tests.guard import Guard
+from tests.loops import brokers_loop
 from tests.pool import Pool
 from tests.spark import interrupted
 from tests.tiers import IS_LONG, examples
@@ -79,8 +79,8 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    as_brokers = loop_factory() if item.path.relative_to(TESTS).parts[0] in ON_BROKERS_LOOP else None
-    return {"loop": as_brokers or asyncio.new_event_loop}
+    as_brokers = item.path.relative_to(TESTS).parts[0] in ON_BROKERS_LOOP
+    return {"loop": brokers_loop() if as_brokers else asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

@@ -35,11 +35,16 @@ BOTH_IN_LONG: Final = (
     "broker/groups/test_subscriptions.py",
     "broker/groups/test_wire.py",
     "broker/handlers/test_admin_wire.py",
+    "broker/handlers/test_both_roads_of_fetch.py",
+    "broker/handlers/test_both_roads_of_produce.py",
+    "broker/handlers/test_data_wire.py",
     "broker/handlers/test_delete_records.py",
     "broker/handlers/test_not_here.py",
     "broker/handlers/test_plain_produce.py",
     "broker/handlers/test_producer_expiry.py",
     "broker/requests/test_client_quotas_wire.py",
+    "broker/test_boot.py",
+    "broker/upkeep/test_compaction.py",
     "interop/test_answers.py",
     "interop/test_asking.py",
     "interop/test_consumer_groups.py",
@@ -54,6 +59,8 @@ ANY_FACTOR: Final = "any replication factor is taken on Redis, which keeps the c
 ONE_REPLICA: Final = "on Redis a partition has one replica, its leader"
 NO_LEADER: Final = "on Redis the last broker that stops gives its partitions up"
 LOCAL_FILES: Final = "it looks at files of the local engine, or at its disk"
+LOCAL_CLEANING: Final = "it takes the place of the cleaning of files; tests/storage/redis/test_cleaning.py has Redis's"
+KEEPS_ITS_LEASE: Final = "on Redis metadata that is not stopped keeps the controller's lease"
 NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_aiokafka.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
     "interop/test_confluent.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
@@ -68,6 +75,23 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "broker/handlers/test_admin_wire.py::test_what_cannot_be_made_is_refused_and_the_rest_is_made[redis]": ANY_FACTOR,
     "broker/handlers/test_admin_wire.py::test_state_is_the_same_after_a_restart_but_for_the_epochs[redis]": NO_LEADER,
     "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
+    "broker/handlers/test_data_wire.py::"
+    "test_look_ups_by_time_of_an_unreadable_log_are_refused_not_dropped[redis]": LOCAL_FILES,
+    "broker/handlers/test_both_roads_of_fetch.py::"
+    "test_both_roads_answer_alike_after_a_wait[redis-damage-11]": LOCAL_FILES,
+    "broker/handlers/test_both_roads_of_fetch.py::"
+    "test_both_roads_answer_alike_after_a_wait[redis-damage-17]": LOCAL_FILES,
+    "broker/handlers/test_both_roads_of_fetch.py::test_a_broker_that_stops_answers_who_waits[redis-11]": NO_LEADER,
+    "broker/handlers/test_both_roads_of_fetch.py::test_a_broker_that_stops_answers_who_waits[redis-17]": NO_LEADER,
+    "broker/test_boot.py::test_a_stop_that_fails_still_gives_the_directory_back[redis]": KEEPS_ITS_LEASE,
+    "broker/upkeep/test_compaction.py::test_kafkas_own_tool_reads_what_was_compacted[redis]": LOCAL_FILES,
+    "broker/upkeep/test_compaction.py::"
+    "test_a_topic_is_deleted_and_a_broker_stopped_in_the_middle[redis]": LOCAL_CLEANING,
+    "broker/upkeep/test_compaction.py::test_a_job_that_fails_leaves_the_log_as_it_was[redis]": LOCAL_CLEANING,
+    "broker/upkeep/test_compaction.py::"
+    "test_the_cleaner_follows_what_is_configured_while_it_runs[redis-]": LOCAL_CLEANING,
+    "broker/upkeep/test_compaction.py::"
+    "test_the_cleaner_follows_what_is_configured_while_it_runs[redis-1]": LOCAL_CLEANING,
 }
 """Tests that cannot run there, with the reason."""
 

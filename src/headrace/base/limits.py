@@ -293,6 +293,8 @@ HISTORY_LOADS_PER_FETCH_MAX: Final = 8
 HISTORY_FAILURES_REMEMBERED_MAX: Final = 1_000
 HISTORY_RETRY_MS: Final = 1_000
 """Pause before a failed read is tried again."""
+RECORDS_FETCH_WAIT_MS: Final = 500
+"""Longest that a client's fetch waits for records that its log has elsewhere, where it waits for no new ones."""
 RECORDS_FETCH_RETRY_MS: Final = 20
 """Pause before a background reader asks again for records that its log has elsewhere, when too many fetches wait."""
 HISTORY_EPOCH_MS_MAX: Final = 1_000
@@ -597,7 +599,7 @@ REPLACED_SESSION_PART_MAX: Final = 1 / 3
 LEASE_WAIT_MS_MAX: Final = 250
 """Longest that a request waits for a lost lease to be renewed. It holds up the requests behind it on its connection."""
 LEAVE_WAIT_MS_MAX: Final = 3_000
-"""Longest that a stopping broker waits until others lead its partitions."""
+"""Longest that a stopping broker waits until others lead its partitions, while the metadata does not change."""
 SUCCESSORS_WAIT_MS_MAX: Final = 5_000
 """Longest that it waits before that, until followers that could not lead yet are in sync."""
 UNREADY_WAIT_MS_MAX: Final = 1_000
@@ -885,6 +887,8 @@ REDIS_NOTE_MS: Final = 10_000
 """Time in which a failure of Redis is logged once, of each kind."""
 REDIS_STOP_MS_MAX: Final = 3_000
 """Longest that a broker that stops waits for a Redis that does not answer. It acknowledges nothing that waits then."""
+REDIS_RELEASE_MS_MAX: Final = 1_000
+"""Longest that a controller that stops waits until its lease is given back."""
 REDIS_WAIT_MS: Final = 3_000
 """Longest that one WAIT or WAITAOF waits in the server; shorter than REDIS_REQUEST_MS_MAX."""
 REDIS_REDIRECTS_MAX: Final = 5

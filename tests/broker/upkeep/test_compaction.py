@@ -38,6 +38,7 @@ from headrace.wire.records import Record
 from tests.broker import data_path
 from tests.broker.group_broker import RawClient
 from tools import kafka_jars
+from tools.engine_under_test import is_redis
 
 RECORDS = 120
 KEYS = 5
@@ -142,6 +143,8 @@ async def test_a_child_process_compacts_beside_clients(
         again = await read(client)
         assert list(again.items())[-KEYS:] == list(found.items())[-KEYS:]
     assert not ear.errors
+    if is_redis():
+        return
     dump_logs(tmp_path / "logs" / "t-0", records=True, json=False)
     assert "DAMAGED" not in capsys.readouterr().out
 

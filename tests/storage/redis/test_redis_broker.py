@@ -27,6 +27,7 @@ from headrace.storage.redis import log as redis_log
 from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.links.address import parse_redis_address
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
@@ -123,6 +124,24 @@ async def test_older_records_that_redis_does_not_give_are_asked_for_again(
         while not bytes((found := await fetch(world.client, "t", 0, wait_ms=30_000)).records or b""):
             assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert b"first" in bytes(found.records)
+
+
+async def test_older_records_come_though_the_client_does_not_wait_or_others_are_at_hand(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    async with running(server, tmp_path) as world:
+        await create(world.client, "u", 1)
+        assert (await produce(world.client, "t", batch(b"older"))).error_code == 0
+    async with running(server, tmp_path) as world:
+        assert b"older" in bytes((await fetch(world.client, "t", 0, wait_ms=0)).records)
+        assert (await produce(world.client, "u", batch(b"newest"))).error_code == 0
+        wanted = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000),)
+        topics = tuple(FetchTopic(topic=name, partitions=wanted) for name in ("u", "t", "gone"))
+        answer = await world.client.ask(11, FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=topics))
+        found = [bytes(topic.partitions[0].records or b"") for topic in answer.responses]
+        assert b"newest" in found[0]
+        assert b"older" in found[1]
+        assert answer.responses[2].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_broker_stops_though_redis_does_not_answer_and_acknowledges_nothing(

@@ -169,12 +169,24 @@ class Membership:
         is_last = not others and not image.shares_logs  # there, another process may come in its place at once
         if is_last or not self.is_unfenced:
             return
-        beat = self._heartbeat(stopping=True)
-        answer = await self._control.submit(beat, wait_ms=LEAVE_WAIT_MS_MAX)
+        answer = await self._told_to_stop()
         if isinstance(answer, Refusal):
             log.warning("stops without having taken its leave", reason=answer.message)
-        if self._metadata.is_controller:
+        elif self._metadata.is_controller:
             await self._hand_over(others)
+
+    async def _told_to_stop(self) -> bool | Refusal:
+        """Tell the controller. Where that is this broker, this takes as long as the metadata goes on: it may have many
+        partitions to give away, and its log may be out of reach."""
+        leaving = asyncio.ensure_future(self._control.submit(self._heartbeat(stopping=True), wait_ms=LEAVE_WAIT_MS_MAX))
+        try:
+            known = -1
+            while known != (known := self._metadata.image.index):
+                if (await asyncio.wait([leaving], timeout=LEAVE_WAIT_MS_MAX / 1000))[0]:
+                    return leaving.result()
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "The metadata's log takes no changes.")
+        finally:
+            leaving.cancel()
 
     async def _await_successors(self) -> None:
         """Wait for followers of partitions that no other broker could lead by now, until they are in sync, or time is

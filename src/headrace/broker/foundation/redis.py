@@ -87,7 +87,7 @@ async def on_redis(
         for client in opened:
             await client.close()
         if logs is not None:
-            logs.close(clean=False)
+            await logs.disconnect()
         if isinstance(error, RedisFailure):
             raise UsageError(f"Redis does not serve this broker: {error}") from error
         raise

@@ -34,7 +34,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, BrokerId, Offset, TopicId, TopicPartition
-from headrace.base.limits import FETCH_BYTES_MAX, HISTORY_LOADS_PER_FETCH_MAX
+from headrace.base.limits import FETCH_BYTES_MAX, HISTORY_LOADS_PER_FETCH_MAX, RECORDS_FETCH_WAIT_MS
 from headrace.base.ports import Buffer
 from headrace.broker.durable.history import HistoryUnavailable, Loading
 from headrace.broker.handlers import plain_fetch
@@ -89,8 +89,10 @@ class Attempt(NamedTuple):
     size: int
     is_final: bool
     """There is an error, or another replica to read from: the request does not wait."""
-    loading: list[Loading | Fetching]
-    """Reads of durable history, and of records that a log has elsewhere, that are under way."""
+    loading: list[Loading]
+    """Reads of durable history that are under way, which a later request finds."""
+    fetching: list[Fetching]
+    """Reads of records that a log has elsewhere, which it does not find."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
@@ -107,13 +109,32 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
     reader = Reader(request, context, plan)
     attempt = reader.attempt()
     missing = enough(min(request.min_bytes, request.max_bytes, FETCH_BYTES_MAX), reader.room) - attempt.size
-    if missing <= 0 or attempt.is_final or request.max_wait_ms <= 0 or not attempt.watched:
-        return reader.response(attempt)
+    wait_ms = request.max_wait_ms
+    if missing <= 0 or attempt.is_final or wait_ms <= 0 or not attempt.watched:
+        if not attempt.fetching:
+            return reader.response(attempt)
+        # Nobody keeps what is fetched for longer than this request. As on Kafka (KIP-405), it waits.
+        missing, wait_ms = FETCH_BYTES_MAX, RECORDS_FETCH_WAIT_MS
+    return _parked(reader, attempt, missing, wait_ms)
+
+
+def _parked(reader: Reader, attempt: Attempt, missing: int, wait_ms: int) -> Deferred:
+    """Read again once so many bytes more are there, a block is loaded, all fetches are over, or time is up."""
     answer = Deferred(None)
-    parked = ParkedFetch(attempt.watched, missing, request.max_wait_ms / 1000, lambda: answer.settle(reader.read_anew))
+    parked = ParkedFetch(attempt.watched, missing, wait_ms / 1000, lambda: answer.settle(reader.read_anew))
     answer.add_done_callback(lambda _: parked.leave())
+    under_way = len(attempt.fetching)
+
+    def fetched(_: object) -> None:
+        nonlocal under_way
+        under_way -= 1
+        if not under_way:
+            parked.wake()
+
     for loading in attempt.loading:
         loading.add_done_callback(lambda _: parked.wake())
+    for fetching in attempt.fetching:
+        fetching.add_done_callback(fetched)
     return answer
 
 
@@ -211,7 +232,7 @@ class Reader:
                     size += len(records)
                     is_final = is_final or error is not ErrorCode.NONE
             found.append(new(Found, (key, error, partition, records, nearer)))
-        return Attempt(found, watched, size, is_final, [*self._loading.values(), *self._fetching.values()])
+        return Attempt(found, watched, size, is_final, list(self._loading.values()), list(self._fetching.values()))
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
         """Return the replica in the reader's rack that it should read from instead; NOBODY: this one."""

@@ -333,8 +333,13 @@ class RedisEngine:
 
     def close(self, *, clean: bool = True) -> None:
         self.blocking.close()
-        if not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self.disconnect(), self._loop)
+        if self._loop.is_closed():
+            return
+        disconnecting = asyncio.run_coroutine_threadsafe(self.disconnect(), self._loop)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # in a worker thread, which may wait
+            disconnecting.result()
 
     async def disconnect(self) -> None:
         """Close all connections, and wait until they are closed. On the loop."""

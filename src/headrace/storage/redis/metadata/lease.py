@@ -23,7 +23,12 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId
-from headrace.base.limits import REDIS_LEASE_MS, REDIS_LEASE_POLL_MS, REDIS_OUSTED_AGAIN_MS
+from headrace.base.limits import (
+    REDIS_LEASE_MS,
+    REDIS_LEASE_POLL_MS,
+    REDIS_OUSTED_AGAIN_MS,
+    REDIS_RELEASE_MS_MAX,
+)
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.metadata.stream import MetadataStream, Position
@@ -153,8 +158,9 @@ class ControllerLease:
         lease, self._held = self._held, None
         if lease is not None:
             try:
-                await self._client.run(self._functions.release(lease))
-            except HeadraceError as error:
+                async with asyncio.timeout(REDIS_RELEASE_MS_MAX / 1000):
+                    await self._client.run(self._functions.release(lease))
+            except (HeadraceError, TimeoutError) as error:
                 log.info("the controller's lease was not given back; it ends by itself", reason=str(error))
 
     async def _take(self) -> int:
