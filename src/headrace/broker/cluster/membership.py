@@ -176,8 +176,8 @@ class Membership:
             await self._hand_over(others)
 
     async def _told_to_stop(self) -> bool | Refusal:
-        """Tell the controller. Where that is this broker, this takes as long as the metadata goes on: it may have many
-        partitions to give away, and its log may be out of reach."""
+        """Tell the controller. Where that is this broker, it may have many partitions to give away: then this goes on
+        for as long as the metadata changes."""
         leaving = asyncio.ensure_future(self._control.submit(self._heartbeat(stopping=True), wait_ms=LEAVE_WAIT_MS_MAX))
         try:
             known = -1
