@@ -31,11 +31,11 @@ class Controller:
     def subscribe(self, tell: Any) -> None:
         pass
 
-    async def submit(self, ask: Any, **_: Any) -> bool:
+    async def submit(self, ask: Any, **_: Any) -> Any:
         assert ask.stopping
-        for _ in range(self._entries):
+        for number in range(self._entries):
             await asyncio.sleep(1)
-            self.image.index += 1
+            self.image.index = number + 1
         return await asyncio.get_running_loop().create_future()
 
 
