@@ -30,9 +30,7 @@ from typing import Any, Final, TextIO, cast
 
 TESTS: Final = Path("tests")
 MAKES_WAY: Final = 10
-"""Niceness of a process that runs only what waits for nothing."""
-YIELDS: Final = 2
-"""Niceness of a process that gives way a little, and whose tests have more time, as those of every nice process."""
+"""Niceness of a process that runs only what waits for nothing. Its tests have more time (tests/guard.py)."""
 TIMED: Final = "timed"
 PROCESSOR: Final = "processor"
 SPARK: Final = "spark"
@@ -65,21 +63,20 @@ All others are TIMED: their brokers and clients have to keep up with real time. 
 Java for themselves, so that they need not be where the shared one is.
 """
 POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
-    "first": (YIELDS, (TIMED, PROCESSOR)),
-    "second": (YIELDS, (TIMED, PROCESSOR)),
-    "third": (YIELDS, (TIMED, PROCESSOR)),
-    "fourth": (YIELDS, (TIMED, PROCESSOR)),
+    "first": (0, (TIMED, PROCESSOR)),
+    "second": (0, (TIMED, PROCESSOR)),
+    "third": (0, (TIMED, PROCESSOR)),
+    "fourth": (0, (TIMED, PROCESSOR)),
     "spark": (0, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }
 """For each process: its niceness and the kinds of files that it takes, the preferred one first.
 
-Tests with brokers and clients wait three quarters of their time, and so four of them keep two cores busy. Spark's
-process gives way to none: its files cannot be shared out, and it would end last.
+Tests with brokers and clients wait three quarters of their time, and so four of them keep two cores busy.
 """
 LONG_POOLED: Final[Mapping[str, tuple[int, Sequence[str]]]] = {
-    "first": (YIELDS, (TIMED, PROCESSOR)),
-    "second": (YIELDS, (TIMED, PROCESSOR)),
+    "first": (0, (TIMED, PROCESSOR)),
+    "second": (0, (TIMED, PROCESSOR)),
     "spark": (0, (SPARK, PROCESSOR)),
     "makes way": (MAKES_WAY, (PROCESSOR,)),
 }

@@ -36,8 +36,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
         pause = threading.Event()
 
         def heard() -> None:
-            furthest = max(map(committed, urls))
-            while min(map(committed, urls)) < furthest:
+            furthest = max(map(replayed, urls))
+            while min(map(replayed, urls)) < furthest:
                 pause.wait(LOOK_EVERY_S)  # pytest ends what never comes
 
         try:
@@ -54,10 +54,11 @@ def told_metrics(log: Path) -> str:
     return found[1]
 
 
-def committed(url: str) -> float:
-    """The last entry of the metadata that the broker knows to be committed."""
+def replayed(url: str) -> float:
+    """The last entry of the metadata that the broker has replayed."""
+    name = "kafka_server_broker_metadata_metrics_last_applied_record_offset"
     with urllib.request.urlopen(url) as answer:
-        found = re.search(r"^kafka_server_raftmetrics_high_watermark (\S+)$", answer.read().decode(), re.MULTILINE)
+        found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
     assert found is not None
     return float(found[1])
 

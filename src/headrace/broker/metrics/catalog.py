@@ -121,6 +121,12 @@ _METRICS: Final = (
     Metric("kafka_server_raftmetrics_current_epoch", _GAUGE, (), "The quorum's term."),
     Metric("kafka_server_raftmetrics_current_leader", _GAUGE, (), "The controller's broker id; -1: none is known."),
     Metric("kafka_server_raftmetrics_high_watermark", _GAUGE, (), "Last metadata entry that is known to be committed."),
+    Metric(
+        "kafka_server_broker_metadata_metrics_last_applied_record_offset",
+        _GAUGE,
+        (),
+        "Last metadata entry that this broker has replayed.",
+    ),
     Metric("kafka_log_log_size", _GAUGE, ("topic", "partition"), "Bytes of a replica's log on this broker."),
     Metric(
         "kafka_log_log_logstartoffset",

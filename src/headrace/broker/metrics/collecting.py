@@ -176,6 +176,7 @@ class Collector:
             ("high_watermark", metadata.quorum().high_watermark),
         ):
             yield f"kafka_server_raftmetrics_{name}", [((), number)]
+        yield "kafka_server_broker_metadata_metrics_last_applied_record_offset", [((), image.index)]
 
     def _of_requests(self) -> Iterator[tuple[str, list[Sample]]]:
         watched, counts = self._watched, self._watched.counts
