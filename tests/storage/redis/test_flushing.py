@@ -12,6 +12,7 @@ from headrace.base.ids import LeaderEpoch
 from headrace.storage.engine.faults import Abandoned, Diverged
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import engine as redis_engine
+from headrace.storage.redis.flushing import Ticket
 from headrace.storage.redis.links.watching import Servers
 from headrace.storage.redis.server_side.functions import LIBRARY
 from tests.broker.group_broker import until
@@ -106,6 +107,26 @@ async def test_records_of_others_above_the_leaders_end_are_not_taken_for_its_own
     assert isinstance(await flush(engine, log), Diverged)
     assert log.failed
     assert opened(engine, 2).log_end_offset == 7
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+async def test_a_mistake_of_ours_is_told_with_the_outcomes_and_the_connection_goes_on(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, at_first: bool
+) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    if not at_first:
+        refuse_once(monkeypatch, "append", "LOADING Redis is loading")
+
+    def mistaken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Ticket, "outcome_of", mistaken)
+    append(log)
+    async with asyncio.timeout(30):
+        with pytest.raises(ZeroDivisionError):
+            await flush(engine, log)
+        assert await engine.link.call("PING") == b"PONG"
 
 
 async def test_a_key_of_another_type_fails_its_log_alone(server: RedisServer) -> None:

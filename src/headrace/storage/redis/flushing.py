@@ -178,45 +178,75 @@ def lost(owner: LogIdentity, end: int, flushed_end: Offset) -> Diverged:
 
 
 class RedisRound:
-    """A `FlushRound`."""
+    """A `FlushRound`. Its first try costs no task: most rounds are over with the answers to it."""
 
     def __init__(self, engine: RedisEngine, tickets: Sequence[Ticket]) -> None:
         self._engine = engine
         self._tickets = tickets
-        self._task: asyncio.Task[None] | None = None
+        self._outcomes: list[Outcome] = [None] * len(tickets)
+        self._retrying: asyncio.Task[None] | None = None
+        self._mistake: BaseException | None = None
+        """A bug of ours, which has to end the broker."""
+        self._lacking: dict[Redis, None] = {}
+        """Servers that lack the functions."""
 
     def begin(self, done: Callable[[Outcomes], object]) -> None:
-        self._outcomes: list[Outcome] = [None] * len(self._tickets)
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(lambda task: None if task.cancelled() else done(lambda: self._result(task)))
+        self._done = done
+        self._engine.begin_waiting()
+        self._send_all(list(range(len(self._tickets))), again=False, over=self._on_first_try)
 
     def end(self) -> None:
-        self._task = None
+        self._retrying = None
 
-    def _result(self, task: asyncio.Task[None]) -> Sequence[Outcome]:
-        task.result()
+    def _on_first_try(self, unknown: list[int]) -> None:
+        if self._mistake is not None or not unknown:
+            self._engine.troubles.over()
+            self._finish()
+            return
+        self._retrying = asyncio.get_running_loop().create_task(self._retry(unknown))
+        self._retrying.add_done_callback(self._on_retried)
+
+    def _on_retried(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._mistake = self._mistake or task.exception()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._engine.end_waiting()
+        self._done(self._result)
+
+    def _result(self) -> Sequence[Outcome]:
+        if self._mistake is not None:
+            raise self._mistake
         return self._outcomes
 
-    async def _run(self) -> None:
-        left, pause_ms, again = list(range(len(self._tickets))), REDIS_BACKOFF_MS_MIN, False
-        engine = self._engine
-        engine.begin_waiting()
-        while True:
-            left = await self._send_all(left, again=again)
-            if not left:
-                engine.troubles.over()
-                break
+    async def _retry(self, left: list[int]) -> None:
+        """Send again what is unknown, until it is known or the engine gives up."""
+        pause_ms, engine, loop = REDIS_BACKOFF_MS_MIN, self._engine, asyncio.get_running_loop()
+        while left and self._mistake is None:
             if engine.is_given_up:
                 for at in left:
                     self._outcomes[at] = Abandoned("The broker stops, and Redis does not answer.")
-                break
-            again = True
+                return
+            await self._load_functions()
             await engine.pause(pause_ms)
             pause_ms = min(2 * pause_ms, REDIS_BACKOFF_MS_MAX)
-        engine.end_waiting()
+            tried: asyncio.Future[list[int]] = loop.create_future()
+            self._send_all(left, again=True, over=tried.set_result)
+            left = await tried
+        engine.troubles.over()
 
-    async def _send_all(self, left: Sequence[int], *, again: bool) -> list[int]:
-        """Send the calls of these tickets, each server's by one connection. Returns those whose outcome is unknown."""
+    async def _load_functions(self) -> None:
+        lacking, self._lacking = self._lacking, {}
+        for node in lacking:
+            try:
+                await node.load_functions()
+            except RedisFailure as error:
+                self._note(error)
+
+    def _send_all(self, left: Sequence[int], *, again: bool, over: Callable[[list[int]], object]) -> None:
+        """Send the calls of these tickets, each server's by one connection. `over` is called later, with those whose
+        outcome is unknown."""
         parts: dict[Redis, list[int]] = {}
         unknown: list[int] = []
         for at in left:
@@ -225,38 +255,45 @@ class RedisRound:
             except RedisFailure as error:
                 self._note(error)
                 unknown.append(at)
-        if len(parts) == 1:
-            ((node, some),) = parts.items()
-            return unknown + await self._send_some(node, some, again=again)
-        ends = await asyncio.gather(*(self._send_some(node, some, again=again) for node, some in parts.items()))
-        return sum(ends, unknown)
+        under_way = 1
 
-    async def _send_some(self, node: Redis, left: list[int], *, again: bool) -> list[int]:
-        try:
-            return await self._send(node, left, again=again)
-        except RedisFailure as error:
-            self._note(error)
-            return left
+        def on_part(of_part: list[int]) -> None:
+            nonlocal under_way
+            unknown.extend(of_part)
+            under_way -= 1
+            if not under_way:
+                over(unknown)
+
+        for node, some in parts.items():
+            try:
+                self._send(node, some, again=again, over=on_part)
+                under_way += 1
+            except RedisFailure as error:
+                self._note(error)
+                unknown.extend(some)
+        if under_way == 1:
+            asyncio.get_running_loop().call_soon(on_part, [])
+        else:
+            on_part([])
 
     def _note(self, error: RedisFailure) -> None:
         if self._engine.has_connected:
             self._engine.troubles.note(error)
 
-    async def _send(self, node: Redis, left: Sequence[int], *, again: bool) -> list[int]:
-        """Send the calls of these tickets, which are one server's. Returns those whose outcome is unknown. Raises
-        RedisFailure where nothing of them is known."""
+    def _send(self, node: Redis, left: list[int], *, again: bool, over: Callable[[list[int]], object]) -> None:
+        """Send the calls of these tickets, which are one server's. `over` is called later, as in `_send_all`. Raises
+        RedisFailure where nothing of them is known, and then `over` is never called."""
         calls = [(at, call) for at in left for call in self._tickets[at].calls(again=again)]
         waits = self._waits(left)
         replies: list[Reply] = []
-        done = asyncio.get_running_loop().create_future()
         total = len(calls) + len(waits)
 
         def on_reply(reply: Reply) -> None:
             replies.append(reply)
             if len(replies) == len(calls) < total:
                 self._tell_stored(left, calls, replies)
-            if len(replies) == total and not done.done():
-                done.set_result(None)
+            if len(replies) == total:
+                over(self._judged(node, left, calls, waits, replies))
 
         try:
             for _, call in calls:
@@ -266,11 +303,24 @@ class RedisRound:
         except RedisFailure:
             total = -1  # the answers to those that were sent do not count: they are sent again, and answer as they did
             raise
-        await done
-        unknown = await self._settled(node, calls, replies[: len(calls)])
-        if not self._are_durable(left, waits, replies[len(calls) :]):
-            return [at for at in left if self._outcomes[at] is None]
-        return unknown
+
+    def _judged(
+        self,
+        node: Redis,
+        left: Sequence[int],
+        calls: Sequence[tuple[int, Call]],
+        waits: Sequence[Wait],
+        replies: Sequence[Reply],
+    ) -> list[int]:
+        """Those of `left` whose outcome is unknown still. Called by the connection, which is no place for bugs."""
+        try:
+            unknown = self._settled(node, calls, replies[: len(calls)])
+            if not self._are_durable(left, waits, replies[len(calls) :]):
+                return [at for at in left if self._outcomes[at] is None]
+            return unknown
+        except Exception as mistake:
+            self._mistake = mistake
+            return []
 
     def _waits(self, left: Sequence[int]) -> list[Wait]:
         """Commands behind the calls that wait until these are durable."""
@@ -305,11 +355,10 @@ class RedisRound:
             if at not in doubtful:
                 self._tickets[at].owner.note_stored(self._tickets[at].end)
 
-    async def _settled(self, node: Redis, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
+    def _settled(self, node: Redis, calls: Sequence[tuple[int, Call]], replies: Sequence[Reply]) -> list[int]:
         """Note the outcomes. Once a call of a ticket is final, or has to be sent again, its later answers do not count.
         They may be refusals for its sake."""
         unknown: dict[int, None] = {}
-        lacks_functions = False
         for (at, call), reply in zip(calls, replies, strict=True):
             if at in unknown or self._outcomes[at] is not None:
                 continue
@@ -322,10 +371,9 @@ class RedisRound:
                 self._outcomes[at] = self._tickets[at].outcome_of(call, answer_of(reply))
             except RedisFailure as error:
                 self._engine.troubles.note(error)
-                lacks_functions |= isinstance(error, RedisNoFunction)
+                if isinstance(error, RedisNoFunction):
+                    self._lacking[node] = None
                 unknown[at] = None
-        if lacks_functions:
-            await node.load_functions()
         return list(unknown)
 
 

@@ -29,6 +29,7 @@ from headrace.storage.redis.ranges import Ranges, range_bytes_of
 from headrace.storage.redis.server_side.functions import IndexEntry, PartitionFunctions, Status
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
+from headrace.wire.codec import new
 
 if TYPE_CHECKING:
     from headrace.storage.redis.engine import Found, RedisEngine
@@ -158,7 +159,7 @@ class RedisLog:
     def _add(self, base: Offset, end: Offset, data: bytes, epoch: LeaderEpoch, timestamp: int, now_ms: int) -> None:
         self.log_end_offset = end
         added = self._ranges.add(end, len(data), timestamp if timestamp >= 0 else now_ms, self.config)
-        self._pending.append(Pending(base, end, data, epoch, *added))
+        self._pending.append(new(Pending, (base, end, data, epoch, *added)))
         self._tail.add(end, data)
 
     def roll(self) -> None:

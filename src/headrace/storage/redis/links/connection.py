@@ -48,6 +48,8 @@ Done: TypeAlias = Callable[[Reply], object]
 CLIENT_NAME: Final = "headrace"
 VERSION_MIN: Final = (7, 0)
 LOOK_AGAIN_S: Final = 0.001
+COPIED_BYTES_MAX: Final = 512
+"""Arguments below it are copied: to send one more piece would cost more."""
 GARBLED: Final = (hiredis.ProtocolError, TypeError, MemoryError)
 """Errors of hiredis for bytes that it cannot read. A map whose key is a list is a TypeError, and an array that is too
 large for the memory is a MemoryError."""
@@ -264,13 +266,16 @@ class Connection(asyncio.Protocol):
 
 
 def packed(command: tuple[Argument, ...], payload: Sequence[Buffer]) -> list[Buffer]:
-    """A command with large last arguments in RESP, as pieces of which those arguments are the callers' own buffers."""
+    """A command with large last arguments in RESP, as pieces: the large ones are the callers' own buffers."""
     start = _pack(command)
     head = b"*%d" % (len(command) + len(payload)) + start[start.index(b"\r") :]
     chunks: list[Buffer] = []
     for piece in payload:
-        chunks += (head + b"$%d\r\n" % len(piece), piece)
-        head = b"\r\n"
+        if len(piece) < COPIED_BYTES_MAX:
+            head += b"$%d\r\n" % len(piece) + bytes(piece) + b"\r\n"
+        else:
+            chunks += (head + b"$%d\r\n" % len(piece), piece)
+            head = b"\r\n"
     chunks.append(head)
     return chunks
 

@@ -69,8 +69,7 @@ class Lease(NamedTuple):
     token: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """One call of a function."""
 
     function: str
@@ -117,8 +116,7 @@ class IndexEntry(NamedTuple):
     """Bytes of all batches up to there since the log began."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFunctions:
+class PartitionFunctions(NamedTuple):
     """Calls for one partition, by the leader of `epoch`."""
 
     keys: PartitionKeys
