@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -231,3 +232,22 @@ async def test_a_log_gives_way_to_history_and_goes_on_behind_it_with_its_produce
     assert again.size_bytes == log.size_bytes
     empty = opened(engine_of(server), 5)
     assert empty.end_offset_for_epoch(LeaderEpoch(2)) == (2, 50)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_batches_of_a_closed_log_are_not_in_memory_any_more(server: RedisServer, failed: bool) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    batch = log.read(Offset(0), 1000, Offset(2), at_least_one=True).obj
+    held = sys.getrefcount(batch)
+    if failed:
+        opened(engine_of(server), 1)
+        append(log, seed=1)
+        assert isinstance(await flush(engine, log), Fenced)
+        await asyncio.sleep(0)
+        assert sys.getrefcount(batch) == held  # readers of a failed log go on
+    await asyncio.to_thread(log.close)
+    await asyncio.sleep(0)
+    assert sys.getrefcount(batch) == held - 1

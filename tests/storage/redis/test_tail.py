@@ -37,7 +37,7 @@ def test_what_the_budget_evicts_is_freed_batch_by_batch(closed: bool) -> None:
     made = filled(old, 1, 10)
     assert freed(made) == 0
     if closed:
-        old.drop(0)
+        old.drop(0, is_read=True)
     filled(new, 1, 5)
     assert freed(made) == 5
     filled(new, 6, 10)
@@ -51,7 +51,18 @@ def test_a_failed_log_keeps_what_is_flushed_readable_until_it_is_evicted() -> No
     filled(tail, 1, 3)
     filled(tail, 4, 6, flushed=False)
     tail.batches.cut_from(3)
-    tail.drop(30)
+    tail.drop(30, is_read=True)
     assert bytes(tail.batches.read(0, 1000, 3, at_least_one=True)) == b"x" * 30
     filled(other, 1, 10)
     assert (tail.batches.base_offset, budget.size, budget.unflushed) == (3, 100, 0)
+
+
+def test_a_closed_log_keeps_nothing_and_the_budget_goes_on_counting() -> None:
+    budget = TailBudget(100)
+    closed, other = Tail(budget, Offset(0)), Tail(budget, Offset(0))
+    made = filled(closed, 1, 6)
+    closed.drop(0)
+    assert freed(made) == 6
+    assert (closed.batches.base_offset, closed.batches.next_offset) == (6, 6)
+    filled(other, 1, 10)
+    assert (budget.size, other.batches.base_offset) == (100, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import structlog
@@ -263,10 +264,10 @@ class RedisEngine:
             self._woken.set()
             self.servers.look_soon()
 
-    def release(self, log: RedisLog, tail: Tail, unflushed: int) -> None:
-        """A log is closed, or has failed. Any thread."""
+    def release(self, log: RedisLog, tail: Tail, unflushed: int, *, is_read: bool = False) -> None:
+        """A log is closed; or it has failed, and `is_read` until it is closed. Any thread."""
         self._logs.discard(log)
-        self.drop(tail, unflushed)
+        self._loop.call_soon_threadsafe(partial(tail.drop, unflushed, is_read=is_read))
 
     def drop(self, tail: Tail, unflushed: int) -> None:
         """Batches in memory are of no log any more; so many bytes of them were not flushed. Any thread."""

@@ -301,7 +301,7 @@ class RedisLog:
         self.log_end_offset = self.stored_end = self.flushed_end
         self._leader_epochs.cut_from(self.flushed_end)
         self._tail.batches.cut_from(self.flushed_end)
-        self._engine.release(self, self._tail, self._unflushed)
+        self._engine.release(self, self._tail, self._unflushed, is_read=True)
         self._pending = []
 
     def look(self, topic: str, epoch: int, end: int) -> None:

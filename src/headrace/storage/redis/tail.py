@@ -49,6 +49,11 @@ class Batches:
             del self._ends[:first], self._data[:first]
             self._first = 0
 
+    def drop_all(self) -> None:
+        """Forget all batches."""
+        self._base = self.next_offset
+        self._ends, self._data, self._first = [], [], 0
+
     def cut_from(self, offset: int) -> None:
         """Forget batches that end above `offset`."""
         keep = bisect_right(self._ends, offset, lo=self._first)
@@ -129,8 +134,11 @@ class Tail:
         self.flushed_end = end
         self._budget.unflushed -= size
 
-    def drop(self, unflushed: int) -> None:
-        """The log is closed or has failed; `unflushed` of its bytes are in no log now."""
+    def drop(self, unflushed: int, *, is_read: bool = False) -> None:
+        """The log is closed or has failed; `unflushed` of its bytes are in no log now. `is_read`: readers may still
+        come for what is flushed. Otherwise all is freed now, and the budget counts it until it comes to it."""
         if not self._gone:
             self._gone = True
             self._budget.unflushed -= unflushed
+        if not is_read:
+            self.batches.drop_all()
