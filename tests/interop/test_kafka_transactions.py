@@ -9,13 +9,17 @@ from random import Random
 
 import pytest
 
-from headrace.base.ids import Offset
+from headrace.base.ids import LeaderEpoch, Offset
 from headrace.replica.producers import Duplicate, ProducerStates, Refuse
 from headrace.replica.transactions import CompletedTransaction, Guard
-from headrace.wire.batches import encode_batch, parse_header
+from headrace.storage.disk import LocalDisk
+from headrace.storage.engine.identity import LogConfig
+from headrace.storage.log.engine import LocalLogEngine
+from headrace.wire.batches import check_batches, encode_batch, parse_header
 from headrace.wire.records import Record
 from headrace.wire.transactions import EndMarker, decode_marker, encode_marker
 from tests.interop.support.kafka_log import KafkaLog
+from tests.storage.log.log_world import IDENTITY
 from tools import kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
@@ -47,7 +51,12 @@ class Both:
 
     def __init__(self, kafka: KafkaLog, directory: Path, random: Random, *, verifies: bool) -> None:
         self.kafka, self.random, self.verifies = kafka, random, verifies
-        assert kafka.ask("open", directory / "orders-0", SEGMENT_BYTES, verifies) == "0"
+        self.kafkas = directory / "kafka" / "orders-0"
+        self.kafkas.parent.mkdir()
+        assert kafka.ask("open", self.kafkas, SEGMENT_BYTES, verifies) == "0"
+        engine = LocalLogEngine(LocalDisk(), directory / "ours")
+        engine.start()
+        self.log = engine.open(IDENTITY, LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1))
         self.states = ProducerStates()
         self.end = self.high_watermark = 0
         self.guards: list[Guard | None] = [None]
@@ -78,6 +87,7 @@ class Both:
             assert told == f"{verdict.base_offset} {verdict.last_offset} again"
         else:
             assert told == f"{self.end} {self.end + header.last_offset_delta}"
+            self.log.append(batch, check_batches(batch), leader_epoch=LeaderEpoch(0), now_ms=TIME)
             self.states.on_appended(header, Offset(self.end), TIME)
             self.end += header.count
 
@@ -90,8 +100,12 @@ class Both:
             assert told == verdict.error.name
             return
         assert told == f"{self.end} {self.end}"
+        self.log.append(batch, check_batches(batch), leader_epoch=LeaderEpoch(0), now_ms=TIME)
         ended = self.states.on_marker(parse_header(batch), marker, Offset(self.end), TIME)
-        self.completed += [] if ended is None else [ended]
+        if ended is not None:
+            self.completed.append(ended)
+            if ended.is_aborted:
+                self.log.aborted.add(ended.aborted)
         self.end += 1
 
     def replicate(self) -> None:
@@ -99,13 +113,39 @@ class Both:
         self.kafka.ask("replicated", self.high_watermark)
 
     def compare(self) -> None:
-        assert self.kafka.ask("stable") == str(self.states.stable_end(Offset(self.high_watermark)))
+        stable = self.states.stable_end(Offset(self.high_watermark))
+        assert self.kafka.ask("stable") == str(stable)
+        start = self.random.randint(0, stable)
+        end, _, aborted = self.kafka.ask("aborted", start).partition(":")
+        told_by_kafka = aborted.split(",") if aborted else []
+        needed, all_known = self.aborted(start, int(end)), self.aborted(start, self.end)
+        assert [each for each in all_known if each in told_by_kafka] == told_by_kafka  # it looks a little further
+        assert [each for each in told_by_kafka if each in needed] == needed
         restored = ProducerStates.restore(self.states.snapshot())
         for states in (self.states, restored):
-            assert self.kafka.ask("producers") == ",".join(
-                f"{each.producer_id}:{each.epoch}:{each.last_sequence}:{each.coordinator_epoch}:{each.transaction_start}"
-                for each in sorted(states.entries())
-            )
+            assert self.kafka.ask("producers") == told(states)
+
+    def aborted(self, start: int, end: int) -> list[str]:
+        found = self.log.aborted.between(Offset(start), Offset(end))
+        return [f"{each.producer_id}@{each.first_offset}" for each in found]
+
+    def close(self) -> None:
+        """The files that both leave are the same, as far as transactions go."""
+        self.log.write_producer_snapshot(self.states.snapshot(), self.log.log_end_offset)
+        self.log.close()
+        assert self.kafka.ask("snapshot", self.log.directory / f"{self.end:020d}.snapshot") == told(self.states)
+        assert self.kafka.ask("close") == "closed"
+        ours, kafkas = (
+            [*map(Path.read_bytes, sorted(at.glob("*.txnindex")))] for at in (self.log.directory, self.kafkas)
+        )
+        assert b"".join(ours) == b"".join(kafkas) != b""
+
+
+def told(states: ProducerStates) -> str:
+    return ",".join(
+        f"{each.producer_id}:{each.epoch}:{each.last_sequence}:{each.coordinator_epoch}:{each.transaction_start}"
+        for each in sorted(states.entries())
+    )
 
 
 def data(producer: int, epoch: int, sequence: int, count: int, *, transactional: bool) -> bytes:
@@ -156,4 +196,4 @@ def test_transactions_are_taken_and_refused_as_kafka_does(
     assert both.said >= wanted | {"TRANSACTION_COORDINATOR_FENCED"}
     assert len(both.completed) > 5
     assert {each.is_aborted for each in both.completed} == {True, False}
-    assert kafka.ask("close") == "closed"
+    both.close()

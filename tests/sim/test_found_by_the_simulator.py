@@ -154,7 +154,7 @@ def test_a_failed_sync_hides_nothing_from_the_next_start(failing: int) -> None:
         machine.power_cut()
         log = machine.open_log()
         assert log.log_end_offset == end
-        assert [header.base_offset for header in log.batches_from(log.log_start_offset)] == list(range(end))
+        assert [header.base_offset for header, _ in log.batches_from(log.log_start_offset)] == list(range(end))
         machine.close()
 
 

@@ -121,6 +121,8 @@ OPEN_TRANSACTIONS_PER_PARTITION_MAX: Final = PRODUCERS_PER_PARTITION_MAX // 2
 """Producers that have an open transaction in one partition. Another one waits until one of these has ended."""
 ENDED_TRANSACTIONS_MAX: Final = 1_000
 """Ended transactions of one partition that are told apart until their markers are replicated."""
+ABORTED_READ_AT_ONCE: Final = 64
+"""Entries of aborted transactions that one read of a file brings."""
 VERIFICATIONS_PER_PARTITION_MAX: Final = 10_000
 """Transactions of one partition that a coordinator was asked about, and whose first batch was not appended yet."""
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000

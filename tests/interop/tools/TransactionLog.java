@@ -32,6 +32,7 @@ import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
+import org.apache.kafka.storage.internals.log.ProducerStateManager;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 import org.apache.kafka.storage.internals.log.VerificationGuard;
@@ -88,6 +89,12 @@ public final class TransactionLog {
                 return aborted(Long.parseLong(words[0]));
             case "producers":
                 return producers();
+            case "snapshot":
+                return ProducerStateManager.readSnapshot(new File(words[0])).stream()
+                    .sorted(Comparator.comparingLong(each -> each.producerId()))
+                    .map(each -> each.producerId() + ":" + each.producerEpoch() + ":" + each.lastSeq() + ":"
+                        + each.coordinatorEpoch() + ":" + each.currentTxnFirstOffset().orElse(-1))
+                    .collect(Collectors.joining(","));
             case "cut":
                 log.truncateTo(Long.parseLong(words[0]));
                 return "" + log.logEndOffset();

@@ -39,7 +39,7 @@ def test_what_is_told_of_producers_at_a_cut_is_durable_before_newer_snapshots_go
         seen: list[tuple[int, bytes]] = []
 
         def told(end: Offset, log: LocalLog = twin.log, seen: list[tuple[int, bytes]] = seen) -> bytes:
-            seen.append((end, b"".join(bytes([header.base_offset]) for header in log.batches_from(Offset(0)))))
+            seen.append((end, b"".join(bytes([header.base_offset]) for header, _ in log.batches_from(Offset(0)))))
             return b"as of 2"
 
         if fails:
@@ -99,7 +99,7 @@ def test_damage_behind_the_cut_is_not_looked_at() -> None:
     seen: list[int] = []
 
     def told(end: Offset) -> bytes:
-        seen.extend(header.base_offset for header in twin.log.batches_from(Offset(0), end))
+        seen.extend(header.base_offset for header, _ in twin.log.batches_from(Offset(0), end))
         return b""
 
     twin.log.copying.truncate_to(Offset(1), told)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
+from headrace.storage.engine.aborted import AbortedIndex
 from headrace.storage.engine.appending import Appending
 from headrace.storage.engine.cleaning import Cleanable
 from headrace.storage.engine.copying import Copying
@@ -125,6 +126,10 @@ class PartitionLog(LogState, Appending, Reading, LookingUp, Flushing, Retention,
     @property
     def copying(self) -> Copying | None:
         """None: brokers share the records, and nothing is copied between them."""
+
+    @property
+    def aborted(self) -> AbortedIndex | None:
+        """None: the engine does not take transactions."""
 
     @property
     def cleaning(self) -> Cleanable | None:

@@ -32,6 +32,14 @@ class EpochEnd(NamedTuple):
     end: Offset
 
 
+class Walked(NamedTuple):
+    """One batch of a log that is walked through."""
+
+    header: BatchHeader
+    control: Buffer
+    """The whole batch, where it is a control batch; else no bytes."""
+
+
 class Fetched(Protocol):
     """Whole batches that a fetch has brought into memory."""
 
@@ -63,9 +71,9 @@ class Reading(Protocol):
         `end`, or none fits. Raises StorageFailure, CorruptData where the bytes are no batches, and NotAtHand.
         """
 
-    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[BatchHeader]:
-        """Headers of the batches that begin below `end`, from the batch that holds `start`. Blocks. Any thread may call
-        it, before the log is appended to.
+    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[Walked]:
+        """Batches that begin below `end`, from the batch that holds `start`. Blocks. Any thread may call it, before the
+        log is appended to.
         """
 
 

@@ -20,7 +20,7 @@ from headrace.storage.log.checkpoints import (
     write_file,
 )
 from headrace.storage.log.flush import Unsynced
-from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_paths
+from headrace.storage.log.names import CHECKPOINT, EPOCHS, SNAPSHOT, STAMP, numbered, segment_files
 from headrace.storage.log.reading import lookups
 from headrace.storage.log.recovery.damage import write_damages
 from headrace.storage.log.recovery.replaced import (
@@ -102,7 +102,7 @@ class LogCuts:
             self._check_syncs()
             mark_begun_anew(log.disk, log.directory, mark)
             log.lineage = mark.lineage
-        log.contents.cut(-1, 0, 0)
+        log.aborted.drop(segment.base for segment in log.contents.cut(-1, 0, 0))
         if log.exists:
             finish_begun_anew(log.disk, log.directory)
         log.compaction.forget()
@@ -195,6 +195,7 @@ class LogCuts:
         )
         snapshot = b"" if producers is None else producers(end)
         if snapshot and log.exists:
+            self._write_aborted()
             write_file(log.disk, path := numbered(log.directory, end, SNAPSHOT), snapshot)
             log.disk.sync_directory(log.directory)
             log.keep_file(path)
@@ -205,7 +206,9 @@ class LogCuts:
         self._forget_damages(end)  # once nothing vouches for it: after a crash it is found again
         dropped = contents.cut(base, position, end)
         contents.reopen_last(base, log.config.index_interval_bytes)
-        gone = [path for segment in dropped for path in segment_paths(log.directory, segment.base)]
+        log.aborted.drop(segment.base for segment in dropped)
+        log.aborted.cut_at(end)
+        gone = [path for segment in dropped for path in segment_files(log.directory, segment.base)]
         gone += log.snapshots.cut_above(end)
         if snapshot:
             gone += log.snapshots.add(end)
@@ -253,10 +256,20 @@ class LogCuts:
         """
         log = self._log
         waiting = [each for each in log.unsynced.snapshots if each[0] in log.snapshots.offsets]
+        if waiting:
+            self._write_aborted()
         for offset, data in waiting:
             write_file(log.disk, numbered(log.directory, offset, SNAPSHOT), data)
         if waiting:
             log.disk.sync_directory(log.directory)
+
+    def _write_aborted(self) -> None:
+        """Durably write the aborted transactions that a snapshot says are there."""
+        log = self._log
+        taken = log.aborted.take_changed()
+        if log.aborted.write(taken):
+            log.disk.sync_directory(log.directory)
+        log.aborted.on_written(taken)
 
     def _next_lineage(self) -> int:
         """A lineage for which the journal holds no records, neither of this log nor of an earlier one with its key."""

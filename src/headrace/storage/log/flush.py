@@ -2,7 +2,7 @@
 
 `Unsynced` collects work on the loop. A `Ticket` takes it over and carries it out in a worker thread, in this order:
 1. The contents: closed segments, then the active one.
-2. The small files.
+2. The small files: those of aborted transactions before the producers' snapshots that cover these.
 3. The names of all these.
 4. The files that trust them: the note that there are gaps, and the checkpoint.
 5. The removal of files that are no longer needed.
@@ -13,7 +13,7 @@ The usual flush is one fdatasync and nothing else.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from headrace.base.errors import FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.engine.cutting import NO_GAPS
+from headrace.storage.log.aborted import Aborted
 from headrace.storage.log.checkpoints import Checkpoint, encode_checkpoint, sync_file, write_file
 from headrace.storage.log.compaction.planning import Note
 from headrace.storage.log.files import SegmentFiles
@@ -71,6 +72,7 @@ class Ticket:
     """A `FlushTicket`, made on the loop. It is immutable, except for the results of `sync`."""
 
     __slots__ = (
+        "_aborted",
         "_directory",
         "_disk",
         "_epochs",
@@ -79,6 +81,7 @@ class Ticket:
         "_journal",
         "_note",
         "_write_out",
+        "aborted",
         "checkpoint",
         "contents_are_durable",
         "end",
@@ -110,6 +113,8 @@ class Ticket:
         file_end: Offset,
         write_out: Callable[[], None],
         note: Note,
+        index: Aborted,
+        aborted: Mapping[int, bytes],
         entry: JournalEntry | None = None,
         journal: Journal | None = None,
     ) -> None:
@@ -138,6 +143,9 @@ class Ticket:
         self._journal = journal
         self._write_out = write_out
         self._note = note
+        self._aborted = index
+        self.aborted = aborted
+        """Entries of aborted transactions to write, by their segments' bases."""
         self.pinned = work.closed if active is None else [*work.closed, active]
         """Segments whose files must stay open."""
         self._indexed = self.pinned if closing else work.closed
@@ -210,8 +218,11 @@ class Ticket:
             _, index, times = segment_paths(self._directory, segment.base)
             write_file(self._disk, index, segment.index)
             write_file(self._disk, times, segment.times)
+        wrote = self._aborted.write(self.aborted)
+        if wrote and self.work.snapshots:  # a snapshot says that they are there
+            self._disk.sync_directory(self._directory)
         for offset, data in self.work.snapshots:
             write_file(self._disk, numbered(self._directory, offset, SNAPSHOT), data)
         if self._epochs is not None:
             write_file(self._disk, self._directory / EPOCHS, self._epochs)
-        return bool(self._indexed or self.work.snapshots or self._epochs is not None)
+        return bool(wrote or self._indexed or self.work.snapshots or self._epochs is not None)

@@ -48,6 +48,7 @@ class LogFlushing:
             checkpoint = self._trusted_so_far()
         if checkpoint is not None and log.epochs_changed:
             epochs, log.epochs_changed = log.leader_epochs.encode(), False
+        writes_small = closing or work.closed or work.snapshots or log.aborted.needs_writing
         log.ticket = Ticket(
             log.disk,
             log.directory,
@@ -63,6 +64,8 @@ class LogFlushing:
             entry=entry,
             write_out=log.write_out,
             note=log.compaction.note,
+            index=log.aborted,
+            aborted=log.aborted.take_changed() if writes_small else {},
             key=log.key,
             journal=log.journal,
         )
@@ -78,7 +81,7 @@ class LogFlushing:
         """
         log = self._log
         work, active, collected = log.unsynced, log.contents.active, log.collected
-        entry, only_appends = None, not (work.besides_active or work.names)
+        entry, only_appends = None, not (work.besides_active or work.names or log.aborted.needs_writing)
         if active is not None and only_appends and collected.covers(log.flushed_end, log.log_end_offset):
             entry = JournalEntry(
                 log=log,
@@ -110,6 +113,7 @@ class LogFlushing:
         for segment in done.work.closed:
             segment.index = segment.times = None
             segment.synced = True
+        log.aborted.on_written(done.aborted)
         if done.checkpoint is not None:
             log.checkpoint = done.checkpoint
         if log.journal is not None and not done.is_journaled:
@@ -139,6 +143,7 @@ class LogFlushing:
         written_since = {numbered(log.directory, at, SNAPSHOT) for at, _ in log.unsynced.snapshots}
         done.work.removals = [path for path in done.work.removals if path not in written_since]
         log.unsynced.take_back(done.work)
+        log.aborted.take_back(done.aborted)
 
     def _take(self, ticket: FlushTicket) -> Ticket:
         log = self._log
@@ -182,6 +187,6 @@ class LogFlushing:
         """Whether a clean close would have nothing to do."""
         log = self._log
         known, unsynced = log.checkpoint, log.unsynced
-        if unsynced.active or unsynced.besides_active:
+        if unsynced.active or unsynced.besides_active or log.aborted.has_changed:
             return False
         return known is not None and known.recovery_point == log.log_end_offset

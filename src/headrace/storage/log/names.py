@@ -12,6 +12,7 @@ from headrace.storage.log.journal.rounds import LogKey
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 TEMPORARY: Final = ".tmp"
 CLEANED: Final = ".cleaned"
@@ -68,6 +69,11 @@ def swaps_of(names: list[str]) -> list[tuple[int, int]]:
 def segment_paths(directory: Path, base: int) -> tuple[Path, Path, Path]:
     """Paths of the batches, the offset index and the time index."""
     return numbered(directory, base, LOG), numbered(directory, base, INDEX), numbered(directory, base, TIME_INDEX)
+
+
+def segment_files(directory: Path, base: int) -> tuple[Path, ...]:
+    """Paths of everything that goes with a segment, whether it is there or not."""
+    return *segment_paths(directory, base), numbered(directory, base, TRANSACTION_INDEX)
 
 
 def partition_name(identity: LogIdentity) -> str:

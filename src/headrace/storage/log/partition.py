@@ -19,7 +19,7 @@ from headrace.storage.engine.files import LogFiles
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.engine.placing import place, place_in_time
-from headrace.storage.engine.reading import EpochEnd, FoundOffset
+from headrace.storage.engine.reading import EpochEnd, FoundOffset, Walked
 from headrace.storage.log.checkpoints import (
     Checkpoint,
     Stamp,
@@ -121,8 +121,8 @@ class LocalLog(LocalState):
         except OSError as error:
             raise StorageFailure(f"The log of {self.directory.name} cannot be read: {error}.") from error
 
-    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[BatchHeader]:
-        return lookups.headers_from(self.disk, list(self.contents.segments), start, end, checked=True)
+    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[Walked]:
+        return lookups.batches_from(self.disk, list(self.contents.segments), start, end)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         start = self.log_start_offset

@@ -11,7 +11,7 @@ from headrace.base.errors import CorruptData, NoRoom
 from headrace.base.ids import Offset
 from headrace.storage.engine.cutting import Range
 from headrace.storage.engine.identity import LogConfig, held_locally
-from headrace.storage.log.names import segment_paths
+from headrace.storage.log.names import segment_files
 from headrace.storage.log.segment import Segment, SegmentInfo
 from headrace.storage.log.state import LocalState
 
@@ -157,7 +157,8 @@ class LogRetention:
         if dropped:
             log.move_start(max(log.log_start_offset, Offset(dropped[-1].end)))
             for segment in dropped:
-                log.unsynced.removals += segment_paths(log.directory, segment.base)
+                log.unsynced.removals += segment_files(log.directory, segment.base)
+            log.aborted.drop(segment.base for segment in dropped)
 
     def delete_records_before(self, offset: Offset) -> Offset:
         log = self._log

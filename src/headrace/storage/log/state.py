@@ -17,6 +17,7 @@ from headrace.base.ports import Buffer, Disk
 from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.placing import Placed
+from headrace.storage.log.aborted import Aborted
 from headrace.storage.log.checkpoints import Stamp, encode_stamp, full_disks_told, mark_doubt, write_file
 from headrace.storage.log.compaction.planning import Compaction
 from headrace.storage.log.contents import Contents
@@ -106,7 +107,8 @@ class LocalState:
         self.segment_files = files = parts["files"]
         newest, again = Newest(parts["newest"]), RepeatReads(parts["again"])
         self.contents = Contents(disk, files, directory, recovered.segments, newest, again)
-        self.compaction = Compaction(disk, directory, self.contents, recovered.compacted)
+        self.aborted: Final = Aborted(disk, self.contents, recovered.aborted)
+        self.compaction = Compaction(disk, directory, self.contents, recovered.compacted, self.aborted)
         self.log_start_offset = recovered.start
         self.log_end_offset = self.flushed_end = recovered.end
         self.flushed_position = recovered.segments[-1].size if recovered.segments else 0
@@ -158,7 +160,7 @@ class LocalState:
             self.write_out()  # earlier batches come first
         kept = contents.held_count
         try:
-            if contents.is_full(config, placed, now_ms):
+            if contents.is_full(config, placed, now_ms) or self.aborted.active_bytes > config.segment_index_bytes:
                 self.roll()
             if contents.active is None:
                 self.open_segment(now_ms)
@@ -245,6 +247,7 @@ class LocalState:
         self.write_out()
         if self.contents.active is not None:
             self.unsynced.closed.append(self.contents.close_active())
+            self.aborted.active_bytes = 0
             self.unsynced.checkpoint = True
 
     def begin_epoch(self, epoch: LeaderEpoch, start: Offset) -> None:
@@ -306,4 +309,4 @@ class LocalState:
         if self.failed:
             return False
         unsynced = self.unsynced
-        return (unsynced.active and self.syncs_active) or unsynced.besides_active
+        return (unsynced.active and self.syncs_active) or unsynced.besides_active or self.aborted.needs_writing

@@ -21,7 +21,7 @@ from headrace.storage.engine.faults import Damage, Diverged, Fenced, NotAtHand, 
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity, held_locally
 from headrace.storage.engine.placing import place, place_in_time
-from headrace.storage.engine.reading import EpochEnd, FoundOffset
+from headrace.storage.engine.reading import EpochEnd, FoundOffset, Walked
 from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
@@ -39,6 +39,7 @@ class RedisLog:
     """Made by `RedisEngine.begin_open`."""
 
     copying: Final = None
+    aborted: Final = None
     examining: Final = None
     files: Final = None
     read_only: Final = None
@@ -181,12 +182,12 @@ class RedisLog:
             raise NotAtHand(partial(self._engine.fetch, self.keys.stream, start))
         return batches.read(start, max_bytes, end, at_least_one=at_least_one)
 
-    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[BatchHeader]:
+    def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[Walked]:
         for _, batch in self._stored(max(start, self.log_start_offset)):
             header = parse_header(batch)
             if header.base_offset >= end:
                 return
-            yield header
+            yield Walked(header, batch if header.is_control else b"")
 
     def _stored(self, start: int) -> Iterator[tuple[int, bytes]]:
         """Flushed batches from the one that holds `start`, with the offset after each. Blocks."""

@@ -424,7 +424,7 @@ def test_a_producer_s_last_batches_stay_without_their_records(codec: Compression
         "as Kafka leaves them: where there is nothing to unpack, a codec stops its readers"
     )
     assert [each.max_timestamp for each in emptied] == [here.now_ms] * 2
-    assert [each.base_offset for each in here.log.batches_from(Offset(0))] == [2, 3, 4]
+    assert [each.base_offset for each, _ in here.log.batches_from(Offset(0))] == [2, 3, 4]
     assert here.log.max_timestamp() is not None
     here.append([(b"b", b"")])
     here.close_segment()

@@ -220,7 +220,7 @@ def test_headers_are_given_from_any_offset_for_rebuilding_the_producers() -> Non
     _, twin = killed()
     for start in range(twin.end + 1):
         expected = [each.base_offset for each in twin.stored if each.last_offset >= start]
-        assert [header.base_offset for header in twin.log.batches_from(Offset(start))] == expected
+        assert [header.base_offset for header, _ in twin.log.batches_from(Offset(start))] == expected
 
 
 def test_after_a_kill_a_log_costs_few_syncs() -> None:

@@ -25,6 +25,7 @@ from headrace.storage.engine.engines import LogEngine, LogOpening
 from headrace.storage.engine.files import LogDirectories
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.logs import PartitionLog
+from headrace.wire.transactions import decode_marker
 
 log = structlog.get_logger(__name__)
 
@@ -181,9 +182,10 @@ def _examine_all(partition_log: PartitionLog) -> None:
 
 
 def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LAST_OFFSET) -> ProducerStates:
-    """Return the producers' state as of `end`, or of the log's end. The times of appends behind the snapshot are
-    unknown: these batches count as appended now, so that no producer is forgotten too early. A snapshot from below the
-    log's start is ignored: later batches of the same producers may have left the log since."""
+    """Return the producers' state as of `end`, or of the log's end. In the latter case, the log learns which
+    transactions were aborted behind the snapshot. The times of appends behind the snapshot are unknown: these batches
+    count as appended now, so that no producer is forgotten too early. A snapshot from below the log's start is ignored:
+    later batches of the same producers may have left the log since."""
     snapshot = partition_log.latest_producer_snapshot(end)
     producers = ProducerStates()
     start = partition_log.log_start_offset
@@ -193,8 +195,17 @@ def recover_producers(partition_log: PartitionLog, now_ms: int, end: Offset = LA
             start = snapshot[0]
         except CorruptData as error:
             log.warning("producers are rebuilt from the whole log", log=partition_log.identity.name, reason=str(error))
-    for header in partition_log.batches_from(start, end):
+    aborted = partition_log.aborted if end == LAST_OFFSET else None
+    if aborted is not None:
+        aborted.forget_from(start)
+    for header, control in partition_log.batches_from(start, end):
         if header.last_offset >= end:
             break
-        producers.on_appended(header, Offset(header.base_offset), now_ms)
+        base = Offset(header.base_offset)
+        if not control:
+            producers.on_appended(header, base, now_ms)
+            continue
+        ended = producers.on_marker(header, decode_marker(control), base, now_ms)
+        if ended is not None and ended.is_aborted and aborted is not None:
+            aborted.add(ended.aborted)
     return producers

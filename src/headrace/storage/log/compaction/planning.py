@@ -23,10 +23,11 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
 from headrace.storage.engine.identity import LogConfig
+from headrace.storage.log.aborted import Aborted, join_files
 from headrace.storage.log.checkpoints import Compacted, encode_compacted, write_file
 from headrace.storage.log.compaction.cleaning import Cleaned, CleanedFile, CleaningJob, SourceSegment
 from headrace.storage.log.contents import Contents
-from headrace.storage.log.names import CLEANED, COMPACTION, segment_paths, swap_path
+from headrace.storage.log.names import CLEANED, COMPACTION, segment_files, segment_paths, swap_path
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import Segment
 from headrace.wire.batches import HEADER_BYTES, parse_header
@@ -73,12 +74,13 @@ class Note:
 class Compaction:
     """Compaction of one log. `note` is the durable state; `cleaning` is the one under way."""
 
-    __slots__ = ("_contents", "_directory", "_disk", "cleaning", "is_held", "note")
+    __slots__ = ("_aborted", "_contents", "_directory", "_disk", "cleaning", "is_held", "note")
 
-    def __init__(self, disk: Disk, directory: Path, contents: Contents, state: Compacted) -> None:
+    def __init__(self, disk: Disk, directory: Path, contents: Contents, state: Compacted, aborted: Aborted) -> None:
         self._disk = disk
         self._directory = directory
         self._contents = contents
+        self._aborted = aborted
         self.note = Note(disk, directory, state)
         self.cleaning: Round | None = None
         self.is_held = False
@@ -177,10 +179,12 @@ class Compaction:
         assert cleaning.swap is not None
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self._contents.replace(cleaning.replaced, cleaning.swap)
+        self._aborted.join(cleaning.swap.base, [segment.base for segment in cleaning.replaced])
 
     def settled(self, cleaning: Round) -> None:
         """The swap has its own name, and its indexes are in files."""
         assert cleaning.swap is not None
+        self._aborted.settle(cleaning.swap.base)
         cleaning.swap.swap = None
         cleaning.swap.index = cleaning.swap.times = None
         cleaning.swap = None
@@ -297,9 +301,10 @@ def finish_swap(disk: Disk, directory: Path, swap: Path, bases: list[int]) -> No
     whatever a crash left of it. The swap's indexes still have to be written.
     """
     own = int(swap.name.split("-")[0])
+    join_files(disk, directory, own, bases)
     for base in bases:
-        log, index, times = segment_paths(directory, base)
-        for path in (index, times) if base == own else (index, times, log):
+        log, index, times, aborted = segment_files(directory, base)
+        for path in (index, times) if base == own else (index, times, aborted, log):
             if disk.exists(path):
                 disk.remove(path)
     disk.sync_directory(directory)

@@ -13,7 +13,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset
 from headrace.base.ports import Disk, File
 from headrace.storage.engine.faults import DamagedRange
-from headrace.storage.engine.reading import FoundOffset
+from headrace.storage.engine.reading import FoundOffset, Walked
 from headrace.storage.log.recovery.damage import Batches
 from headrace.storage.log.scan import headers_in
 from headrace.storage.log.segment import Segment
@@ -72,12 +72,28 @@ def _highest_from(disk: Disk, segment: Segment, start: int) -> int:
     return top
 
 
-def headers_from(
-    disk: Disk, segments: Sequence[Segment], start: int, end: int = LAST_OFFSET, *, checked: bool = False
-) -> Iterator[BatchHeader]:
+def headers_from(disk: Disk, segments: Sequence[Segment], start: int, end: int = LAST_OFFSET) -> Iterator[BatchHeader]:
     """Yields the headers of batches that begin below `end`, from the batch that holds `start`. Known damage is skipped.
-    Raises CorruptData where the bytes are no batches, or, with `checked`, where a producer's batch fails its CRC.
+    Raises CorruptData where the bytes are no batches.
     """
+    for _, _, header in _walk(disk, segments, start, end):
+        yield header
+
+
+def batches_from(disk: Disk, segments: Sequence[Segment], start: int, end: int = LAST_OFFSET) -> Iterator[Walked]:
+    """As `headers_from`, with the bytes of control batches. Raises CorruptData, too, where a producer's batch fails its
+    CRC.
+    """
+    for batches, at, header in _walk(disk, segments, start, end):
+        if header.producer_id != NO_PRODUCER:
+            problem = batches.check(at, compacted=True)
+            if isinstance(problem, str):
+                raise CorruptData(problem)
+        yield Walked(header, batches.file.read(at, header.size) if header.is_control else b"")
+
+
+def _walk(disk: Disk, segments: Sequence[Segment], start: int, end: int) -> Iterator[tuple[Batches, int, BatchHeader]]:
+    """Yields the file of each batch, its position there, and its header."""
     for segment in segments:
         if segment.end <= start:
             continue
@@ -92,11 +108,7 @@ def headers_from(
                     continue
                 if header.base_offset >= end:
                     return
-                if checked and header.producer_id != NO_PRODUCER:
-                    problem = batches.check(at, compacted=True)
-                    if isinstance(problem, str):
-                        raise CorruptData(problem)
-                yield header
+                yield batches, at, header
         finally:
             file.close()
 

@@ -69,8 +69,10 @@ from headrace.storage.log.names import (
     STAMP,
     TEMPORARY,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     numbered,
     offsets_of,
+    segment_files,
     segment_paths,
     swap_path,
     swaps_of,
@@ -82,6 +84,7 @@ from headrace.storage.log.recovery.tail import UnacceptedTail
 from headrace.storage.log.scan import CHECK_CHUNK_BYTES, checked_batches, headers_in
 from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment, SegmentDamage
 from headrace.wire.batches import BatchHeader, check_batches, iterate_headers
+from headrace.wire.transactions import ABORTED
 
 log = structlog.get_logger(__name__)
 
@@ -101,6 +104,8 @@ class Recovered:
     lineage: int = 0
     """Journal entries of any other lineage are void."""
     snapshots: list[Offset] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+    """Bases of the segments beside which aborted transactions are written."""
     compacted: Compacted = field(default_factory=Compacted)
     read_only: str | None = None
     """Why nothing may be appended: the remaining records can be read, but some flushed ones are missing. None: appends
@@ -180,6 +185,7 @@ class Recovery:
         self._cut()
         self._take_from_journal()
         self._read_snapshots()
+        self._read_aborted()
         self.log.start = min(self.log.start, self.log.end)
         self.log.was_closed = not self.must_sync
         self.log.epochs.cut_below(self.log.start)
@@ -243,6 +249,19 @@ class Recovery:
             else:
                 self._remove(numbered(self.directory, offset, SNAPSHOT))
 
+    def _read_aborted(self) -> None:
+        """Find the indexes of aborted transactions. One that is cut is built again from the batches, with the state of
+        the producers: no snapshot is believed then.
+        """
+        self.log.aborted = aborted_beside(self.names, self.log.segments)
+        for base in self.log.aborted:
+            path = numbered(self.directory, base, TRANSACTION_INDEX)
+            if self.disk.size(path) % ABORTED.size:
+                log.warning("aborted transactions are read from the batches anew", path=str(path))
+                for offset in self.log.snapshots:
+                    self._remove(numbered(self.directory, offset, SNAPSHOT))
+                self.log.snapshots.clear()
+
     def _read_compacted(self) -> Compacted:
         """The note on compaction. If it cannot be read, any closed segment may have gaps, provided that a checkpoint
         tells which ones are closed. Raises DamagedLog where there is no checkpoint either.
@@ -277,7 +296,7 @@ class Recovery:
         bases = set(offsets_of(self.names, LOG))
         orphans = [
             numbered(self.directory, base, suffix)
-            for suffix in (INDEX, TIME_INDEX)
+            for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX)
             for base in offsets_of(self.names, suffix)
             if base not in bases
         ]
@@ -292,7 +311,7 @@ class Recovery:
         self.rewrites = True
 
     def _remove_segment(self, base: int) -> None:
-        for path in segment_paths(self.directory, base):
+        for path in segment_files(self.directory, base):
             if self.disk.exists(path):
                 self._remove(path)
 
@@ -641,6 +660,12 @@ class Recovery:
         )
         write_file(self.disk, self.directory / CHECKPOINT, encode_checkpoint(self.log.checkpoint))
         self.disk.sync_directory(self.directory)
+
+
+def aborted_beside(names: Iterable[str], segments: Sequence[Segment]) -> list[int]:
+    """The bases of the segments that have an index of aborted transactions."""
+    bases = {segment.base for segment in segments}
+    return [base for base in offsets_of(list(names), TRANSACTION_INDEX) if base in bases]
 
 
 def lead_in(segment: Segment, start: Offset, reason: str) -> None:

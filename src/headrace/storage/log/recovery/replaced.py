@@ -46,6 +46,7 @@ from headrace.storage.log.names import (
     SWAP,
     TEMPORARY,
     TIME_INDEX,
+    TRANSACTION_INDEX,
     numbered,
     offsets_of,
 )
@@ -59,6 +60,9 @@ UNWANTED: Final = "replaced-unwanted"
 """Name of that directory while it is removed."""
 GAVE_WAY: Final = "gave-way"
 """Prefix of numbered directories for logs that gave way to durable history. Each is kept for good."""
+
+
+ENDINGS: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 
 
 class Mark(NamedTuple):
@@ -115,7 +119,7 @@ def finish_begun_anew(disk: Disk, directory: Path) -> None:
     if kept_in:
         _keep_segments(disk, directory, directory / str(kept_in))
     names = disk.list_directory(directory)
-    gone = [numbered(directory, at, end) for end in (LOG, INDEX, TIME_INDEX, SNAPSHOT) for at in offsets_of(names, end)]
+    gone = [numbered(directory, at, end) for end in ENDINGS for at in offsets_of(names, end)]
     gone += [directory / name for name in names if name.endswith((SWAP, CLEANED, TEMPORARY))]
     gone += [directory / name for name in (DAMAGES, COMPACTION, EPOCHS) if name in names]
     for path in gone:

@@ -29,7 +29,7 @@ from headrace.storage.log.journal.journal import Recoverable
 from headrace.storage.log.names import CHECKPOINT, COMPACTION, LOG, SNAPSHOT, offsets_of, segment_paths
 from headrace.storage.log.reading.lookups import headers_from
 from headrace.storage.log.recovery.damage import Examination
-from headrace.storage.log.recovery.opening import Recovered, lead_in
+from headrace.storage.log.recovery.opening import Recovered, aborted_beside, lead_in
 from headrace.storage.log.recovery.replaced import has_replaced
 from headrace.storage.log.scan import checked_batches
 from headrace.storage.log.segment import Segment
@@ -62,6 +62,7 @@ def salvage(
             lead_in(found.segments[0], found.start, reason)
     for segment in found.segments:
         _take_epochs(disk, segment, found)
+    found.aborted = aborted_beside(names, found.segments)
     found.snapshots = [Offset(offset) for offset in offsets_of(names, SNAPSHOT) if offset <= found.end]
     return found
 
