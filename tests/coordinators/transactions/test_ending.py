@@ -240,6 +240,19 @@ def test_outcomes_of_markers_of_an_earlier_transaction_are_ignored() -> None:
     assert world.state() is TransactionState.PREPARE_COMMIT
 
 
+def test_an_outcome_that_is_told_again_does_not_write_the_end_again() -> None:
+    world, who = ongoing(automark=False)
+    world.end(who)
+    number, partition = world.markers[0].number, world.markers[0].partition
+    world.mark()
+    world.autowrite = False
+    world.mark()
+    world.send("t", ev.MarkersSettled(number=number, errors={partition: OK}))
+    assert len(world.in_flight) == 1
+    world.settle()
+    assert world.state() is TransactionState.COMPLETE_COMMIT
+
+
 def test_an_end_that_the_log_refuses_is_written_again() -> None:
     world, who = ongoing(automark=False)
     world.end(who)

@@ -113,7 +113,7 @@ class Judge:
         self.of(name).number = effect.number
 
     def answered(self, name: str, request: ev.Request, reply: ev.AnyReply) -> None:
-        """An answer is given. What it acknowledges is durable now."""
+        """An answer is given. It acknowledges only things that are durable now."""
         if reply.error is not OK or isinstance(reply, ev.VerifyReply):
             return
         history = self.of(name)

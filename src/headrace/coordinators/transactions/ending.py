@@ -164,7 +164,7 @@ def go_on(turn: Turn) -> None:
 def on_markers(turn: Turn, event: MarkersSettled) -> None:
     """An unwritten marker is sent again until it is written: only that ends the transaction in its partition."""
     marking = None if turn.transaction is None else turn.transaction.marking
-    if marking is None or marking.number != event.number:
+    if marking is None or marking.number != event.number or turn.known.pending is not None:
         return
     done = {partition for partition, error in event.errors.items() if error in _NEEDS_NO_MARKER} | event.gone
     settled = event.errors.keys() | event.gone
