@@ -52,6 +52,7 @@ BOTH_IN_LONG: Final = (
     "interop/test_kafka_batches.py",
     "interop/test_kafka_tools.py",
     "interop/test_migration.py",
+    "interop/test_suites.py",
     "interop/test_validation.py",
 )
 """Files that run on Redis too in the long tier. The short one has the same requests by other clients."""

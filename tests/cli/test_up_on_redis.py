@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +87,25 @@ def test_a_server_of_its_own_is_told_first_and_outlives_kill_9_in_its_files(tmp_
     assert read(ups[1], 2) == [b"one", b"two"]
     assert ups[1].stop() == 0
     with pytest.raises(redis.ConnectionError), redis.Redis.from_url(ups[1].url) as client:
+        client.ping()
+
+
+@pytest.mark.parametrize("nodes", [(), ("--nodes", "2")])
+def test_a_server_of_its_own_that_dies_comes_back_with_all_it_had(
+    tmp_path: Path, ups: list[Up], nodes: tuple[str, ...]
+) -> None:
+    ups.append(Up("--data", str(tmp_path), "--engine", "redis", *nodes))
+    send(ups[0], b"one")
+    killed = int((tmp_path / "redis" / "valkey.pid").read_text())
+    os.kill(killed, signal.SIGKILL)
+    send(ups[0], b"two")
+    assert read(ups[0], 2) == [b"one", b"two"]
+    assert int((tmp_path / "redis" / "valkey.pid").read_text()) != killed
+    ups[0].process.terminate()
+    _, told = ups[0].process.communicate(timeout=60)
+    assert ups[0].process.returncode == 0
+    assert told.count("it is started again") == 1
+    with pytest.raises(redis.ConnectionError), redis.Redis.from_url(ups[0].url) as client:
         client.ping()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
+from tools import engine_under_test
 from tools.lock import LOCKS, parse
 from tools.suites import unpack_clone
 
@@ -137,6 +138,7 @@ def _run(
         "HEADRACE_SUITE_DATA": str(suite.data),
         "HEADRACE_SUITE_BOOTSTRAP": bootstrap,
         "HEADRACE_SUITE_REPORT": str(report),
+        "HEADRACE_SUITE_ENGINE": "redis" if engine_under_test.is_redis() else "local",
         "HEADRACE_SUITE_ONLY_LISTED": str(int(only_listed)),
         "PYTHONPATH": str(SUITES),
         "PYTHONDONTWRITEBYTECODE": "1",

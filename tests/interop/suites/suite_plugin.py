@@ -21,6 +21,8 @@ import pytest
 DATA: Final[Mapping[str, Any]] = tomllib.loads(Path(os.environ["HEADRACE_SUITE_DATA"]).read_text())
 BOOTSTRAP: Final = os.environ["HEADRACE_SUITE_BOOTSTRAP"]
 ONLY_LISTED: Final = os.environ.get("HEADRACE_SUITE_ONLY_LISTED") == "1"
+ENGINE: Final = os.environ["HEADRACE_SUITE_ENGINE"]
+"""The engine of the broker. A group may be of one alone."""
 NOBODY: Final = 1
 """A port where nothing listens: those of TLS and SASL."""
 
@@ -41,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         bare = [item for item in items if fixture not in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=bare)
         items[:] = [item for item in items if fixture in getattr(item, "fixturenames", ())]
-    groups = DATA.get("deselected", [])
+    groups = [group for group in DATA.get("deselected", []) if group.get("engine", ENGINE) == ENGINE]
     listed = {item.nodeid: reason_of(item.nodeid, groups) for item in items}
     _report(listed, groups)
     if ONLY_LISTED:

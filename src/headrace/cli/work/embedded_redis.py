@@ -4,6 +4,7 @@ Promises:
 - It listens on a Unix socket that only this user may open, and on no port.
 - Every answer of it is on the disk (`appendonly yes`, `appendfsync always`).
 - It ends with this process, however that ends. One that an earlier process left over is ended before another starts.
+- Where it ends by itself it is started again, with everything that it acknowledged. Standard error says so.
 - It is stopped after the brokers, and saves nothing else than its log of commands.
 """
 
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,15 +26,22 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.output import note
 from headrace.storage.disk import LocalDisk
 
 START_SECONDS_MAX: Final = 60.0
 """To open its socket. It may read its log of commands for longer."""
 STOP_SECONDS_MAX: Final = 30.0
+RESTART_SECONDS_MIN: Final = 0.1
+RESTART_SECONDS_MAX: Final = 10.0
+"""Pause before a server that ended is started again; it doubles from the first to the second of these. A server that
+has served for longer than the second begins with the first again."""
 LOOK_SECONDS: Final = 0.02
 SOCKET_PATH_BYTES_MAX: Final = 100
 """Room that every system gives to a Unix socket's path, less a few bytes."""
 _DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
+_LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+"""Loaded here, because a child of a process with threads may load nothing."""
 _PID: Final = "valkey.pid"
 
 
@@ -59,19 +68,54 @@ def embedded(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def _running(program: str, directory: Path, path: Path) -> Iterator[None]:
-    process = _started(program, directory, path)
+    server = _Server(program, directory, path)
     try:
-        _wait_until_it_serves(process, path, directory)
+        _wait_until_it_serves(server.process, path, directory)
+        server.keep()
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        server.stop()
         with suppress(OSError):
             (directory / _PID).unlink()
+
+
+class _Server:
+    """A server that runs from now on. After `keep`, until `stop`, another takes its place where it ends."""
+
+    def __init__(self, program: str, directory: Path, path: Path) -> None:
+        self._where = program, directory, path
+        self._stopping = threading.Event()
+        self._keeper: threading.Thread | None = None
+        self.process = _started(*self._where)
+
+    def keep(self) -> None:
+        # A server gets its death signal once the thread that started it ends: this one ends last.
+        self._keeper = threading.Thread(target=self._keep, name="headrace-redis", daemon=True)
+        self._keeper.start()
+
+    def _keep(self) -> None:
+        pause, since = RESTART_SECONDS_MIN, time.monotonic()
+        while True:
+            code = self.process.wait()
+            if time.monotonic() - since > RESTART_SECONDS_MAX:
+                pause = RESTART_SECONDS_MIN
+            if self._stopping.wait(pause):
+                return
+            _, directory, _ = self._where
+            note(f"the Redis in {directory} ended with exit code {code}: it is started again; see valkey.log there")
+            pause, since = min(2 * pause, RESTART_SECONDS_MAX), time.monotonic()
+            self.process = _started(*self._where)
+
+    def stop(self) -> None:
+        """Stop it, and wait until it has ended."""
+        self._stopping.set()
+        until = time.monotonic() + STOP_SECONDS_MAX
+        while self._is_running():  # one that was being started again just now, too
+            (self.process.terminate if time.monotonic() < until else self.process.kill)()
+            time.sleep(LOOK_SECONDS)
+
+    def _is_running(self) -> bool:
+        return self.process.poll() is None if self._keeper is None else self._keeper.is_alive()
 
 
 def _program() -> str:
@@ -143,7 +187,8 @@ def _started(program: str, directory: Path, path: Path) -> subprocess.Popen[byte
 
 def _end_with_parent() -> None:
     """Ask Linux for SIGTERM when the parent ends. Called in the child, before its program."""
-    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+    assert _LIBC is not None, "on Linux"
+    _LIBC.prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def _wait_until_it_serves(process: subprocess.Popen[bytes], path: Path, directory: Path) -> None:
