@@ -98,7 +98,8 @@ async def test_topics_are_created_described_and_deleted(client: RawClient, store
     assert store.smembers("headrace:topics") == {"orders"}
     fields: Any = store.hgetall("headrace:topic:orders")
     assert fields.pop("id") == str(made.topic_id)
-    assert int(fields.pop("created")) > 0
+    assert int(fields.pop("created")) > 1_700_000_000_000
+    assert int(fields.pop("birth")) > 0
     assert fields == {"partitions": "2", **CONFIGS}
 
     assert await delete(client, "payments") == (3, "Topic 'payments' does not exist")

@@ -59,6 +59,11 @@ def batches_from(start: int, sizes: list[tuple[int, bytes]]) -> list[Batch]:
 sizes: Final = st.lists(st.tuples(st.integers(1, 3), data), min_size=1, max_size=3)
 
 
+def timeless(fields: dict[bytes, Any]) -> dict[bytes, Any]:
+    """A hash's fields without what comes from the server's clock."""
+    return {name: value for name, value in fields.items() if name not in (b"until", b"created")}
+
+
 async def dump(connection: Connection) -> dict[bytes, Any]:
     """Every key of the server as the model has it."""
     found: dict[bytes, Any] = {}
@@ -68,8 +73,7 @@ async def dump(connection: Connection) -> dict[bytes, Any]:
                 entries = [(id_, tuple(fields)) for id_, fields in await connection.call("XRANGE", key, "-", "+")]
                 found[key] = (entries, (await connection.call("XINFO", "STREAM", key))[b"last-generated-id"])
             case "hash":
-                found[key] = await connection.call("HGETALL", key)
-                found[key].pop(b"until", None)
+                found[key] = timeless(await connection.call("HGETALL", key))
             case "zset":
                 scores = await connection.call("ZRANGE", key, 0, -1, "WITHSCORES")
                 found[key] = {member: int(score) for member, score in scores}
@@ -87,7 +91,7 @@ def dumped(model: RedisModel) -> dict[bytes, Any]:
         else:
             found[key] = value.copy()
             if isinstance(value, dict):
-                found[key].pop(b"until", None)
+                found[key] = timeless(found[key])
     return found
 
 

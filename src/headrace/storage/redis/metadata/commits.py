@@ -151,4 +151,4 @@ def registry_changes(delta: ImageDelta) -> tuple[dict[str, Mapping[str, str | in
 def fields_of(topic: TopicImage) -> dict[str, str | int]:
     """Return the fields of a topic in the registry: its id, its partitions' count, and every config that is set."""
     fields: dict[str, str | int] = dict(sorted(topic.configs.items()))
-    return {"id": str(topic.id), "partitions": len(topic.partitions), "created": topic.created_index, **fields}
+    return {"id": str(topic.id), "partitions": len(topic.partitions), "birth": topic.created_index, **fields}

@@ -265,7 +265,7 @@ class MetadataFunctions:
         remove: Sequence[str] = (),
     ) -> Call:
         """Append an entry behind `index`, and change the topic registry with it: topics with all of their fields, and
-        names of deleted ones.
+        names of deleted ones. The server adds the time of a topic's creation in milliseconds, `created`.
 
         DONE: the entry's index, and the chain of hashes up to it, also where this entry is there already. AT: the last
         index and its chain. Or FENCED.

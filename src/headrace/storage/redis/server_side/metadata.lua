@@ -74,7 +74,7 @@ local function changes(args, first, last, each)
 end
 
 -- keys: lease, metadata, head, topics, (hash of a topic)... args: holder, token, index of the last entry, changes of
--- the topic registry..., events.
+-- the topic registry..., events. A topic's hash gets the time at which the first such change of its id came.
 local function commit(keys, args)
   local no = not_holder(keys[1], args[1], args[2])
   if no then
@@ -97,11 +97,15 @@ local function commit(keys, args)
   redis.call('XADD', keys[2], decimal(index + 1) .. '-0', 'token', args[2], 'chain', chain, 'events', events)
   redis.call('HSET', keys[3], 'index', decimal(index + 1), 'chain', chain)
   changes(args, 4, #args - 1, function(number, kind, name, first, fields)
-    redis.call('UNLINK', keys[4 + number])
+    local topic = keys[4 + number]
+    local was = of(topic, 'id', 'created')
+    redis.call('UNLINK', topic)
     if kind == 'put' then
       for i = first, first + 2 * fields - 2, 2 do
-        redis.call('HSET', keys[4 + number], args[i], args[i + 1])
+        redis.call('HSET', topic, args[i], args[i + 1])
       end
+      local is_same = was[2] and was[1] == of(topic, 'id')[1]
+      redis.call('HSET', topic, 'created', is_same and was[2] or decimal(now_ms()))
       redis.call('SADD', keys[4], name)
     else
       redis.call('SREM', keys[4], name)

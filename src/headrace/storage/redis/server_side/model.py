@@ -331,9 +331,12 @@ class RedisModel(ModelKeys):
         self._add(metadata, index + 1, b"token", args[1], b"chain", chain, b"events", events)
         self._set(head, index=index + 1, chain=chain)
         for key, (name, fields) in zip(hashes, changes, strict=True):
+            was = dict(self._hash(key))
             self._unlink(key)
             if fields:
                 self.keys[key] = dict(fields)
+                is_same = b"created" in was and was.get(b"id") == self.keys[key].get(b"id")
+                self.keys[key][b"created"] = was[b"created"] if is_same else b"%d" % self._now_ms
                 self.keys.setdefault(topics, set()).add(name)
             elif topics in self.keys:
                 self.keys[topics].discard(name)
