@@ -864,6 +864,8 @@ REDIS_METADATA_UNCOMMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of entries that the controller has sent or is about to send, and that are not committed."""
 REDIS_METADATA_SENT_AT_ONCE: Final = 500
 """Entries of them that go in one round trip."""
+REDIS_METADATA_INLINE_BYTES: Final = 32 * 1024
+"""Bytes of them that are decoded on the event loop before they are sent; more are in a worker thread."""
 REDIS_BACKOFF_MS_MIN: Final = 20
 REDIS_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to Redis failed; it doubles from the first to the second of these."""

@@ -25,9 +25,11 @@ from headrace.storage.redis import engine as redis_engine
 from headrace.storage.redis import flushing
 from headrace.storage.redis import log as redis_log
 from headrace.storage.redis.engine import RedisEngine
+from headrace.storage.redis.links import watching
 from headrace.storage.redis.links.address import parse_redis_address
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
@@ -211,15 +213,41 @@ async def test_the_offsets_topic_stays_small_however_often_is_committed(server: 
         assert found.topics[0].partitions[0].committed_offset == 499
 
 
-@pytest.mark.usefixtures("engines")
-async def test_a_replica_that_does_not_take_records_is_no_acknowledgement(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def with_replica(start: Start) -> tuple[RedisServer, RedisServer]:
     server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
     replica = start(*SAFE, tcp=True)
     asked = unstarted(replica).blocking
     asked.call("REPLICAOF", "127.0.0.1", server.port)
     await until(lambda: b"master_link_status:up" in asked.call("INFO", "replication"))
+    return server, replica
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_topic_exists_once_a_replica_of_redis_has_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, replica = await with_replica(start)
+    asked = unstarted(server).blocking
+    async with running(server, tmp_path, {"min.insync.replicas": "2"}) as world:
+        monkeypatch.setattr(watching, "REDIS_WAIT_MS", 4_900)
+        replica.pause()
+        made = asyncio.ensure_future(create(world.client, "u", 1))
+        await until(lambda: asked.call("EXISTS", "headrace:topic:u") == 1)
+        looked = MetadataRequest(topics=(MetadataRequestTopic(name="u"),), allow_auto_topic_creation=False)
+        async with RawClient(world.client.address) as other:
+            for _ in range(20):
+                (found,) = (await other.ask(9, looked)).topics
+                assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not made.done()
+        replica.resume()
+        await made
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_replica_that_does_not_take_records_is_no_acknowledgement(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, replica = await with_replica(start)
     async with running(server, tmp_path, min_insync_replicas="2") as world:
         assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
         monkeypatch.setattr(flushing, "REDIS_WAIT_MS", 50)

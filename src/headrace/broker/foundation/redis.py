@@ -20,7 +20,7 @@ from headrace.broker.foundation.laid import Foundation
 from headrace.broker.home.joining import identify_in
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.image import EMPTY_IMAGE
+from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Engine
 from headrace.net.peer.peers import Peers
 from headrace.raft.membership import Peer
@@ -30,6 +30,7 @@ from headrace.storage.redis.links.address import RedisAddress, Topology
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.opening import open_redis
 from headrace.storage.redis.metadata.commit_log import RedisCommitLog, RedisStore
+from headrace.storage.redis.metadata.durability import Durability
 from headrace.storage.redis.metadata.lease import Holder
 from headrace.storage.redis.server_side.keys import Keys
 
@@ -78,6 +79,7 @@ async def on_redis(
             name=f"{me.node}-{random.getrandbits(64):016x}",
             about=partial(_holder, me, peers),
             learn=lambda holder: peers.learn(holder.broker, holder.host, holder.port),
+            durability=Durability(logs.servers, keys.metadata, partial(_insync, config)),
         )
         metadata = MetadataDriver(commit_log, me=me.node, on_fatal=on_failure)
         metadata.subscribe(partial(learn_addresses, peers))
@@ -112,6 +114,10 @@ def _watch_others(metadata: MetadataDriver, commit_log: RedisCommitLog, peers: P
     metadata.subscribe(on_delta)
     metadata.on_leader(watch)
     metadata.on_controller(lambda _: watch())
+
+
+def _insync(config: BrokerConfig, image: MetadataImage) -> int:
+    return broker_value(image, config.configs, "min.insync.replicas", node=config.broker_id).number()
 
 
 def _holder(me: Peer, peers: Peers) -> Holder | None:

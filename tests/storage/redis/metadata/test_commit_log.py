@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
 from headrace.broker.cluster.driver import MetadataDriver, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
-from headrace.metadata.codec import encode_events
+from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.events import (
     ClusterBorn,
     ConfigChanged,
@@ -27,7 +30,7 @@ from headrace.metadata.values import Engine, PartitionImage
 from headrace.storage.redis.links.address import parse_redis_address
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.opening import open_redis
-from headrace.storage.redis.metadata import commit_log
+from headrace.storage.redis.metadata import commit_log, commits
 from headrace.storage.redis.metadata import stream as metadata_stream
 from headrace.storage.redis.metadata.commit_log import RedisCommitLog
 from headrace.storage.redis.metadata.lease import Holder, LeaseTimes
@@ -35,6 +38,7 @@ from headrace.storage.redis.server_side.functions import MetadataFunctions, Stat
 from headrace.storage.redis.server_side.keys import Keys
 from tests.broker.group_broker import until
 from tests.storage.redis.conftest import Start
+from tests.storage.redis.redis_world import refuse_once
 
 pytestmark = pytest.mark.timeout(60)
 KEYS = Keys()
@@ -201,6 +205,41 @@ async def test_confirmed_state_is_of_a_holder_alone(join: Join) -> None:
     await first.commands.call("HINCRBY", KEYS.lease, "token", 1)
     with pytest.raises(NotController):
         await first.driver.read_barrier()
+
+
+async def test_a_large_entry_is_decoded_beside_the_loop(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def counted(data: bytes) -> list[MetadataEvent]:
+        threads.append(threading.get_ident())
+        return decode_events(data)
+
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    monkeypatch.setattr(commits, "decode_events", counted)
+    await node.submit(BORN)
+    await node.submit(replace(created(), partitions=tuple(map(partition, range(1_000)))))
+    await node.submit(created("payments", TopicId(uuid.UUID(int=8))))
+    small, large, behind = threads
+    assert small == behind == threading.get_ident() != large
+    assert await node.commands.call("HGET", KEYS.topic("orders"), "partitions") == b"1000"
+
+
+async def test_redis_that_refuses_changes_of_the_metadata_is_told_once(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    called = refuse_once(monkeypatch, "commit", "OOM command not allowed when used memory > 'maxmemory'.")
+    with capture_logs() as lines:
+        await node.submit(BORN)
+        called.clear()  # it refuses once more
+        await node.submit(created())
+    told = [line["event"] for line in lines if line["log_level"] != "debug"]
+    assert told == [
+        "Redis does not take changes of the metadata now; they are sent again",
+        "Redis takes changes of the metadata again",
+    ]
 
 
 async def test_the_registry_tells_topics_as_they_are(join: Join) -> None:

@@ -18,10 +18,12 @@ log = structlog.get_logger(__name__)
 
 
 class Troubles:
-    """One per engine. Loop-only. `now` tells the time in seconds."""
+    """One per engine, and one per commit log. Loop-only."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], of: str = "records") -> None:
+        """`now` tells the time in seconds. `of`: what Redis does not take."""
         self._now = now
+        self._of = of
         self._failure: RedisFailure | None = None
         self._told_at: dict[type[RedisFailure], float] = {}
         """When each kind was told last. There are as many kinds as types of failures."""
@@ -34,14 +36,14 @@ class Troubles:
             return
         self._told_at[kind] = now
         self._is_told = True
-        log.warning("Redis does not take records now; they are sent again", reason=str(failure))
+        log.warning(f"Redis does not take {self._of} now; they are sent again", reason=str(failure))
 
     def over(self) -> None:
         """Everything that waited is done."""
         if self._failure is not None:
             self._failure = None
             if self._is_told:
-                log.info("Redis takes records again")
+                log.info(f"Redis takes {self._of} again")
             self._is_told = False
 
     def states(self) -> Iterator[State]:

@@ -14,11 +14,12 @@ from typing import Final
 import structlog
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import REDIS_LOOK_MS
+from headrace.base.limits import REDIS_LOOK_MS, REDIS_WAIT_MS
 from headrace.base.ports import Space
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.connection import Argument
 from headrace.storage.redis.links.server import Seen, checked, look_at, worth_of
 from headrace.storage.redis.links.threads import ThreadsRedis
 
@@ -57,6 +58,17 @@ class Servers:
             place = str(self._link.place_of(key))
             return self._seen.get(place) or Seen(waits_for_aof=self._worst.waits_for_aof)
         return self._worst
+
+    def waits(self, key: str, copies: int) -> list[tuple[Argument, ...]]:
+        """Commands that wait until writes before them, to the server of this key, are in so many replicas, as far as
+        there are any, and in its append-only file, where that is waited for."""
+        seen = self.of(key)
+        found: list[tuple[Argument, ...]] = []
+        if (copies := min(copies, seen.look.replicas)) > 0:
+            found.append(("WAIT", copies, REDIS_WAIT_MS))
+        if seen.waits_for_aof:
+            found.append(("WAITAOF", 1, 0, REDIS_WAIT_MS))
+        return found
 
     def first_look(self) -> None:
         """Look at all of them, and tell what an acknowledgement is worth. Blocks. Raises RedisFailure, and UsageError

@@ -26,7 +26,9 @@ from headrace.base.limits import (
 from headrace.storage.commit_log import Committed, EpochOver, Tail
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.troubles import Troubles
 from headrace.storage.redis.metadata.commits import Commits
+from headrace.storage.redis.metadata.durability import Durability
 from headrace.storage.redis.metadata.lease import ControllerLease, Holder, LeaseTimes
 from headrace.storage.redis.metadata.stream import Entry, LogReplaced, MetadataStream, Position, parts_of
 from headrace.storage.redis.server_side.functions import MetadataFunctions, Status
@@ -72,6 +74,7 @@ class RedisCommitLog:
         about: Callable[[], Holder | None],
         learn: Callable[[Holder], None] = lambda _: None,
         times: LeaseTimes | None = None,
+        durability: Durability | None = None,
     ) -> None:
         """`name`: tells this process from all others. `about`: this broker, once others can reach it. `learn` is called
         with each holder."""
@@ -90,6 +93,8 @@ class RedisCommitLog:
             changed=self._on_lease,
             times=times or LeaseTimes(),
         )
+        self._durability = durability or Durability(times=times)
+        self._troubles = Troubles(asyncio.get_running_loop().time, "changes of the metadata")
         self._at = Position()
         self._commits: Commits | None = None
         """Made with the first entry of a lease."""
@@ -173,7 +178,14 @@ class RedisCommitLog:
         if self._commits is None:
             image = self._tail.image
             self._commits = Commits(
-                self._commands, self._functions, lease, image, over=self._lease.drop, on_end=self._on_end
+                self._commands,
+                self._functions,
+                lease,
+                image,
+                over=self._lease.drop,
+                on_end=self._on_end,
+                durability=self._durability,
+                troubles=self._troubles,
             )
         assert self._commits.next_index == after + 1, "nobody else appends under its lease"
         return self._commits.add(entries)
@@ -231,6 +243,8 @@ class RedisCommitLog:
     async def _read_on(self) -> None:
         try:
             if entries := await self._stream.wait(self._at, REDIS_METADATA_BLOCK_MS):
+                if self._commits is not None:
+                    await self._commits.durable(entries[-1].index)
                 self._hand_on(entries)
             else:
                 self._check_head(await self._stream.head())

@@ -4,6 +4,7 @@ Promises:
 - An entry is sent behind the one before it, or not at all. After a lost answer it is sent again, which commits it once.
 - Once the lease is another's, or the log ends elsewhere, everything that waits is dropped.
 - Entries that wait go in one round trip.
+- An entry counts once it is as durable as records are at `acks=all`, as far as there are replicas (`durability.py`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
-
-import structlog
 
 from headrace.base.limits import (
     REDIS_BACKOFF_MS_MAX,
     REDIS_BACKOFF_MS_MIN,
+    REDIS_METADATA_INLINE_BYTES,
     REDIS_METADATA_SENT_AT_ONCE,
     REDIS_METADATA_UNCOMMITTED_BYTES_MAX,
 )
@@ -26,20 +27,21 @@ from headrace.metadata.codec import decode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import TopicImage
-from headrace.storage.redis.errors import RedisFailure
+from headrace.storage.redis.errors import RedisFailure, RedisNoFunction
 from headrace.storage.redis.links.client import Redis
-from headrace.storage.redis.server_side.functions import Answer, Call, Lease, MetadataFunctions, Status
+from headrace.storage.redis.links.troubles import Troubles
+from headrace.storage.redis.metadata.durability import Durability
+from headrace.storage.redis.server_side.functions import Answer, Call, Lease, MetadataFunctions, Status, answer_of
 
-log = structlog.get_logger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
-    """An entry that is not known to be committed."""
+    """An entry that is not known to be durable."""
 
     index: int
     data: bytes
-    call: Call
+    call: Call | None = None
+    """Made right before it is sent."""
 
 
 class Commits:
@@ -51,8 +53,11 @@ class Commits:
         functions: MetadataFunctions,
         lease: Lease,
         image: MetadataImage,
+        *,
         over: Callable[[str], None],
         on_end: Callable[[asyncio.Task[None]], None],
+        durability: Durability,
+        troubles: Troubles,
     ) -> None:
         """`over`: called where the lease proves to be another's, with the reason. `on_end`: called with the task that
         sends, once it has ended."""
@@ -60,21 +65,31 @@ class Commits:
         self._functions = functions
         self._lease: Final = lease
         self._image = image
+        """That behind the last entry whose call is made."""
         self._over = over
+        self._durability: Final = durability
+        self._troubles: Final = troubles
         self._queue: deque[Outgoing] = deque()
         self._bytes = 0
+        self._last = self._durable_to = image.index
+        self._stored: Outgoing | None = None
+        """The last entry that Redis has, as long as it may not be durable."""
+        self._stopped = False
         self._filled = asyncio.Event()
+        self._progress = asyncio.Event()
         self._sending = asyncio.get_running_loop().create_task(self._send())
         self._sending.add_done_callback(on_end)
 
     def stop(self) -> None:
         """Send nothing more."""
+        self._stopped = True
         self._sending.cancel()
         self._queue.clear()
+        self._progress.set()
 
     @property
     def next_index(self) -> int:
-        return self._image.index + 1
+        return self._last + 1
 
     def add(self, entries: Sequence[bytes]) -> str | None:
         """Send these entries behind all others; all or none. Returns why not, or None."""
@@ -82,11 +97,8 @@ class Commits:
         if self._queue and self._bytes + size > REDIS_METADATA_UNCOMMITTED_BYTES_MAX:
             return "Too many changes of the metadata wait for Redis; try again."
         for data in entries:
-            delta = ImageDelta.of(self._image, decode_events(data), index=self.next_index)
-            put, remove = registry_changes(delta)
-            call = self._functions.commit(self._lease, self._image.index, data, put=put, remove=remove)
-            self._queue.append(Outgoing(self.next_index, data, call))
-            self._image = delta.after
+            self._last += 1
+            self._queue.append(Outgoing(self._last, data))
         self._bytes += size
         self._filled.set()
         return None
@@ -98,35 +110,91 @@ class Commits:
         at = index - self._queue[0].index
         return 0 <= at < len(self._queue) and self._queue[at].data != data
 
+    async def durable(self, index: int) -> None:
+        """Wait until the entry at this index is durable, if it is of this holding, or until this has stopped."""
+        while self._durable_to < index <= self._last and not self._stopped:
+            self._progress.clear()
+            await self._progress.wait()
+
     async def _send(self) -> None:
         pause_ms = REDIS_BACKOFF_MS_MIN
         while True:
             self._filled.clear()
-            if not self._queue:
+            if not self._queue and self._stored is None:
                 await self._filled.wait()
-            batch = [self._queue[at] for at in range(min(len(self._queue), REDIS_METADATA_SENT_AT_ONCE))]
-            answers = await asyncio.gather(*(self._client.run(each.call) for each in batch), return_exceptions=True)
-            failure = self._settle(answers)
-            if failure is None:
+            try:
+                await self._send_some()
+                await self._make_durable()
+            except RedisFailure as error:
+                self._troubles.note(error)
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms, REDIS_BACKOFF_MS_MAX)
+            else:
+                self._troubles.over()
                 pause_ms = REDIS_BACKOFF_MS_MIN
-                continue
-            log.info("changes of the metadata are sent again", reason=str(failure))
-            await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, REDIS_BACKOFF_MS_MAX)
 
-    def _settle(self, answers: Iterable[Answer | BaseException]) -> RedisFailure | None:
-        """Take what is committed off the queue. Returns why the first that is left is not, or None."""
+    async def _send_some(self) -> None:
+        """Raises RedisFailure where not all of them are committed; they are sent again."""
+        batch = list(islice(self._queue, REDIS_METADATA_SENT_AT_ONCE))
+        calls = await self._calls(batch)
+        answers = await asyncio.gather(*map(self._client.run, calls), return_exceptions=True)
         for answer in answers:
-            if isinstance(answer, RedisFailure):
-                return answer
             if isinstance(answer, BaseException):
                 raise answer
             if answer.status is not Status.DONE:
-                self._queue.clear()
-                self._over(_REASONS.get(answer.status, f"Redis refused an entry ({answer})"))
-                return None
-            self._bytes -= len(self._queue.popleft().data)
-        return None
+                self._end(answer)
+                return
+            self._stored = self._queue.popleft()
+            self._bytes -= len(self._stored.data)
+
+    async def _calls(self, batch: Sequence[Outgoing]) -> list[Call]:
+        """The calls of entries. Those of large ones are made in a worker thread."""
+        new = [each for each in batch if each.call is None]
+        if sum(len(each.data) for each in new) > REDIS_METADATA_INLINE_BYTES:
+            await asyncio.to_thread(self._make_calls, new)
+        else:
+            self._make_calls(new)
+        return [each.call for each in batch if each.call is not None]
+
+    def _make_calls(self, entries: Iterable[Outgoing]) -> None:
+        image = self._image
+        for each in entries:
+            delta = ImageDelta.of(image, decode_events(each.data), index=each.index)
+            put, remove = registry_changes(delta)
+            each.call = self._functions.commit(self._lease, image.index, each.data, put=put, remove=remove)
+            image = delta.after
+        self._image = image
+
+    async def _make_durable(self) -> None:
+        """Wait until all that Redis has is durable. Raises RedisFailure where that is not known."""
+        last = self._stored
+        if last is None:
+            return
+        if waits := self._durability.waits(self._image):
+            assert last.call is not None, "it was sent"
+            # Redis still has it, and a write of this connection is behind it: the waits are for both.
+            calls = (last.call, self._functions.renew(self._lease, self._durability.lease_ms))
+            node = self._client.node_of(last.call.keys[0])
+            try:
+                stored, renewed, *waited = await asyncio.gather(
+                    *(node.call(*call.command, payload=call.buffers) for call in calls),
+                    *(node.call(*command) for command in waits),
+                )
+            except RedisNoFunction:
+                await node.load_functions()
+                raise
+            for answer in (answer_of(stored), answer_of(renewed)):
+                if answer.status is not Status.DONE:
+                    self._end(answer)
+                    return
+            self._durability.check(waits, waited)
+        self._stored, self._durable_to = None, last.index
+        self._progress.set()
+
+    def _end(self, answer: Answer) -> None:
+        self._queue.clear()
+        self._stored = None
+        self._over(_REASONS.get(answer.status, f"Redis refused an entry ({answer})"))
 
 
 _REASONS: Final = {
