@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -210,7 +210,7 @@ async def test_confirmed_state_is_of_a_holder_alone(join: Join) -> None:
 async def test_a_large_entry_is_decoded_beside_the_loop(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
 
-    def counted(data: bytes) -> list[MetadataEvent]:
+    def counted(data: bytes) -> Sequence[MetadataEvent]:
         threads.append(threading.get_ident())
         return decode_events(data)
 

@@ -1,4 +1,4 @@
-"""What the controller's entries wait for in Redis: what records wait for at `acks=all`.
+"""The controller's entries in Redis wait as records do at `acks=all`.
 
 They wait for the sync of the append-only file where records do, however long it takes. They wait for
 `min.insync.replicas - 1` replicas as far as these are connected, and for one that stands still not longer than
