@@ -60,8 +60,8 @@ class Servers:
         return self._worst
 
     def waits(self, key: str, copies: int) -> list[tuple[Argument, ...]]:
-        """Commands that wait until writes before them, to the server of this key, are in so many replicas, as far as
-        there are any, and in its append-only file, where that is waited for."""
+        """Commands that wait until earlier writes to the server of this key are in so many replicas, as far as there
+        are any. They wait for its append-only file too, where records do."""
         seen = self.of(key)
         found: list[tuple[Argument, ...]] = []
         if (copies := min(copies, seen.look.replicas)) > 0:
