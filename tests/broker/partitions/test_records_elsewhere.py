@@ -103,10 +103,16 @@ async def test_a_fetch_waits_until_the_records_are_brought(tmp_path: Path, monke
         assert partition.availability is ErrorCode.NONE
 
 
-async def test_a_fetch_that_may_not_wait_gets_nothing_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fetch_that_waits_for_no_new_records_waits_for_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody keeps them for a later request, so that it would wait for ever."""
     async with far(tmp_path, monkeypatch) as (client, _, elsewhere):
-        found = await fetch(client, "t", 3)
-        assert (found.error_code, bytes(found.records)) == (0, b"")
+        waiting = asyncio.ensure_future(fetch(client, "t", 3))
+        await until(lambda: len(elsewhere.fetches) == 1)
+        elsewhere.bring()
+        found = await waiting
+        assert [header.base_offset for _, header in iterate_headers(found.records)] == [3, 4]
         assert len(elsewhere.fetches) == 1
 
 
