@@ -112,6 +112,7 @@ def test_what_one_broker_acknowledged_outlives_it_once_others_have_joined(tmp_pa
                 stack.enter_context(producer)
                 await asyncio.to_thread(producer.wait_for, BEFORE)
                 await grow(cluster, chance)
+                await asyncio.to_thread(producer.look_around)  # it was told of the first broker alone
                 await asyncio.to_thread(producer.wait_for, AFTER)
                 await cluster.kill(FIRST)
                 shutil.rmtree(cluster.nodes.pop(FIRST).data)

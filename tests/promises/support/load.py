@@ -133,6 +133,10 @@ class Producer(Sender):
         left = self._client.flush(DEADLINE_S)
         assert left == 0, f"{self.topic}: {left} messages neither delivered nor failed"
 
+    def look_around(self) -> None:
+        """Hear of all brokers: librdkafka asks by itself only where something fails, or after minutes."""
+        self._client.list_topics(timeout=DEADLINE_S)
+
     def give_up(self) -> None:
         self._stop_sending()
         self._client.flush(1.0)
