@@ -12,6 +12,7 @@ from headrace.base.limits import PLAIN_FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.headers import decode_request_header, encode_request_frame, encode_response_frame
+from headrace.wire.messages.fetch import AbortedTransaction as AbortedInFetch
 from headrace.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -22,6 +23,7 @@ from headrace.wire.messages.fetch import (
     PartitionData,
 )
 from headrace.wire.plain_fetch import VERSIONS, PlainFetch, read_plain_fetch, topic_of, write_plain_found
+from headrace.wire.transactions import AbortedTransaction
 
 FETCH = api(ApiKey.FETCH)
 assert FETCH is not None
@@ -145,26 +147,29 @@ def test_damaged_requests_are_never_read_as_what_the_twin_refuses(
     check_equal(bytes(frame), found)
 
 
+GONE = AbortedTransaction(1, 2, 3, 4)
+Told = tuple[int, int, int, int, bytes, list[AbortedTransaction]]
 records = st.binary(max_size=400) | st.integers(16_000, 70_000).map(bytes)
-found_ones = st.lists(st.tuples(small, large, large, large, records), min_size=1, max_size=3)
+ended = st.lists(st.builds(AbortedTransaction, large, large, large, large), max_size=3) | st.just(130 * [GONE])
+found_ones = st.lists(st.tuples(small, large, large, large, records, ended), min_size=1, max_size=3)
 named = st.tuples(names.filter(lambda name: 0 < len(name.encode()) < 127), st.uuids(), found_ones)
 
 
 @given(versions, st.lists(named, min_size=1, max_size=3))
-@example(11, [("t", UUID(int=1), [(at, 5, 5, 0, b"abc" * at) for at in range(300)])])
-@example(17, [("t", UUID(int=1), [(at, 5, 5, 0, b"abc" * at) for at in range(300)])])
-@example(13, [("t", UUID(int=1), [(1, 5, 5, 0, b"")])] * 126)
-def test_answers_are_those_of_the_twin(
-    version: int, topics: list[tuple[str, UUID, list[tuple[int, int, int, int, bytes]]]]
-) -> None:
+@example(11, [("t", UUID(int=1), [(at, 5, 5, 0, b"abc" * at, []) for at in range(300)])])
+@example(17, [("t", UUID(int=1), [(at, 5, 5, 0, b"abc" * at, []) for at in range(300)])])
+@example(13, [("t", UUID(int=1), [(1, 5, 5, 0, b"", [])])] * 126)
+def test_answers_are_those_of_the_twin(version: int, topics: list[tuple[str, UUID, list[Told]]]) -> None:
     assert FETCH is not None
     for committed_only in (False, True):
         _check_answer(version, topics, committed_only)
 
 
-def _check_answer(
-    version: int, topics: list[tuple[str, UUID, list[tuple[int, int, int, int, bytes]]]], committed_only: bool
-) -> None:
+def listed(aborted: list[AbortedTransaction]) -> tuple[AbortedInFetch, ...]:
+    return tuple(AbortedInFetch(each.producer_id, each.first_offset) for each in aborted)
+
+
+def _check_answer(version: int, topics: list[tuple[str, UUID, list[Told]]], committed_only: bool) -> None:
     assert FETCH is not None
     responses = tuple(
         FetchableTopicResponse(
@@ -176,10 +181,10 @@ def _check_answer(
                     high_watermark=high,
                     last_stable_offset=stable,
                     log_start_offset=start,
-                    aborted_transactions=() if committed_only else None,
+                    aborted_transactions=listed(aborted) if committed_only else None,
                     records=memoryview(data),
                 )
-                for index, high, stable, start, data in each
+                for index, high, stable, start, data, aborted in each
             ),
         )
         for name, topic_id, each in topics
@@ -189,6 +194,7 @@ def _check_answer(
     for name, topic_id, each in topics:
         text = name.encode()
         topic = bytes([len(text) + 1]) + text if version == 12 else len(text).to_bytes(2, "big") + text
-        told.append((topic_id.bytes if version >= 13 else topic, each))
+        ones = each if committed_only else [(*one[:5], []) for one in each]
+        told.append((topic_id.bytes if version >= 13 else topic, ones))
     written: list[Buffer] = write_plain_found(version, 8, told, committed_only=committed_only)
     assert b"".join(map(bytes, written)) == b"".join(map(bytes, twin))

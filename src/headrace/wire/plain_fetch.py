@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.base.limits import PLAIN_FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.wire.codec import DecodeError, long_varint, new, varint
+from headrace.wire.transactions import AbortedTransaction
 
 VERSIONS: Final = range(9, 18)
 RACK_VERSION: Final = 11
@@ -60,6 +61,11 @@ _RACK_ANSWER_PARTITION: Final = Struct(">ihqqqiii").pack
 """`_ANSWER_PARTITION` with no preferred replica before the bytes."""
 _FLEXIBLE_ANSWER_PARTITION: Final = Struct(">ihqqqBi").pack
 """`_RACK_ANSWER_PARTITION` without the bytes."""
+_ANSWER_MARKS: Final = Struct(">ihqqq").pack
+"""`_ANSWER_PARTITION` up to the aborted transactions."""
+_ABORTED: Final = Struct(">qq").pack
+"""Producer id and first offset."""
+_NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _NO_TAGS: Final = b"\0"
 _JOINED_BYTES_MAX: Final = 64 * 1024
 """Answers up to this size are joined into one buffer: a copy costs less than many pieces."""
@@ -88,8 +94,8 @@ class PlainFetch(NamedTuple):
     topics: list[tuple[bytes, list[Asked]]]
 
 
-PlainFound: TypeAlias = tuple[int, int, int, int, Buffer]
-"""Partition, high watermark, last stable offset, log start, records."""
+PlainFound: TypeAlias = tuple[int, int, int, int, Buffer, Sequence[AbortedTransaction]]
+"""Partition, high watermark, last stable offset, log start, records, aborted transactions."""
 
 
 def read_plain_fetch(frame: memoryview) -> PlainFetch | None:
@@ -206,18 +212,23 @@ def write_plain_found(
         parts.append(varint(len(topics) + 1))
     for topic, found in topics:
         parts += (topic, varint(len(found) + 1) if flexible else _ANSWER_COUNT(len(found)))
-        for index, high_watermark, stable, start, records in found:
-            if flexible:
+        for index, high_watermark, stable, start, records, aborted_ones in found:
+            if aborted_ones:
+                front = _ANSWER_MARKS(index, 0, high_watermark, stable, start)
+                parts += (front, *_written_aborted(version, aborted_ones, len(records)), records)
+                if flexible:
+                    parts.append(_NO_TAGS)
+            elif flexible:
                 parts.append(_FLEXIBLE_ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, -1))
                 parts += (varint(len(records) + 1), records, _NO_TAGS)
-                continue
-            if version >= RACK_VERSION:
-                front = _RACK_ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, -1, len(records))
             else:
-                front = _ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, len(records))
-            parts.append(front)
-            if records:
-                parts.append(records)
+                if version >= RACK_VERSION:
+                    front = _RACK_ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, -1, len(records))
+                else:
+                    front = _ANSWER_PARTITION(index, 0, high_watermark, stable, start, aborted, len(records))
+                parts.append(front)
+                if records:
+                    parts.append(records)
         if flexible:
             parts.append(_NO_TAGS)
     if flexible:
@@ -228,3 +239,17 @@ def write_plain_found(
     else:
         parts[0] = _ANSWER_FRONT(_ANSWER_FRONT_BYTES + size, correlation_id, 0, 0, 0, len(topics))
     return [b"".join(parts)] if size <= _JOINED_BYTES_MAX else parts
+
+
+def _written_aborted(
+    version: int, aborted: Sequence[AbortedTransaction], records_bytes: int
+) -> tuple[bytes, bytes, bytes, bytes]:
+    """The part of a partition's answer from its aborted transactions to the length of its records."""
+    flexible = version >= FLEXIBLE_VERSION
+    end = _NO_TAGS if flexible else b""
+    return (
+        varint(len(aborted) + 1) if flexible else _ANSWER_COUNT(len(aborted)),
+        b"".join(_ABORTED(each.producer_id, each.first_offset) + end for each in aborted),
+        _NO_REPLICA if version >= RACK_VERSION else b"",
+        varint(records_bytes + 1) if flexible else _ANSWER_COUNT(records_bytes),
+    )

@@ -57,12 +57,22 @@ class Bench:
 async def test_a_fetch_wakes_once_enough_is_visible_and_leaves_nothing_behind() -> None:
     benches, woken = [Bench(), Bench()], asyncio.Event()
     ParkedFetch(benches, 100, 3600, woken.set)
-    benches[0].watchers[0].on_visible(60)
+    benches[0].watchers[0].on_visible(60, 60)
     await asyncio.sleep(0)
     assert not woken.is_set()
-    benches[1].watchers[0].on_visible(40)
+    benches[1].watchers[0].on_visible(40, 40)
     await woken.wait()
     assert [bench.watchers for bench in benches] == [[], []]
+
+
+async def test_a_fetch_of_committed_records_counts_stable_bytes_alone() -> None:
+    bench, woken = Bench(), asyncio.Event()
+    ParkedFetch([bench], 100, 3600, woken.set, committed_only=True)
+    bench.watchers[0].on_visible(1000, 99)
+    await asyncio.sleep(0)
+    assert not woken.is_set()
+    bench.watchers[0].on_visible(0, 1)
+    await woken.wait()
 
 
 async def test_a_fetch_wakes_at_its_deadline() -> None:

@@ -28,7 +28,8 @@ to the leader.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, cast
 
 import structlog
 
@@ -55,6 +56,7 @@ from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_request_header, encode_response_frame
+from headrace.wire.messages.fetch import AbortedTransaction as AbortedInFetch
 from headrace.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -62,6 +64,7 @@ from headrace.wire.messages.fetch import (
     PartitionData,
 )
 from headrace.wire.plain_fetch import TOPIC_ID_VERSION
+from headrace.wire.transactions import AbortedTransaction
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +81,8 @@ class Found(NamedTuple):
     records: Buffer
     nearer: int = NOBODY
     """The replica to read from instead."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """Transactions among the records that were aborted, for readers under read_committed."""
 
 
 class Attempt(NamedTuple):
@@ -121,7 +126,13 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
 def _parked(reader: Reader, attempt: Attempt, missing: int, wait_ms: int) -> Deferred:
     """Read again once so many bytes more are there, a block is loaded, all fetches are over, or time is up."""
     answer = Deferred(None)
-    parked = ParkedFetch(attempt.watched, missing, wait_ms / 1000, lambda: answer.settle(reader.read_anew))
+    parked = ParkedFetch(
+        attempt.watched,
+        missing,
+        wait_ms / 1000,
+        lambda: answer.settle(reader.read_anew),
+        committed_only=reader.committed_only,
+    )
     answer.add_done_callback(lambda _: parked.leave())
     under_way = len(attempt.fetching)
 
@@ -189,7 +200,7 @@ class Reader:
         self._bytes_max = self._asked_bytes_max
         self.room = self._bytes_max
         """The bytes that slow readers left for answers, at the last attempt."""
-        self._committed_only = request.isolation_level == READ_COMMITTED
+        self.committed_only = request.isolation_level == READ_COMMITTED
         self._rack = request.rack_id
         """Empty: the reader names none, and reads from leaders only."""
         self._loading: dict[PartitionKey, Loading] = {}
@@ -218,6 +229,7 @@ class Reader:
             error = partition.check_position(wanted.offset, wanted.leader_epoch)
             nearer = self._nearer(partition, wanted.offset) if self._rack and not error else NOBODY
             records: Buffer = b""
+            aborted: Sequence[AbortedTransaction] = ()
             if error is ErrorCode.OFFSET_NOT_AVAILABLE and partition.awaits(wanted.offset):
                 watched.append(partition)
             elif error or nearer != NOBODY:
@@ -229,9 +241,11 @@ class Reader:
                         records, error = self._read_history(key, partition, wanted, size)
                     else:
                         records, error = self._read(key, partition, wanted, size)
+                    if self.committed_only and records:
+                        records, aborted, error = _with_aborted(partition, wanted, records)
                     size += len(records)
                     is_final = is_final or error is not ErrorCode.NONE
-            found.append(new(Found, (key, error, partition, records, nearer)))
+            found.append(new(Found, (key, error, partition, records, nearer, aborted)))
         return Attempt(found, watched, size, is_final, list(self._loading.values()), list(self._fetching.values()))
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
@@ -248,7 +262,7 @@ class Reader:
             return b"", ErrorCode.NONE
         try:
             records = partition.read(
-                wanted.offset, max(room, 0), committed_only=self._committed_only, at_least_one=so_far == 0
+                wanted.offset, max(room, 0), committed_only=self.committed_only, at_least_one=so_far == 0
             )
         except NotAtHand as missing:
             return self._read_fetched(key, partition, wanted, missing, so_far)
@@ -265,7 +279,7 @@ class Reader:
             if fetching is not None and fetching.done() and not fetching.cancelled():
                 fetched = fetching.result()
                 if fetched.base_offset <= wanted.offset < fetched.next_offset:
-                    end = partition.last_stable_offset if self._committed_only else partition.visible_end
+                    end = partition.last_stable_offset if self.committed_only else partition.visible_end
                     room = max(min(wanted.bytes_max, self._bytes_max - so_far), 0)
                     return fetched.read(wanted.offset, room, end, at_least_one=so_far == 0), ErrorCode.NONE
             if len(self._fetching) < HISTORY_LOADS_PER_FETCH_MAX and (begun := missing.fetch()) is not None:
@@ -303,7 +317,7 @@ class Reader:
                     self._loading[key] = looked
                 return b"", ErrorCode.NONE
             found = looked
-        end = partition.last_stable_offset if self._committed_only else partition.visible_end
+        end = partition.last_stable_offset if self.committed_only else partition.visible_end
         return found.read(wanted.offset, max(room, 0), end, at_least_one=so_far == 0), ErrorCode.NONE
 
     def _find(self, key: PartitionKey) -> Replica | ErrorCode:
@@ -325,7 +339,7 @@ class Reader:
         Called right after the attempt, so that the offsets are those of the reading."""
         session, incremental = self._plan.session, self._plan.incremental
         topics: dict[str | TopicId, list[PartitionData]] = {}
-        for key, error, partition, records, nearer in attempt.found:
+        for key, error, partition, records, nearer, aborted in attempt.found:
             high_watermark = stable = start = -1
             if partition is not None and error is not ErrorCode.OFFSET_NOT_AVAILABLE:  # else these are not known
                 high_watermark, stable = partition.visible_end, partition.last_stable_offset
@@ -337,7 +351,9 @@ class Reader:
                 if records:
                     session.served(key)
             marks = (high_watermark, stable, start)
-            extras = _NONE_ABORTED if self._committed_only and not error else _NO_EXTRAS
+            extras = _NONE_ABORTED if self.committed_only and not error else _NO_EXTRAS
+            if aborted:
+                extras = _with_list(aborted)
             data = new(PartitionData, (key.partition, error, *marks, *extras, nearer, records))
             if key.topic in topics:
                 topics[key.topic].append(data)
@@ -357,6 +373,21 @@ _NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:9]
 """The empty fields of a partition's answer."""
 _NONE_ABORTED: Final = PartitionData(aborted_transactions=())[5:9]
 """As `_NO_EXTRAS`, under read_committed: as on Kafka, the list of aborted transactions is empty, not null."""
+
+
+def _with_list(aborted: Sequence[AbortedTransaction]) -> tuple[Any, ...]:
+    listed = tuple(AbortedInFetch(each.producer_id, each.first_offset) for each in aborted)
+    return PartitionData(aborted_transactions=listed)[5:9]
+
+
+def _with_aborted(
+    partition: Replica, wanted: Wanted, records: Buffer
+) -> tuple[Buffer, Sequence[AbortedTransaction], ErrorCode]:
+    """Return the records, and the aborted transactions among them; none of either where the latter cannot be read."""
+    try:
+        return records, partition.aborted_in(wanted.offset, records), ErrorCode.NONE
+    except (CorruptData, StorageFailure) as error:
+        return b"", (), _unreadable(partition, wanted, error)
 
 
 def _unreadable(partition: Replica, wanted: Wanted, error: Exception) -> ErrorCode:

@@ -8,7 +8,7 @@ whole request to that handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -37,6 +37,7 @@ from headrace.wire.plain_fetch import (
     topic_of,
     write_plain_found,
 )
+from headrace.wire.transactions import AbortedTransaction
 
 READ_COMMITTED: Final = 1
 
@@ -105,7 +106,11 @@ class _Road:
             return _answer(wanted, again)
 
         parked = ParkedFetch(
-            [place.partition for place in places], missing, wanted.wait_ms_max / 1000, lambda: answer.settle(read_on)
+            [place.partition for place in places],
+            missing,
+            wanted.wait_ms_max / 1000,
+            lambda: answer.settle(read_on),
+            committed_only=wanted.isolation_level == READ_COMMITTED,
         )
         answer.add_done_callback(lambda _: parked.leave())
         return answer
@@ -166,6 +171,7 @@ class _Road:
                 return None
             high_watermark = partition.visible_end
             records: Buffer = b""
+            aborted: Sequence[AbortedTransaction] = ()
             if offset < high_watermark:
                 room = min(limit, bytes_max - size)
                 if room > 0 or not size:
@@ -175,7 +181,13 @@ class _Road:
                         return None
                     records = there
                     size += len(records)
-            found.append((index, high_watermark, partition.last_stable_offset, partition.start_offset, records))
+                    if committed_only:
+                        ended = _aborted(partition, Offset(offset), records)
+                        if ended is None:
+                            return None
+                        aborted = ended
+            stable, start = partition.last_stable_offset, partition.start_offset
+            found.append((index, high_watermark, stable, start, records, aborted))
         return _Attempt(found, size, room_left)
 
     def _read_history(
@@ -205,6 +217,14 @@ def _read(
         partition.on_unreadable(error, offset)
         return None
     except (CorruptData, OSError, NotAtHand):
+        return None
+
+
+def _aborted(partition: Replica, offset: Offset, records: Buffer) -> Sequence[AbortedTransaction] | None:
+    """Return the aborted transactions among these records; None where they cannot be read at once."""
+    try:
+        return partition.aborted_in(offset, records)
+    except (CorruptData, StorageFailure):
         return None
 
 

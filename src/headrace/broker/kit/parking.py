@@ -95,16 +95,24 @@ class Watchable(Protocol):
 
 
 class ParkedFetch:
-    """A fetch that waits until `missing_bytes` more are visible over its partitions, or for `wait_s`.
+    """A fetch that waits until `missing_bytes` more are visible over its partitions, or for `wait_s`. With
+    `committed_only`, only bytes below the last stable offset count.
 
     Then `read_on` is called, once, in the next turn of the loop.
     """
 
-    __slots__ = ("_loop", "_missing_bytes", "_partitions", "_read_on", "_timer")
+    __slots__ = ("_committed_only", "_loop", "_missing_bytes", "_partitions", "_read_on", "_timer")
 
     def __init__(
-        self, partitions: Iterable[Watchable], missing_bytes: int, wait_s: float, read_on: Callable[[], object]
+        self,
+        partitions: Iterable[Watchable],
+        missing_bytes: int,
+        wait_s: float,
+        read_on: Callable[[], object],
+        *,
+        committed_only: bool = False,
     ) -> None:
+        self._committed_only = committed_only
         self._loop = asyncio.get_running_loop()
         self._partitions = tuple(partitions)
         self._missing_bytes = missing_bytes
@@ -114,9 +122,9 @@ class ParkedFetch:
             if self._read_on is not None:
                 partition.watch(self)
 
-    def on_visible(self, size: int) -> None:
-        """Note that `size` more bytes can be read from one of the partitions."""
-        self._missing_bytes -= size
+    def on_visible(self, size: int, stable_size: int) -> None:
+        """Note that `size` more bytes can be read from one of the partitions; `stable_size` under read_committed."""
+        self._missing_bytes -= stable_size if self._committed_only else size
         if self._missing_bytes <= 0:
             self.wake()
 

@@ -14,7 +14,7 @@ fetch).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Unpack
 
 import structlog
@@ -35,8 +35,9 @@ from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.engine.reading import EpochEnd
 from headrace.storage.tier.frontier import Beginning
-from headrace.wire.batches import check_batches
+from headrace.wire.batches import CONTROL, BatchHeader, check_batches
 from headrace.wire.errors import ErrorCode
+from headrace.wire.transactions import marker_in
 
 log = structlog.get_logger(__name__)
 
@@ -211,8 +212,7 @@ class FollowerPartition(Replica):
         except (OSError, StorageFailure) as error:
             self._fail(error)
             raise StorageFailure(str(error)) from error
-        for _, header in headers:
-            self.producers.on_appended(header, Offset(header.base_offset), now_ms)
+        self._learn(records, headers, now_ms)
         self._appended_bytes += len(records)
         self._share.left -= len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
@@ -221,6 +221,20 @@ class FollowerPartition(Replica):
             self.open_since_ms = now_ms
         if self.log.needs_flush:
             self._flusher.request(self)
+
+    def _learn(self, records: Buffer, headers: Sequence[tuple[int, BatchHeader]], now_ms: int) -> None:
+        """Note the producers of appended batches. Raises StorageFailure."""
+        for at, header in headers:
+            base = Offset(header.base_offset)
+            if not header.attributes & CONTROL:
+                self.producers.on_appended(header, base, now_ms)
+                continue
+            try:
+                self._on_marker(header, marker_in(records, at, header), base, now_ms)
+            except StorageFailure as error:
+                self._fail(error)
+                raise
+            self.producers.transactions.on_replicated(self.high_watermark)
 
     def skip_to(self, offset: Offset) -> None:
         """Move the log's end to `offset`: compaction has left nothing before it in the leader's log. Raises as

@@ -8,13 +8,13 @@ later. Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, TypedDict, Unpack
 
 import structlog
 
 from headrace.base.errors import CorruptData, NoRoom, StorageFailure
-from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LAST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
 from headrace.broker.kit.parking import ParkedFetch
@@ -28,7 +28,9 @@ from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
 from headrace.storage.engine.logs import PartitionLog
+from headrace.wire.batches import BatchHeader, end_of
 from headrace.wire.errors import ErrorCode
+from headrace.wire.transactions import AbortedTransaction, EndMarker
 from headrace.wire.validation import RecordFault
 
 log = structlog.get_logger(__name__)
@@ -92,6 +94,10 @@ class Replica(ABC):
         """Durable segments that can be read here; None: there are none, or there is no store."""
         self._comparison = bounds.Comparison()
         self._watchers: dict[ParkedFetch, None] = {}
+        self._stable_told = NO_OFFSET
+        """The last stable offset that readers of committed records were told of."""
+        self._withheld_bytes = 0
+        """Bytes that became visible since, to other readers."""
         partition_log.on_failed = self._on_log_failed
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
@@ -131,8 +137,10 @@ class Replica(ABC):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end for read_committed readers. There are no open transactions yet, so it is the end for all."""
-        return self.visible_end
+        """The end for read_committed readers: everything below is decided. Below the log's start, all is."""
+        end = self.visible_end
+        stable = self.producers.stable_end(end)
+        return stable if stable == end else max(stable, min(self.log.log_start_offset, end))
 
     @property
     def is_exported(self) -> bool:
@@ -229,6 +237,21 @@ class Replica(ABC):
             return b""
         return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
 
+    def aborted_in(self, offset: Offset, records: Buffer) -> Sequence[AbortedTransaction]:
+        """Return the aborted transactions that overlap with these records, which were read from `offset` on. They are
+        at most as many as the markers in the records and the transactions that are open at their end. Raises as
+        `read`."""
+        index = self.log.aborted
+        if index is None or not index.has_any or not records:
+            return ()
+        return index.between(offset, end_of(records))
+
+    def _on_marker(self, header: BatchHeader, marker: EndMarker | None, base_offset: Offset, now_ms: int) -> None:
+        """Note a control batch that was appended. Raises StorageFailure."""
+        ended = self.producers.on_marker(header, marker, base_offset, now_ms)
+        if ended is not None and ended.is_aborted and self.log.aborted is not None:
+            self.log.aborted.add(ended.aborted)
+
     @abstractmethod
     def check_position(self, offset: Offset, believed: int) -> ErrorCode:
         """Return whether a reader with this leader epoch (-1: none) may read at `offset`, as an error code."""
@@ -240,6 +263,9 @@ class Replica(ABC):
     def watch(self, waiter: ParkedFetch) -> None:
         """Tell `waiter` of bytes that become visible, and of the end of this epoch."""
         self._watchers[waiter] = None
+        stable = self.last_stable_offset
+        if not 0 <= self._stable_told <= stable:
+            self._stable_told = stable
         if self._ended is not ErrorCode.NONE:
             waiter.wake()
 
@@ -248,8 +274,20 @@ class Replica(ABC):
 
     def _tell_watchers(self, visible_bytes: int) -> None:
         """Tell waiting fetches that `visible_bytes` more bytes can be read."""
+        stable_bytes = self._stable_bytes(visible_bytes)
         for watcher in list(self._watchers):
-            watcher.on_visible(visible_bytes)
+            watcher.on_visible(visible_bytes, stable_bytes)
+
+    def _stable_bytes(self, visible_bytes: int) -> int:
+        """Return about how many of these can be read under read_committed, and of earlier ones that could not. It is 0
+        while the last stable offset stands still, and never less than there are."""
+        stable = self.last_stable_offset
+        self._withheld_bytes += visible_bytes
+        if stable <= self._stable_told:
+            return 0
+        self._stable_told = stable
+        more, self._withheld_bytes = self._withheld_bytes, 0
+        return more
 
     def wake_readers(self) -> None:
         """Answer the parked fetches with what there is."""
