@@ -10,7 +10,7 @@ import pytest
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.timers import elapsed_ms
+from headrace.broker.shards.timers import elapsed_ms
 from headrace.broker.system import SystemClock, system_random
 from headrace.coordinators.groups.events import WriteRefused
 from headrace.storage.disk import LocalDisk

@@ -14,8 +14,8 @@ import pytest
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, Offset
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.waiters import Told
 from headrace.broker.system import SystemClock, system_random
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, Delete, DeleteReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition

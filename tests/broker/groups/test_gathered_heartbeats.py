@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.base.ids import TopicPartition
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.gathering import rounds
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.waiters import Told
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat

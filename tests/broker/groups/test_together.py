@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker.groups import shard as group_shard
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.timers import elapsed_ms
+from headrace.broker.shards.timers import elapsed_ms
 from headrace.coordinators.groups.events import Event, Heartbeat, Join, JoinReply, Sync, SyncReply, Tick, Together
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import Group, GroupState, Protocol

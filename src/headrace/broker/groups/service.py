@@ -23,10 +23,10 @@ from headrace.base.ids import BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX, RECORDS_FETCH_RETRY_MS
 from headrace.base.ports import Clock, Random
 from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.groups.subscriptions import SubscriptionRoom
 from headrace.broker.groups.topics import ClusterTopics
-from headrace.broker.groups.waiters import Told
 from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.partition import Partition

@@ -24,17 +24,18 @@ import structlog
 from headrace.base.ids import Offset, TopicId
 from headrace.base.limits import GROUP_REASON_CHARS_MAX, GROUP_TICK_PUT_OFF_MS, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Clock
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.gathering import GroupRequests, as_one, halves, rounds
-from headrace.broker.groups.loading import committed, read
 from headrace.broker.groups.subscriptions import LargeSubscriptions, SubscriptionRoom
 from headrace.broker.groups.sweeps import forgetting, sweep
-from headrace.broker.groups.timers import GroupTimers, elapsed_ms
-from headrace.broker.groups.waiters import Told, Waiter, Waiters
 from headrace.broker.groups.writes import IN_DOUBT, Entry, Settled, batch, entry, told_as
 from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
+from headrace.broker.shards.loading import committed, read
+from headrace.broker.shards.timers import Timers, elapsed_ms
+from headrace.broker.shards.waiters import Waiter, Waiters
 from headrace.coordinators.groups.commits import CommitWriter
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import Topics
@@ -118,7 +119,7 @@ class GroupShard:
         self._heard: dict[str, dict[str, int]] = {}
         """Members whose heartbeats were answered since the last event of their group, each with the time."""
         self._commit_writer = CommitWriter()
-        self._timers = GroupTimers(self._wake)
+        self._timers = Timers(self._wake)
         self._end = Offset(0)
         """All that is to be loaded lies below this offset."""
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
-from headrace.broker.groups.waiters import Told
+from headrace.broker.groups.answers import Told
 from headrace.broker.handlers.group_answers import answered_as_member
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.requests.context import Handler, RequestContext

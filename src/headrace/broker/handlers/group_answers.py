@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.service import GroupService
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.waiters import Told
 from headrace.broker.kit.deferred import Deferred
 from headrace.coordinators.groups.events import Event
 from headrace.net.server.connection import Answer

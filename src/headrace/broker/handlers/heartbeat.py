@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.waiters import Told
 from headrace.broker.handlers import plain_groups
 from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
 from headrace.broker.kit.deferred import Deferred

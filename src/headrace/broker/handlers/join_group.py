@@ -20,7 +20,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_REASON_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_MAX
-from headrace.broker.groups.waiters import Told
+from headrace.broker.groups.answers import Told
 from headrace.broker.handlers import plain_groups
 from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
 from headrace.broker.kit.deferred import Deferred

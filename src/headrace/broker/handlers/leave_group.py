@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from headrace.base.limits import GROUP_REASON_CHARS_MAX
-from headrace.broker.groups.waiters import Told
+from headrace.broker.groups.answers import Told
 from headrace.broker.handlers.group_answers import answered
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.requests.context import Handler, RequestContext

@@ -19,7 +19,7 @@ from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
 from headrace.base.limits import GROUP_NAME_CHARS_MAX
-from headrace.broker.groups.waiters import Told
+from headrace.broker.groups.answers import Told
 from headrace.broker.handlers import plain_commit
 from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.base.limits import PLACES_REMEMBERED_MAX
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.waiters import Told
 from headrace.broker.handlers.group_answers import PlainAnswer
 from headrace.broker.requests.context import Services, Shortcut
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset

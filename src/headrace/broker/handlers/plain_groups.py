@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.base.ports import Buffer
+from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.waiters import Told
 from headrace.broker.handlers.group_answers import Build, Caller, PlainAnswer, Respond
 from headrace.broker.requests.context import Services, Shortcut
 from headrace.net.server.listener import Answer, Connection

@@ -1,10 +1,10 @@
-"""The waiters for answers of one partition's groups, by number. A wait for the disk has a timeout.
+"""The waiters for answers of one shard, by number. A wait for the disk has a timeout.
 
 Promises:
 - Each waiter is answered once. A wait for the disk ends at the latest when its time is up.
-- A wait for other members has no timeout here, for the group has one for it.
-- Members that waited for each other are answered a few in each turn of the loop. The first of a generation of hundreds
-  have their answers while those of the last are put together. No other client waits for all of them.
+- A wait for other clients has no timeout here, for what they wait for has one.
+- Clients that waited for each other are answered a few in each turn of the loop. The first of hundreds have their
+  answers while those of the last are put together. No other client waits for all of them.
 
 Bounded by the requests in flight of all connections.
 """
@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from headrace.base.limits import GROUP_ANSWERS_PER_TURN_MAX
-from headrace.coordinators.groups.events import AnyReply
 from headrace.wire.errors import ErrorCode
-
-Told: TypeAlias = AnyReply | ErrorCode
-"""A group's own answer, or why it cannot be asked."""
 
 
 class Waiter(Protocol):
@@ -39,17 +35,17 @@ class Waiters:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[int, Waiter] = {}
         self._parked: set[int] = set()
-        """Waiters that wait for other members rather than for the disk."""
+        """Waiters that wait for other clients rather than for the disk."""
         self._writing: deque[tuple[float, int]] = deque()
         """Waiters that wait for the disk, each with the time at which it is told to ask again, in the order of these
         times."""
-        self._released: deque[tuple[int, Told]] = deque()
+        self._released: deque[tuple[int, object]] = deque()
         """Parked waiters whose answer is known, to be answered in the turns to come."""
         self._told = 0
         """The number of parked waiters that were answered in this turn of the loop."""
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0
-        self._closed: Told | None = None
+        self._closed: object | None = None
         """The answer that all get from now on."""
 
     def __len__(self) -> int:
@@ -62,7 +58,7 @@ class Waiters:
         return number
 
     def add(self, number: int, waiting: Waiter, *, parked: bool) -> None:
-        """Add a waiter; `parked`: it waits for other members."""
+        """Add a waiter; `parked`: it waits for other clients."""
         if self._closed is not None:
             waiting.set_result(self._closed)
             return
@@ -86,7 +82,7 @@ class Waiters:
     def is_parked(self, number: int) -> bool:
         return number in self._parked
 
-    def answer(self, number: int, reply: Told) -> None:
+    def answer(self, number: int, reply: object) -> None:
         """Answer now or, where many waited for each other, in one of the next turns. A client that left meanwhile has
         cancelled its future."""
         if number not in self._parked:
@@ -96,7 +92,7 @@ class Waiters:
         if len(self._released) == 1:
             self._tell_released()
 
-    def _tell(self, number: int, reply: Told) -> None:
+    def _tell(self, number: int, reply: object) -> None:
         self._parked.discard(number)
         waiting = self._waiters.pop(number, None)
         if waiting is not None and not waiting.done():
@@ -114,14 +110,14 @@ class Waiters:
         self._told = 0
         self._tell_released()
 
-    def answer_parked(self, reply: Told) -> None:
+    def answer_parked(self, reply: object) -> None:
         """Answer all parked waiters at once; those whose answer is known get that."""
         while self._released:
             self._tell(*self._released.popleft())
         for number in list(self._parked):
             self._tell(number, reply)
 
-    def close(self, reply: Told) -> None:
+    def close(self, reply: object) -> None:
         """Answer all waiters, and all that come later."""
         self._closed = reply
         if self._timer is not None:

@@ -1,19 +1,25 @@
-"""Reads one partition of the offsets topic. Records are decoded in worker threads, some at a time."""
+"""Reads one partition of an internal topic. Records are taken in worker threads, some at a time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.limits import GROUP_LOAD_BYTES
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.partition import Partition
-from headrace.coordinators.groups.replay import Replay
 from headrace.storage.engine.reading import read_or_fetch
 from headrace.wire.batches import check_batch, decode_pairs, iterate_headers
 from headrace.wire.errors import ErrorCode
+
+
+class Replay(Protocol):
+    """The receiver of the records. Called in worker threads, in the order of the log."""
+
+    def apply(self, key: bytes, value: bytes | None) -> None: ...
 
 
 async def committed(partition: Partition, end: Offset) -> ErrorCode:
@@ -49,7 +55,7 @@ async def read(partition: Partition, end: Offset, replay: Replay, is_over: Calla
 def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
     """Read whole batches of the log into `replay`, in a worker thread. Returns the offset that follows them."""
     if not data:
-        raise CorruptData(f"The offsets topic cannot be read at offset {at}.")
+        raise CorruptData(f"The topic cannot be read at offset {at}.")
     view = memoryview(data)
     for position, header in iterate_headers(data):
         check_batch(data, position, compacted=True)

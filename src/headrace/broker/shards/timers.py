@@ -1,4 +1,4 @@
-"""Wakes the groups of one partition: one alarm for each, the earliest that was asked for."""
+"""Wakes the names of one shard: one alarm for each, the earliest that was asked for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 
-class GroupTimers:
-    """See the module. Loop-only. `wake` is called with the group's name, once its alarm is over."""
+class Timers:
+    """See the module. Loop-only. `wake` is called with a name, once its alarm is over."""
 
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
@@ -17,30 +17,30 @@ class GroupTimers:
         is due at once does not tell it."""
         self._closed = False
 
-    def arm(self, group_id: str, at_ms: int) -> None:
-        """Wake the group by then. An earlier alarm that is set already stays."""
-        at, armed = at_ms / 1000, self._timers.get(group_id)
+    def arm(self, name: str, at_ms: int) -> None:
+        """Wake the name by then. An earlier alarm that is set already stays."""
+        at, armed = at_ms / 1000, self._timers.get(name)
         if self._closed or (armed is not None and armed[0] <= at):
             return
         if armed is not None:
             armed[1].cancel()
-        self._timers[group_id] = (at, self._loop.call_at(at, self._ring, group_id))
+        self._timers[name] = (at, self._loop.call_at(at, self._ring, name))
 
-    def disarm(self, group_id: str) -> None:
-        armed = self._timers.pop(group_id, None)
+    def disarm(self, name: str) -> None:
+        armed = self._timers.pop(name, None)
         if armed is not None:
             armed[1].cancel()
 
     def close(self) -> None:
-        """Wake no group any more."""
+        """Wake nothing any more."""
         self._closed = True
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _ring(self, group_id: str) -> None:
-        del self._timers[group_id]
-        self._wake(group_id)
+    def _ring(self, name: str) -> None:
+        del self._timers[name]
+        self._wake(name)
 
 
 def elapsed_ms(seconds: float) -> int:

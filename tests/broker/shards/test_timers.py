@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headrace.broker.groups.timers import GroupTimers, elapsed_ms
+from headrace.broker.shards.timers import Timers, elapsed_ms
 from tests.loops import run
 
 FAR_MS = 3_600_000
@@ -21,7 +21,7 @@ async def _woken(*asked: tuple[str, int], until: int, disarmed: Sequence[str] = 
         if len(woken) >= until:
             enough.set()
 
-    timers = GroupTimers(wake)
+    timers = Timers(wake)
     now_ms = elapsed_ms(asyncio.get_running_loop().time())
     for group_id, in_ms in asked:
         timers.arm(group_id, now_ms + in_ms)
@@ -49,7 +49,7 @@ def test_an_alarm_that_is_due_is_called_off() -> None:
 def test_nobody_is_woken_after_the_end() -> None:
     async def closed() -> list[str]:
         woken: list[str] = []
-        timers = GroupTimers(woken.append)
+        timers = Timers(woken.append)
         now_ms = elapsed_ms(asyncio.get_running_loop().time())
         timers.arm("g", now_ms)
         timers.arm("h", now_ms + FAR_MS)

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from headrace.base.limits import GROUP_ANSWERS_PER_TURN_MAX
-from headrace.broker.groups.waiters import Waiters
+from headrace.broker.shards.waiters import Waiters
 from headrace.coordinators.groups.events import HeartbeatReply
 from headrace.wire.errors import ErrorCode
 
