@@ -534,6 +534,9 @@ GROUP_TICK_PUT_OFF_MS: Final = 500
 GROUPS_READY_MS_MAX: Final = 1_000
 """Longest that a request which creates the offsets topic waits until groups can be kept; then clients ask again."""
 
+SHARD_NAMES_PER_SLICE: Final = 100
+"""Groups, or transactional ids, that a sweep looks at before others get their turn."""
+
 # transactions
 TRANSACTION_RETRY_MS: Final = 100
 """Delay after which a marker or a record of a transaction, which could not be written, is written again."""

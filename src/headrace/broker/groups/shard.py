@@ -2,40 +2,37 @@
 
 Promises:
 - The machine's effects are carried out in their order.
-- A record counts only once it is committed by the acks=all rule.
 - Nothing is answered before the log was read to its end.
+- Requests that come together are decided together, where that saves writes.
 
-Where the fate of an append is in doubt (the leadership ended, the disk failed), the whole shard is given up. Waiting
-clients hear that they must look for the coordinator again, and the log says what happened. Loop-only, save that records
-are decoded in worker threads.
+`shards.shard` has the rest: events, writes, the end. Loop-only, save that records are decoded in worker threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
 import structlog
 
-from headrace.base.ids import Offset, TopicId
+from headrace.base.ids import TopicId
 from headrace.base.limits import GROUP_REASON_CHARS_MAX, GROUP_TICK_PUT_OFF_MS, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Clock
 from headrace.broker.groups.answers import Told
 from headrace.broker.groups.gathering import GroupRequests, as_one, halves, rounds
 from headrace.broker.groups.subscriptions import LargeSubscriptions, SubscriptionRoom
-from headrace.broker.groups.sweeps import forgetting, sweep
-from headrace.broker.groups.writes import IN_DOUBT, Entry, Settled, batch, entry, told_as
+from headrace.broker.groups.sweeps import forgetting
+from headrace.broker.groups.writes import entry, told_as
 from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.replica import WriteRefusal
-from headrace.broker.shards.loading import committed, read
-from headrace.broker.shards.timers import Timers, elapsed_ms
-from headrace.broker.shards.waiters import Waiter, Waiters
+from headrace.broker.shards.loading import read
+from headrace.broker.shards.shard import Shard
+from headrace.broker.shards.timers import elapsed_ms
+from headrace.broker.shards.waiters import Waiter
 from headrace.coordinators.groups.commits import CommitWriter
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import Topics
@@ -60,14 +57,14 @@ from headrace.coordinators.groups.events import (
     TransactionEnded,
     Wake,
     WriteRefused,
+    Written,
 )
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Moment
+from headrace.coordinators.groups.model import Group, GroupConfig, GroupState
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.apis import EncodeError
 from headrace.wire.errors import ErrorCode
-from headrace.wire.walking import UNWALKED
 
 log = structlog.get_logger(__name__)
 
@@ -77,10 +74,11 @@ _PARKED = (Join, Sync)
 """Requests whose sender waits for other members."""
 
 
-class GroupShard:
-    """See the module. This broker leads `partition` as long as the shard lives; `on_lost` is called when it no longer
-    does. `config_of` gives the configs of a group by its name; `config` holds for groups without configs of their own.
-    """
+class GroupShard(Shard[Group, Event]):
+    """See the module. `config_of` gives the configs of a group by its name; `config` holds for groups that have none of
+    their own."""
+
+    NOUN = "group"
 
     def __init__(
         self,
@@ -95,38 +93,31 @@ class GroupShard:
         on_lost: Callable[[GroupShard], None],
         on_bug: OnBug,
     ) -> None:
-        self.partition = partition
-        self.groups: dict[str, Group] = {}
-        self.loaded = self.lost = False
+        super().__init__(
+            partition,
+            clock=clock,
+            lease=lease,
+            timeout_ms=config.offsets_commit_timeout_ms,
+            on_lost=lambda: on_lost(self),
+        )
         self._config_of = config_of
-        self._clock = clock
         self._topics = topics
-        self._lease = lease
         self._room = room
         self._large = LargeSubscriptions(room)
         self._sweeps_to_put_off = 0
-        self._on_lost = on_lost
         self._on_bug = on_bug
-        self._loop = asyncio.get_running_loop()
-        self._waiters = Waiters(config.offsets_commit_timeout_ms)
-        self._events: deque[tuple[str, Event]] = deque()
-        self._working = False
         self._gathering = False
-        self._entries: list[Entry] = []
-        """Entries to be written next, together. They are of several groups while those decide about gathered events."""
+        """Whether groups decide about gathered events. Entries of several of them are then written together."""
         self._gathered = GroupRequests()
         """The events of this turn of the loop."""
         self._heard: dict[str, dict[str, int]] = {}
         """Members whose heartbeats were answered since the last event of their group, each with the time."""
         self._commit_writer = CommitWriter()
-        self._timers = Timers(self._wake)
-        self._end = Offset(0)
-        """All that is to be loaded lies below this offset."""
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Whether, as far as this broker knows, another may coordinate these groups by now."""
-        return self.partition.has_followers and not self._lease.is_held
+    def groups(self) -> dict[str, Group]:
+        """All groups, by name."""
+        return self.kept
 
     # asking
 
@@ -192,12 +183,6 @@ class GroupShard:
             heard[heartbeat.member_id] = elapsed_ms(self._loop.time())
         return error
 
-    def registered(self, waiting: Waiter) -> int:
-        """Return a number for a caller that will wait for the disk, for `gather`."""
-        waiter = self._waiters.number()
-        self._waiters.await_disk(waiter, waiting)
-        return waiter
-
     def _is_one_too_many(self, group_id: str, event: Event) -> bool:
         """Whether the event would create a group for which there is no room. An event that creates none is answered as
         usual."""
@@ -205,24 +190,6 @@ class GroupShard:
             return False
         made, _ = step(group_id, None, event, self._now(), self._config_of(group_id), self._topics())
         return made is not None
-
-    def send(self, group_id: str, event: Event) -> None:
-        """Put one event to one group. The events that it leads to are done before this returns. Does nothing where the
-        shard is lost."""
-        if self.lost:
-            return
-        self._events.append((group_id, event))
-        self._work()
-
-    def _work(self) -> None:
-        if self._working:
-            return
-        self._working = True
-        try:
-            while self._events:
-                self._step(*self._events.popleft())
-        finally:
-            self._working = False
 
     def _step(self, group_id: str, event: Event) -> None:
         heard = self._heard.pop(group_id, None)
@@ -238,9 +205,6 @@ class GroupShard:
             self.groups[group_id] = after
         for effect in effects:
             self._carry_out(group_id, effect)
-
-    def _now(self) -> Moment:
-        return Moment(monotonic_ms=elapsed_ms(self._loop.time()), wall_ms=self._clock.now_ms())
 
     # carrying out
 
@@ -338,37 +302,6 @@ class GroupShard:
                 taken.append(event)
         return taken
 
-    def _write_entries(self) -> None:
-        entries, self._entries = self._entries, []
-        if entries:
-            self._write(entries)
-
-    def _write(self, entries: list[Entry]) -> None:
-        """Write the entries in one batch."""
-        if self.lost:
-            return
-        now_ms = self._clock.now_ms()
-        outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=UNWALKED)
-        if not isinstance(outcome, WriteRefusal):
-            self.partition.park_commit(outcome.end, Settled(self, entries))
-        elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
-            for group_id, write, *_ in entries:  # the lack of room is reported for all partitions together
-                self._refuse(group_id, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        elif outcome.error in IN_DOUBT:
-            self.lose()
-        elif outcome.error is ErrorCode.MESSAGE_TOO_LARGE and len(entries) > 1:
-            for one in entries:  # it may be but one of them
-                self._write([one])
-        else:
-            for group_id, write, *_ in entries:
-                log.warning("a group's record was refused", group=group_id, reason=outcome.message)
-                self._refuse(group_id, write, told_as(outcome.error))
-
-    def _refuse(self, group_id: str, write: int, error: ErrorCode) -> None:
-        """Tell the group that a write was refused, before anything else is decided about it."""
-        self._events.appendleft((group_id, WriteRefused(write=write, error=error)))
-        self._work()
-
     def _wake(self, group_id: str) -> None:
         group = self.groups.get(group_id)
         if self.partition.availability is not ErrorCode.NONE:
@@ -393,39 +326,25 @@ class GroupShard:
 
     async def _put_off(self, event: PutOff) -> None:
         try:
-            await sweep(self, lambda group: event if group.consumer is not None else None)
+            await self.sweep(lambda group: event if group.consumer is not None else None)
         finally:
             self._sweeps_to_put_off -= 1
 
-    # the end
+    # as a shard
 
-    def lose(self) -> None:
-        """Give the shard up: nothing here counts any more. Idempotent."""
-        if self.lost:
-            return
-        self.lost, self.loaded = True, False  # a client that is answered now may ask for more at once
-        self._events.clear()
+    def _written(self, write: int, error: ErrorCode) -> Event:
+        return Written(write=write, error=error)
+
+    def _refused(self, write: int, error: ErrorCode) -> Event:
+        return WriteRefused(write=write, error=error)
+
+    def told_as(self, error: ErrorCode) -> ErrorCode:
+        return told_as(error)
+
+    def _let_go(self) -> None:
         self._gathered.take()
         self._heard.clear()
-        self._entries.clear()
-        self.groups.clear()
         self._large.clear()
-        self._timers.close()
-        self._waiters.close(ErrorCode.NOT_COORDINATOR)
-        self._on_lost(self)
-
-    def refuse_parked(self) -> None:
-        """Send members that wait for others elsewhere, as the broker stops. Writes under way are awaited."""
-        self._waiters.answer_parked(ErrorCode.NOT_COORDINATOR)
-
-    # loading
-
-    async def ready(self) -> None:
-        """Wait until the log is committed up to its end as of this call, or the shard is lost. Other replicas may be
-        missing for that, and uncommitted records could still be lost."""
-        self._end = self.partition.log.log_end_offset
-        if await committed(self.partition, self._end) is not ErrorCode.NONE:
-            self.lose()
 
     async def load(self) -> None:
         """Read the log up to the end that `ready` noted. Raises CorruptData or OSError where it cannot be read."""
@@ -437,12 +356,12 @@ class GroupShard:
             grace_ms = math.ceil(self._lease.seconds * 1000) if self.partition.has_followers else 0
             groups = await self._loop.run_in_executor(None, replay.groups, self._now(), grace_ms)
         if replay.passed_over:
-            log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._name)
+            log.warning("records of the offsets topic were passed over", records=replay.passed_over, **self._place)
         if not self.lost:
             self._take_up(groups)
 
     def _take_up(self, groups: dict[str, Group]) -> None:
-        self.groups = groups
+        self.kept = groups
         self.loaded = True
         for group in self.groups.values():
             self._large.note(group.id, group)
@@ -450,18 +369,14 @@ class GroupShard:
             if due is not None:
                 self._timers.arm(group.id, due)
         if self.groups:
-            log.info("groups loaded", groups=len(self.groups), **self._name)
-
-    @property
-    def _name(self) -> dict[str, object]:
-        return {"topic": self.partition.topic, "partition": self.partition.topic_partition.partition}
+            log.info("groups loaded", groups=len(self.groups), **self._place)
 
     # sweeps
 
     async def expire(self) -> None:
         """Look at every group for offsets and members that have outlived their retention."""
-        await sweep(self, lambda _: Expire())
+        await self.sweep(lambda _: Expire())
 
     async def keep_topics(self, exist: Callable[[TopicId], bool]) -> None:
         """Forget the offsets committed for topics that no longer exist."""
-        await sweep(self, partial(forgetting, exist=exist))
+        await self.sweep(partial(forgetting, exist=exist))

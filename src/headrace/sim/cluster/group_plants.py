@@ -20,8 +20,8 @@ from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.transitions import BrokerTransitions
 from headrace.broker.groups.service import OFFSETS_TOPIC, GroupService
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.groups.writes import Entry, batch
 from headrace.broker.kit.lease import Lease
+from headrace.broker.shards.writes import Entry, batch
 from headrace.controller.asks import Heartbeat
 from headrace.controller.decision import Refusal
 from headrace.coordinators.groups import offsets, rebalance
@@ -43,7 +43,7 @@ def commit_acknowledged_when_appended() -> Iterator[None]:
         if not self.lost:
             self.partition.append(batch(entries, self._clock.now_ms()), needs_isr=True)
             for entry in entries:
-                self.send(entry.group_id, Written(write=entry.write, error=ErrorCode.NONE))
+                self.send(entry.name, Written(write=entry.write, error=ErrorCode.NONE))
 
     with patch.object(GroupShard, "_write", hasty):
         yield
@@ -108,7 +108,7 @@ def answers_after_its_leadership() -> Iterator[None]:
     def keep(self: GroupShard) -> None:
         groups = dict(self.groups)
         lose(self)
-        self.groups = groups
+        self.kept = groups
 
     with patch.object(GroupService, "shard", stubborn), patch.object(GroupShard, "lose", keep):
         yield
