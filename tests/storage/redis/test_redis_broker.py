@@ -16,10 +16,12 @@ from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.boot import Broker
 from headrace.broker.cluster import membership
 from headrace.broker.config import BrokerConfig
+from headrace.broker.partitions.condition import states_of_disk
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine.faults import Unreachable
+from headrace.storage.engine.medium import REDIS
 from headrace.storage.engine.reading import Fetched
 from headrace.storage.redis import engine as redis_engine
 from headrace.storage.redis import flushing
@@ -102,6 +104,21 @@ async def test_too_much_that_waits_for_redis_is_refused_for_a_moment_and_no_disk
         assert [line for line in lines if line["log_level"] in ("error", "warning")] == []
         monkeypatch.undo()
         assert (await produce(world.client, "t", batch(b"second"))).base_offset == 1
+
+
+async def test_a_redis_without_memory_is_told_as_such(server: RedisServer, tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with running(server, tmp_path, {"log.disk.min.free.bytes": str(2**60)}) as world:
+            await world.broker.parts.logs.room.look()
+            refused = await produce(world.client, "t", batch(b"first"))
+            assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert refused.error_message == REDIS.full
+            (state,) = states_of_disk(world.broker.parts.logs.room)
+            assert state.text.startswith("its Redis has")
+            assert "raise its maxmemory" in state.todo
+    (told,) = [line["event"] for line in lines if line["log_level"] == "error"]
+    assert told.startswith("the memory of Redis is full")
+    assert not any(" disk" in line["event"] for line in lines)
 
 
 async def test_fewer_replicas_of_redis_than_are_asked_for_are_no_acknowledgement(

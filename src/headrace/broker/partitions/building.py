@@ -60,7 +60,9 @@ def build_logs(
         assigned=Assigned(node=core.node, directory_id=directory_id, configs=core.config.configs),
         events=events,
         flusher=Flusher(engine, core.on_bug),
-        room=DiskRoom(engine.space, lambda: core.number("log.disk.min.free.bytes"), core.on_bug, on_waiting),
+        room=DiskRoom(
+            engine.space, lambda: core.number("log.disk.min.free.bytes"), core.on_bug, on_waiting, engine.medium
+        ),
         clock=core.clock,
         has_store=core.objects is not None,
         on_bug=core.on_bug,

@@ -28,6 +28,7 @@ from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.net.server.connection import Connection
+from headrace.storage.engine.medium import DISK
 from headrace.wire.ailments import (
     KINDS,
     Ailment,
@@ -120,12 +121,13 @@ class Condition:
         count = len(names) + len(self._partitions.offline)
         if count:
             names += [str(reason) for reason in self._partitions.offline.values()]
+            store, first = ("disk", "replace the disk, or ") if self._room.medium is DISK else ("Redis", "")
             yield State(
                 kind="partition offline",
-                text=f"{count} of its partitions serve nothing, for their disk failed or their log cannot be opened "
+                text=f"{count} of its partitions serve nothing, for their {store} failed or their log cannot be opened "
                 f"({listed(names)})",
-                todo="replace the disk, or mend what its log tells of, then restart the broker; what finds no room is "
-                "opened by itself once there is some",
+                todo=f"{first}mend what its log tells of, then restart the broker; what finds no room is opened by "
+                "itself once there is some",
             )
 
     async def _failed(self) -> AsyncIterator[Replica]:
@@ -147,18 +149,19 @@ class Condition:
 
 
 def states_of_disk(room: DiskRoom) -> list[State]:
-    """Return the states of the logs' disk."""
+    """Return the states of the logs' disk, or of what keeps them in its place."""
+    medium = room.medium
     if room.is_read_only:
         todo = "see why the kernel mounted it so (dmesg), mend it, then restart the broker"
         return [State(kind="read-only disk", text="its logs' disk is mounted for reading only", todo=todo)]
     if room.usable < 0 or not (room.is_short or room.usable < 2 * room.reserve):
         return []
     if room.is_short and room.usable >= room.reserve:
-        text = f"its logs' disk takes nothing more, though it says that {room.usable} bytes are left"
+        text = f"{medium.of_broker} takes nothing more, though it says that {room.usable} bytes are left"
         todo = "raise the quota that is used up, or make room for more files: writes go on by themselves"
         return [State(kind=DISK_FULL, text=text, todo=todo)]
-    text = f"its logs' disk has {room.usable} bytes left; with fewer than {room.reserve} (log.disk.min.free.bytes) "
-    todo = "free space (delete topics, shorten retention), or make the volume larger"
+    text = f"{medium.of_broker} has {room.usable} bytes left; with fewer than {room.reserve} (log.disk.min.free.bytes) "
+    todo = f"free space (delete topics, shorten retention), or {medium.larger}"
     if room.is_short:
         text += "what clients write is refused"
         return [State(kind=DISK_FULL, text=text, todo=f"{todo}: writes go on by themselves")]

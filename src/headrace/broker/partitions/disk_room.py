@@ -25,6 +25,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Space
 from headrace.broker.kit.tasks import OnBug, in_thread, started
+from headrace.storage.engine.medium import DISK, Medium
 
 log = structlog.get_logger(__name__)
 
@@ -61,8 +62,10 @@ class DiskRoom:
         min_free: Callable[[], int],
         on_bug: OnBug,
         on_waiting: Callable[[Sequence[Waiting]], object],
+        medium: Medium = DISK,
     ) -> None:
         """`on_waiting` is called, at each look that finds no room, with everything that waits for it."""
+        self.medium: Final = medium
         self._space = space
         self._min_free = min_free
         self._on_bug = on_bug
@@ -130,7 +133,7 @@ class DiskRoom:
             space = await in_thread(self._space)
         except OSError as error:
             if not self._is_silent:
-                log.warning("the logs' disk does not say how much room it has", reason=str(error))
+                log.warning(self.medium.has_room, reason=str(error))
             self._is_silent = True
             return Space(0, UNKNOWN)
         self._is_silent = False
@@ -155,13 +158,16 @@ class DiskRoom:
         was_short, self._was_short = self._was_short, is_short
         if is_short and not was_short:
             log.error(
-                "the disk is full, or nearly: what clients write is refused, and all is read as before; free space "
-                "(delete topics, shorten retention) or make the volume larger, and writes go on by themselves",
+                f"{self.medium.name} is full, or nearly: what clients write is refused, and all is read as before; "
+                f"free space (delete topics, shorten retention) or {self.medium.larger}, and writes go on by "
+                "themselves",
                 free_bytes=self.usable,
                 min_free_bytes=self.reserve,
             )
         elif was_short and not is_short:
-            log.info("the disk has room again: writes go on", free_bytes=self.usable, min_free_bytes=self.reserve)
+            log.info(
+                f"{self.medium.name} has room again: writes go on", free_bytes=self.usable, min_free_bytes=self.reserve
+            )
 
 
 def reserve_of(space: Space, min_free: int) -> int:

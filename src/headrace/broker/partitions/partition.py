@@ -26,7 +26,7 @@ from headrace.broker.partitions.intake.gate import Gate
 from headrace.broker.partitions.intake.repacking import Repacker, RepackLine, Wanted
 from headrace.broker.partitions.intake.taking import take
 from headrace.broker.partitions.intake.validating import walked_at_once, wanted_of_worker
-from headrace.broker.partitions.replica import FULL, Common, Replica, WriteRefusal
+from headrace.broker.partitions.replica import Common, Replica, WriteRefusal
 from headrace.broker.partitions.stored import StoredParking
 from headrace.broker.partitions.tails import FollowerFeed, Tails
 from headrace.broker.partitions.visible_bytes import VisibleBytes
@@ -140,7 +140,9 @@ class Partition(Replica):
             return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is handed over; retry.")
         if self._share.left < 0:
             self._room.lack(self)
-            return self.earlier.turned_away(records, WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL))
+            return self.earlier.turned_away(
+                records, WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, self._room.medium.full)
+            )
         if self.log.read_only is not None:
             return WriteRefusal(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}"

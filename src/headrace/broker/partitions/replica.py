@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import structlog
 
@@ -43,9 +43,6 @@ class WriteRefusal(NamedTuple):
     message: str
     faults: tuple[RecordFault, ...] = ()
     """The records that are to blame, where it is not the whole batch (KIP-467)."""
-
-
-FULL: Final = "The broker's disk has no room; nothing was appended. Retry: it is taken once there is some."
 
 
 class Common(TypedDict):
@@ -425,10 +422,10 @@ class Replica(ABC):
         if isinstance(error, Overloaded):
             return WriteRefusal(ErrorCode.REQUEST_TIMED_OUT, str(error))
         if isinstance(error, NoRoom):
-            return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, FULL)
+            return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, self._room.medium.full)
         if isinstance(error, Abandoned):
             return WriteRefusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition is led in a later epoch.")
-        return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, "The log's disk failed; the partition is offline.")
+        return WriteRefusal(ErrorCode.KAFKA_STORAGE_ERROR, self._room.medium.failed)
 
     def _fail(self, cause: Exception) -> None:
         """Fail with the disk: nothing unflushed is acknowledged, now or later, and nothing more is accepted. A full
@@ -441,7 +438,7 @@ class Replica(ABC):
             self._on_abandoned(cause)
         elif self._ended is ErrorCode.NONE:
             log.error(
-                "partition offline: its disk failed; replace the disk, then restart the broker",
+                f"partition offline: {self._room.medium.mend}, then restart the broker",
                 topic=self.topic,
                 partition=self.topic_partition.partition,
                 exc_info=cause,

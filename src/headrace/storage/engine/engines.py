@@ -11,6 +11,7 @@ from headrace.storage.engine.files import LogDirectories, Upkeep
 from headrace.storage.engine.flushing import FlushRound, FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.logs import PartitionLog
+from headrace.storage.engine.medium import Medium
 from headrace.wire.ailments import State
 
 
@@ -42,6 +43,10 @@ class LogEngine(Protocol):
     """Keeps the logs of one broker. All calls block and belong in a worker thread, except `begin_round`, `begin_stop`,
     `states` and the properties.
     """
+
+    @property
+    def medium(self) -> Medium:
+        """The words for what keeps the logs."""
 
     @property
     def place(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from headrace.base.errors import OUT_OF_DESCRIPTORS, CorruptData, FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
@@ -21,6 +21,7 @@ from headrace.storage.engine.faults import DamagedLog, StampMismatch
 from headrace.storage.engine.files import LogDirectories, Upkeep
 from headrace.storage.engine.flushing import FlushTicket, Outcomes
 from headrace.storage.engine.identity import LogConfig, LogIdentity
+from headrace.storage.engine.medium import DISK
 from headrace.storage.log.checkpoints import (
     Stamp,
     decode_stamp,
@@ -49,6 +50,8 @@ class LocalLogEngine:
     """`start` makes `root` where it is missing; its parent must exist. Without a `journal`, each flush syncs the log's
     own files.
     """
+
+    medium: Final = DISK
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ from headrace.base.ports import Random, Space
 from headrace.storage.engine.faults import Fenced, Unreachable
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
+from headrace.storage.engine.medium import REDIS
 from headrace.storage.engine.reading import Fetched, Fetching
 from headrace.storage.redis.cleaning_child import ChildRunner
 from headrace.storage.redis.entries import count_for, entries, number_of
@@ -88,6 +89,7 @@ class RedisEngine:
     """Made on the loop."""
 
     files: Final = None
+    medium: Final = REDIS
     upkeep: Final = None
 
     def __init__(
