@@ -404,7 +404,7 @@ async def test_nothing_is_looked_up_by_a_name_that_is_too_long_for_a_group(
         hashed.append(len(group_id))
         return partition_for(group_id, partitions)
 
-    monkeypatch.setattr("headrace.broker.groups.service.partition_for", counted)
+    monkeypatch.setattr("headrace.broker.shards.coordinator.partition_for", counted)
     name = "g" * (GROUP_NAME_CHARS_MAX + 1)
     topic = OffsetDeleteRequestTopic(name="t", partitions=(OffsetDeleteRequestPartition(partition_index=0),))
     found = await client.ask(4, FindCoordinatorRequest(coordinator_keys=(name, "g")))
@@ -429,7 +429,7 @@ async def test_many_coordinators_are_asked_for_with_one_wait(
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Not now.")
 
     monkeypatch.setattr(GroupService, "_create_topic", refuse)
-    monkeypatch.setattr("headrace.broker.groups.service.OFFSETS_TOPIC", "not there")
+    monkeypatch.setattr(GroupService, "TOPIC", "not there")
     found = await client.ask(4, FindCoordinatorRequest(coordinator_keys=("a", "b", "c")))
     assert [one.error_code for one in found.coordinators] == 3 * [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert len(waits) == 1
