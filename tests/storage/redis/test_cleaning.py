@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -269,6 +270,23 @@ async def test_a_log_whose_cleaning_has_an_unknown_outcome_is_opened_again(serve
     again = opened(engine, 1, COMPACT)
     assert again.gaps_below > 0
     check_counts(engine, again)
+
+
+async def test_a_range_that_is_cleaned_seldom_is_late_once_its_first_record_is_old(server: RedisServer) -> None:
+    config = replace(COMPACT, segment_bytes=10_000, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1_000)
+    log = opened(engine := engine_of(server), 0, config)
+    for now_ms in range(NOW_MS, NOW_MS + 3_000, 300):
+        data = encode_batch([Record(0, now_ms, b"k", b"v", ())])
+        log.append(data, check_batches(data), leader_epoch=LeaderEpoch(0), now_ms=now_ms)
+    log.roll()
+    assert await flush(engine, log) is None
+    (first, _), *_ = log.marked.closed()
+    assert first.timestamp == NOW_MS + 2_700
+    assert log.cleaning.dirtiness(NOW_MS + 1_000, first.end) == 0
+    assert log.cleaning.dirtiness(NOW_MS + 1_001, first.end) > 0
+    found = opened(engine, 1, config)
+    found.roll()
+    assert found.cleaning.dirtiness(NOW_MS + 4_000, first.end) > 0, "as far as the next leader knows"
 
 
 async def test_a_process_of_its_own_leaves_the_same(server: RedisServer) -> None:

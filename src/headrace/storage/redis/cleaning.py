@@ -279,16 +279,16 @@ class RedisCleanable:
         return ratio if ratio > config.min_cleanable_dirty_ratio or self._is_late(dirty[0][0], now_ms) else 0.0
 
     def _is_late(self, oldest: IndexEntry, now_ms: int) -> bool:
-        """Whether the first dirty range has waited longer than allowed."""
+        """Whether the first record of the first dirty range has waited longer than allowed."""
         lag_ms = self._owner.config.max_compaction_lag_ms
-        return lag_ms < NO_LAG_LIMIT and 0 <= oldest.timestamp < now_ms - lag_ms
+        return lag_ms < NO_LAG_LIMIT and 0 <= self._owner.marked.oldest_ms(oldest) < now_ms - lag_ms
 
     def _sources(self, now_ms: int, up_to: Offset) -> list[tuple[IndexEntry, int]]:
         """Ranges that are closed, durable, committed, and old enough where a compaction lag is configured, with the
         bytes of each."""
         owner, found = self._owner, list[tuple[IndexEntry, int]]()
         lag_ms = owner.config.min_compaction_lag_ms
-        for entry, size in owner.closed_ranges():
+        for entry, size in owner.marked.closed():
             is_young = lag_ms > 0 and entry.timestamp > now_ms - lag_ms
             if entry.end > min(up_to, owner.flushed_end) or (is_young and entry.end > owner.gaps_below):
                 break

@@ -26,7 +26,7 @@ from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
 from headrace.storage.redis.ranges import Ranges, range_bytes_of
-from headrace.storage.redis.server_side.functions import IndexEntry, PartitionFunctions, Status
+from headrace.storage.redis.server_side.functions import PartitionFunctions, Status
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
 from headrace.wire.codec import new
@@ -386,9 +386,10 @@ class RedisLog:
 
     # compaction
 
-    def closed_ranges(self) -> Iterator[tuple[IndexEntry, int]]:
-        """Iterate over the closed ranges, with the bytes of each."""
-        return self._ranges.closed()
+    @property
+    def marked(self) -> Ranges:
+        """Its ranges, as this leader knows them."""
+        return self._ranges
 
     @property
     def range_bytes(self) -> int:

@@ -40,12 +40,18 @@ class Ranges:
         self.open_newest_ms = newest_ms
         """The highest timestamp of the open range; -1: it is empty."""
         self._open_from_ms = newest_ms
+        self._begun_ms: dict[Offset, int] = {}
+        """The timestamps of the first batches of ranges, by their ends, as far as this leader saw them."""
+        self._first_ms = -1
+        """That of the open range; -1: it is empty, or was begun by another leader."""
         self._rolled_newest_ms = -1
         """The highest timestamp of ranges that Redis has no mark behind."""
 
     def add(self, end: Offset, size: int, time_ms: int, config: LogConfig) -> Added:
         """Count a batch that ends at `end`, in the open range."""
         self.size += size
+        if self.open_newest_ms < 0:
+            self._first_ms = time_ms
         self.open_newest_ms = max(self.open_newest_ms, time_ms)
         if self._open_from_ms < 0:
             self._open_from_ms = time_ms
@@ -65,7 +71,17 @@ class Ranges:
 
     def _close(self, end: Offset) -> None:
         self.marks += (IndexEntry(end, self.open_newest_ms, self.size),)
-        self._open_from_ms = self.open_newest_ms = -1
+        if self._first_ms >= 0:
+            self._begun_ms[end] = self._first_ms
+        self._open_from_ms = self.open_newest_ms = self._first_ms = -1
+
+    def oldest_ms(self, at: IndexEntry) -> int:
+        """The timestamp at which a closed range begins. Where another leader began it, the newest one of the range
+        before stands for it; of the first range, its own newest one."""
+        if at.end in self._begun_ms:
+            return self._begun_ms[at.end]
+        before = [mark.timestamp for mark in self.marks if mark.end < at.end]
+        return min(before[-1] if before else at.timestamp, at.timestamp)
 
     @property
     def _open_position(self) -> int:
@@ -92,6 +108,8 @@ class Ranges:
         """Forget ranges that end at `start` or below. Returns their marks."""
         count = sum(mark.end <= start for mark in self.marks)
         gone, self.marks = self.marks[:count], self.marks[count:]
+        for mark in gone:
+            self._begun_ms.pop(mark.end, None)
         if gone:
             self.trimmed = gone[-1].position
         return list(gone)
@@ -99,6 +117,7 @@ class Ranges:
     def replace(self, clean_to: Offset, removed: int, index: Sequence[IndexEntry]) -> None:
         """Compaction has removed so many bytes below `clean_to`; these are the marks up to there."""
         self.marks = (*index, *(mark for mark in self.marks if mark.end > clean_to))
+        self._begun_ms = {end: began for end, began in self._begun_ms.items() if end > clean_to}
         self.trimmed += removed
 
 
