@@ -30,6 +30,7 @@ from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.links import watching
 from headrace.storage.redis.links.address import parse_redis_address
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -258,6 +259,9 @@ async def test_a_topic_exists_once_a_replica_of_redis_has_it(
         assert not made.done()
         replica.resume()
         await made
+        asked_for = CreatableTopic(name="v", num_partitions=1, replication_factor=3)
+        (answer,) = (await world.client.ask(7, CreateTopicsRequest(topics=(asked_for,)))).topics
+        assert (answer.error_code, answer.replication_factor) == (0, 2), "the master's copy and the replica's"
 
 
 @pytest.mark.usefixtures("engines")

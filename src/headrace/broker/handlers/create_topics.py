@@ -67,7 +67,7 @@ def _result(answer: TopicAnswer, context: RequestContext) -> CreatableTopicResul
         error_code=code,
         error_message=message,
         num_partitions=answer.partitions,
-        replication_factor=answer.replication_factor,
+        replication_factor=answer.replication_factor * context.services.partitions.kept_copies,
         configs=_configs(configs, answer.replication_factor, context) if context.version >= 5 else (),
     )
 

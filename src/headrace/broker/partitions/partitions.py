@@ -101,6 +101,11 @@ class Partitions:
         self._remembered.append(known)
 
     @property
+    def kept_copies(self) -> int:
+        """Copies of a log that one replica of a partition stands for. Its store may keep several."""
+        return self._engine.copies
+
+    @property
     def log_place(self) -> str:
         """Where the logs are, as clients are told."""
         return self._engine.place

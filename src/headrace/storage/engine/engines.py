@@ -49,6 +49,10 @@ class LogEngine(Protocol):
         """The words for what keeps the logs."""
 
     @property
+    def copies(self) -> int:
+        """Copies of each log that its store has by itself, as far as that is known: 1 for a disk."""
+
+    @property
     def place(self) -> str:
         """Where the logs are kept, as clients are told: a directory, or an address without secrets."""
 

@@ -52,6 +52,7 @@ class LocalLogEngine:
     """
 
     medium: Final = DISK
+    copies: Final = 1
 
     def __init__(
         self,

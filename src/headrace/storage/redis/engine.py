@@ -128,6 +128,10 @@ class RedisEngine:
     # the server
 
     @property
+    def copies(self) -> int:
+        return 1 + self.servers.replicas
+
+    @property
     def place(self) -> str:
         return str(self._address)
 
