@@ -435,7 +435,7 @@ async def test_this_listener_has_no_sasl(client: RawClient) -> None:
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-async def test_there_are_no_transactions(client: RawClient) -> None:
+async def test_there_are_no_such_transactions(client: RawClient) -> None:
     for version in (0, 1, 2):
         listed = await client.ask(version, list_transactions.ListTransactionsRequest(state_filters=("Ongoing", "Nope")))
         assert (listed.error_code, listed.transaction_states) == (0, ())

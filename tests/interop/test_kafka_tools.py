@@ -331,9 +331,9 @@ def test_features_are_told_and_have_the_levels_that_they_have(tools: KafkaTools)
     told = dict(
         re.findall(r"^Feature: (\S+).*FinalizedVersionLevel: (\S+)", tools.did("FeatureCommand", "describe").text, re.M)
     )
-    assert told == {"group.version": "1", "metadata.version": "4.1-IV1"}
+    assert told == {"group.version": "1", "metadata.version": "4.1-IV1", "transaction.version": "2"}
     assert "upgraded to 1" in tools.did("FeatureCommand", "upgrade", "--feature", "group.version=1").text
-    for absent in ("transaction.version=2", "metadata.version=26", "group.version=2"):
+    for absent in ("transaction.version=3", "metadata.version=26", "group.version=2"):
         said = tools.run("FeatureCommand", "upgrade", "--feature", absent)
         assert said.status != 0
         assert f"Could not upgrade {absent.partition('=')[0]}" in said.text

@@ -538,6 +538,26 @@ SHARD_NAMES_PER_SLICE: Final = 100
 """Groups, or transactional ids, that a sweep looks at before others get their turn."""
 
 # transactions
+TRANSACTIONAL_ID_CHARS_MAX: Final = 32_767 // 3
+"""Characters of a transactional id: a record's name has at most 32,767 bytes."""
+TRANSACTIONAL_IDS_PER_SHARD_MAX: Final = 1_000_000
+"""Transactional ids of one partition of `__transaction_state`; a new one beyond them is refused."""
+TRANSACTION_ANSWER_MS_MAX: Final = 30_000
+"""How long a client of the transaction coordinator waits for a record; then it asks again."""
+MARKER_LINKS_MAX: Final = 100
+"""Connections of a transaction coordinator to leaders of partitions."""
+MARKERS_PER_REQUEST_MAX: Final = 500
+"""Markers that one request to another broker carries."""
+TRANSACTION_GATE_ANSWER_MS_MAX: Final = 5_000
+"""How long a coordinator's answer about a producer is waited for; then the client sends its batch again."""
+TRANSACTION_GATE_LINKS_MAX: Final = 100
+"""Connections of a partitions' leader to transaction coordinators."""
+TRANSACTION_GATE_RETRY_MS: Final = 20
+"""Kafka's `add.partitions.to.txn.retry.backoff.ms`: the pause before a coordinator that is busy is asked again."""
+TRANSACTION_GATE_WAIT_MS_MAX: Final = 100
+"""Kafka's `add.partitions.to.txn.retry.backoff.max.ms`: then the client asks again."""
+MARKERS_WAIT_MS_MAX: Final = 30_000
+"""How long an answer to such a request is waited for; then its markers are sent again."""
 TRANSACTION_RETRY_MS: Final = 100
 """Delay after which a marker or a record of a transaction, which could not be written, is written again."""
 TRANSACTION_REFUSED_RETRY_MS: Final = 5_000

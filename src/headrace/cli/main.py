@@ -28,6 +28,7 @@ from headrace.cli.quorum import quorum
 from headrace.cli.sim import sim
 from headrace.cli.top import top
 from headrace.cli.topic import topic
+from headrace.cli.txn import txn
 from headrace.cli.up import up
 
 EXIT_FAILURE = 1
@@ -69,6 +70,7 @@ app.command()(top)
 app.command()(sim)
 app.add_typer(topic)
 app.add_typer(group)
+app.add_typer(txn)
 app.add_typer(durable)
 app.add_typer(pipeline)
 app.command()(produce)

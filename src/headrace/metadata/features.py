@@ -1,7 +1,7 @@
 """The features of the cluster and the level of each, by Kafka's names (KIP-584).
 
 Each has one level: nothing that this version of Headrace does can be turned off, and nothing more can be turned on. So
-nothing is stored. `transaction.version` is never here: at its level 2, clients begin transactions of another kind.
+nothing is stored.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 FEATURES: Final[Mapping[str, int]] = {
-    "group.version": 1,  # consumer groups of the new protocol (KIP-848)
-    "metadata.version": 27,  # 4.1-IV1, in Kafka's numbering: the release whose APIs and tools are served
+    "group.version": 1,  # consumer groups of the new protocol (KIP-848).
+    "transaction.version": 2,  # A producer's epoch rises with each transaction (KIP-890).
+    "metadata.version": 27,  # It is 4.1-IV1, in Kafka's numbering: the release whose APIs and tools are served
 }
 UPGRADE_TYPES: Final = (1, 2, 3)
 """Upgrade, safe downgrade, unsafe downgrade, as UpdateFeatures numbers them."""

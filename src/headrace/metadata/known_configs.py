@@ -74,8 +74,9 @@ FREE: Final = (
         "It is for Streams groups (KIP-1071), which Headrace does not have: any value is accepted.", ("group.streams.",)
     ),
     _Free(
-        "It is for transactions, which Headrace does not have: any value is accepted.",
-        ("add.partitions.to.txn.", "transaction.", "transactional."),
+        "Transactions are timed one by one, loaded in pieces, and as safe as the topic's min.insync.replicas: any "
+        "value is accepted.",
+        ("add.partitions.to.txn.", "transaction.abort.", "transaction.state.log.load.", "transaction.state.log.min."),
     ),
     _Free(
         "A broker has one log directory, so nothing is moved between several: any value is accepted.",
@@ -91,7 +92,7 @@ FREE: Final = (
     ),
 )
 
-NOT_FREE: Final = frozenset({"remote.log.storage.system.enable", "transaction.two.phase.commit.enable"})
+NOT_FREE: Final = frozenset({"remote.log.storage.system.enable"})
 """Switches under one of the prefixes above. Turned on, they would ask for something that does not exist here."""
 
 LEAST: Final = {"log.cleaner.threads": 1}

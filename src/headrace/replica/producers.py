@@ -164,10 +164,25 @@ class ProducerStates:
                 return _out_of_order(header, first)
         return ACCEPT if state is None else _check_sequence(header, state)
 
+    def check_part(self, header: BatchHeader, guard: Guard | None) -> Accept | Refuse:
+        """As `check`, for a batch that a coordinator writes as a part of a client's transaction: it has no sequence."""
+        state, asked = self._states.get(header.producer_id), self._asked.get(header.producer_id)
+        if state is not None and header.producer_epoch < state.epoch:
+            return _old_epoch(header, state)
+        if not self._is_open(header) and (asked is None or asked.guard is not guard):
+            return NOT_OURS
+        if header.producer_id not in self._open and len(self._open) >= OPEN_TRANSACTIONS_PER_PARTITION_MAX:
+            return TOO_MANY_OPEN
+        return ACCEPT
+
+    def has_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer's transaction is open in this epoch."""
+        state = self._states.get(producer_id)
+        return producer_id in self._open and state is not None and state.epoch == producer_epoch
+
     def _is_open(self, header: BatchHeader) -> bool:
         """Whether the batch goes on with a transaction that is open in its epoch."""
-        state = self._states.get(header.producer_id)
-        return header.producer_id in self._open and state is not None and state.epoch == header.producer_epoch
+        return self.has_open(header.producer_id, header.producer_epoch)
 
     def begin_verification(
         self, header: BatchHeader, now_ms: int, *, bumps_epochs: bool = False

@@ -221,14 +221,14 @@ async def test_the_coordinator_is_found_in_every_version(client: RawClient, vers
 
 
 @pytest.mark.parametrize("version", [1, 5])
-async def test_there_is_no_coordinator_of_transactions(client: RawClient, version: int) -> None:
-    request = FindCoordinatorRequest(key="x", key_type=1)
+async def test_there_is_no_coordinator_of_share_groups(client: RawClient, version: int) -> None:
+    request = FindCoordinatorRequest(key="x", key_type=2)
     if version >= 4:
-        request = FindCoordinatorRequest(coordinator_keys=("x",), key_type=1)
+        request = FindCoordinatorRequest(coordinator_keys=("x",), key_type=2)
     response = await client.ask(version, request)
     found = response.coordinators[0] if version >= 4 else response
     assert found.error_code == ErrorCode.INVALID_REQUEST
-    assert "groups only" in found.error_message
+    assert "groups and transactions, not key type 2" in found.error_message
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -217,7 +217,7 @@ async def test_what_is_unsound_outside_is_never_unpacked(client: RawClient, monk
         (with_payload(now, payload, count=2), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, attributes=7), ErrorCode.CORRUPT_MESSAGE),
         (with_payload(now, payload, attributes=0x20), ErrorCode.INVALID_RECORD),
-        (with_payload(now, payload, attributes=0x10), ErrorCode.INVALID_TXN_STATE),
+        (with_payload(now, payload, attributes=0x10), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
         (with_payload(now, payload, base_offset=3), ErrorCode.INVALID_RECORD),
         (with_payload(now, payload, producer_id=3), ErrorCode.INVALID_RECORD),

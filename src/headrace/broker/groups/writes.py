@@ -13,7 +13,7 @@ def entry(group_id: str, append: Append, commits: CommitWriter) -> Entry:
     """Return the records of `append` as bytes. Raises EncodeError where a record is too large."""
     write, encode = commits.write, records.encode
     pairs = [write(record) if isinstance(record, OffsetCommitted) else encode(record) for record in append.records]
-    return Entry(group_id, append.write, pairs)
+    return Entry(group_id, append.write, pairs, append.producer)
 
 
 def told_as(error: ErrorCode) -> ErrorCode:
@@ -24,4 +24,6 @@ def told_as(error: ErrorCode) -> ErrorCode:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error is ErrorCode.MESSAGE_TOO_LARGE:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if error in (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH):
+        return error
     return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,7 +1,7 @@
-"""FindCoordinator: names the broker that keeps a group. The first request creates `__consumer_offsets`, and waits for
-it.
+"""FindCoordinator: names the broker that keeps a group, or a transactional id. The first request of a kind creates
+`__consumer_offsets` or `__transaction_state`, and waits for it.
 
-Key type 0 is a group. Transactions (1) and share groups (2) have no coordinator here yet. They are INVALID_REQUEST,
+Key type 0 is a group, 1 a transactional id. Share groups (2) have no coordinator here yet. They are INVALID_REQUEST,
 with a message, as are types that the protocol does not know. After an error that clients retry, a client would wait for
 ever.
 
@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.broker.groups.service import GroupService
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.topic_answers import endpoint_of
+from headrace.broker.transactions.service import TransactionService
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import BrokerImage
 from headrace.wire.apis import ApiKey
@@ -26,11 +28,13 @@ from headrace.wire.messages.find_coordinator import Coordinator, FindCoordinator
 
 KEYS_VERSION: Final = 4
 GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
 NOBODY: Final = -1
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    no_topic = await context.services.groups.topic_is_there() if request.key_type == GROUP_KEY else None
+    keeper = _keeper(request.key_type, context)
+    no_topic = None if keeper is None else await keeper.topic_is_there()
     if context.version >= KEYS_VERSION:
         found = (_coordinator(key, request.key_type, context, no_topic) for key in request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=tuple(found))
@@ -44,11 +48,18 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     )
 
 
+def _keeper(key_type: int, context: RequestContext) -> GroupService | TransactionService | None:
+    if key_type == GROUP_KEY:
+        return context.services.groups
+    return context.services.transactions if key_type == TRANSACTION_KEY else None
+
+
 def _coordinator(key: str, key_type: int, context: RequestContext, no_topic: Refusal | None) -> Coordinator:
-    if key_type != GROUP_KEY:
-        refusal = Refusal(ErrorCode.INVALID_REQUEST, f"This broker coordinates groups only, not key type {key_type}.")
-        return _refused(key, refusal)
-    found = no_topic or context.services.groups.coordinator(key)
+    keeper = _keeper(key_type, context)
+    if keeper is None:
+        message = f"This broker coordinates groups and transactions, not key type {key_type}."
+        return _refused(key, Refusal(ErrorCode.INVALID_REQUEST, message))
+    found = no_topic or keeper.coordinator(key)
     return _refused(key, found) if isinstance(found, Refusal) else _found(key, found)
 
 

@@ -1,23 +1,31 @@
-"""InitProducerId: gives an idempotent producer an id, which no other ever gets.
+"""InitProducerId: gives a producer an id, which no other ever gets, and an epoch, which fences its forerunner.
 
-A producer that sends its id and epoch (v3, KIP-360) gets its epoch raised, or a new id where the epochs are used up. An
-id without an epoch (-1), or the reverse, is INVALID_REQUEST. Transactional ids are refused until transactions exist;
-the empty one is INVALID_REQUEST. v2 flexible; v3 id and epoch; v4 PRODUCER_FENCED.
+Without a transactional id: a producer that sends its id and epoch (v3, KIP-360) gets its epoch raised, or a new id
+where the epochs are used up. With one, its coordinator decides: an open transaction of the forerunner is aborted first.
+An id without an epoch (-1), or the reverse, is INVALID_REQUEST, and so is an empty transactional id.
+
+- v2: flexible.
+- v3: id and epoch.
+- v4: PRODUCER_FENCED.
+- v6: two-phase commit (KIP-939), where `transaction.two.phase.commit.enable` allows it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from headrace.base.ids import NO_PRODUCER_ID
+from headrace.base.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.decision import Refusal
+from headrace.coordinators.transactions.events import InitProducer, InitReply
+from headrace.coordinators.transactions.model import Producer
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 EPOCH_MAX: Final = 2**15 - 1
 NO_EPOCH: Final = -1
+FENCED_VERSION: Final = 4
 
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
@@ -26,7 +34,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     if request.transactional_id == "" or one_is_lacking:
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return await _transactional(request.transactional_id, request, context)
     if request.producer_id >= 0 and 0 <= request.producer_epoch < EPOCH_MAX - 1:
         return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
     taken = await context.services.producer_ids.take()
@@ -35,8 +43,38 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     return InitProducerIdResponse(producer_id=taken, producer_epoch=0)
 
 
+async def _transactional(
+    transactional_id: str, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse:
+    expected = None
+    if request.producer_id != NO_PRODUCER_ID:
+        expected = Producer(ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch))
+    reply = await context.services.transactions.ask(
+        transactional_id,
+        lambda waiter: InitProducer(
+            waiter=waiter,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=expected,
+            two_phase_commit=request.enable2_pc,
+            keep_prepared=request.keep_prepared_txn,
+        ),
+    )
+    if isinstance(reply, ErrorCode):
+        return _refused(reply)
+    assert isinstance(reply, InitReply)
+    if reply.error is ErrorCode.PRODUCER_FENCED and context.version < FENCED_VERSION:
+        return _refused(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return InitProducerIdResponse(
+        error_code=reply.error,
+        producer_id=reply.producer.id,
+        producer_epoch=reply.producer.epoch,
+        ongoing_txn_producer_id=reply.ongoing.id,
+        ongoing_txn_producer_epoch=reply.ongoing.epoch,
+    )
+
+
 def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
-HANDLER = Handler(int(ApiKey.INIT_PRODUCER_ID), (0, 4), handle)
+HANDLER = Handler(int(ApiKey.INIT_PRODUCER_ID), (0, 6), handle)

@@ -8,7 +8,7 @@ holds no lease of the controller and gets none now returns NOT_COORDINATOR: anot
 - v2: null topics for all that was committed, the error once.
 - v5: leader epochs.
 - v6: flexible.
-- v7: require_stable, of no consequence until there are transactions (KIP-447).
+- v7: require_stable (KIP-447): UNSTABLE_OFFSET_COMMIT where an open transaction may change the offset.
 - v8: many groups (KIP-709).
 - v9: member id and epoch. A consumer group (KIP-848) answers its members at their latest epoch only (UNKNOWN_MEMBER_ID,
   STALE_MEMBER_EPOCH).
@@ -22,8 +22,9 @@ from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.coordinators.groups.model import Commit, Group, NamedPartition, topic_matches
+from headrace.coordinators.groups.model import Group, NamedPartition, topic_matches
 from headrace.coordinators.groups.offsets import NO_COMMIT, lookup
+from headrace.coordinators.groups.transactional import is_unstable
 from headrace.metadata.image import MetadataImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -60,7 +61,8 @@ async def _once_sure(request: OffsetFetchRequest, context: RequestContext) -> Of
 def _answer(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.version >= GROUPS_VERSION:
         groups = {group.group_id: group for group in request.groups}  # one answer for each, however often it is named
-        return OffsetFetchResponse(groups=tuple(_group(group, context) for group in groups.values()))
+        stable = request.require_stable
+        return OffsetFetchResponse(groups=tuple(_group(group, context, stable=stable) for group in groups.values()))
     topics = request.topics
     asked = OffsetFetchRequestGroup(
         group_id=request.group_id,
@@ -70,10 +72,11 @@ def _answer(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetch
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics
         ),
     )
-    return _as_one(_group(asked, context), asked, context.version)
+    return _as_one(_group(asked, context, stable=request.require_stable), asked, context.version)
 
 
-def _group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+def _group(asked: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool) -> OffsetFetchResponseGroup:
+    """`stable`: no offset is told that an open transaction may change."""
     group = context.services.groups.committed(asked.group_id)
     if isinstance(group, ErrorCode):
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=group)
@@ -81,9 +84,9 @@ def _group(asked: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFet
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     if asked.topics is None:
-        topics = tuple(_everything(group, context.image))
+        topics = tuple(_everything(group, context.image, stable=stable))
     else:
-        topics = tuple(_topic(group, topic, context) for topic in asked.topics)
+        topics = tuple(_topic(group, topic, context, stable=stable) for topic in asked.topics)
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
@@ -94,7 +97,9 @@ def _member_error(group: Group | None, asked: OffsetFetchRequestGroup) -> ErrorC
     return group.consumer.check_member(asked.member_id or "", asked.member_epoch)
 
 
-def _topic(group: Group | None, asked: OffsetFetchRequestTopics, context: RequestContext) -> OffsetFetchResponseTopics:
+def _topic(
+    group: Group | None, asked: OffsetFetchRequestTopics, context: RequestContext, *, stable: bool
+) -> OffsetFetchResponseTopics:
     if context.version >= TOPIC_ID_VERSION:
         topic = context.image.topic_by_id(TopicId(asked.topic_id)) if asked.topic_id != NO_TOPIC_ID else None
         if topic is None:
@@ -103,7 +108,7 @@ def _topic(group: Group | None, asked: OffsetFetchRequestTopics, context: Reques
     else:
         name = asked.name
     partitions = tuple(
-        _partition(index, lookup(group, NamedPartition(name, index)), name, context.image)
+        _partition(group, NamedPartition(name, index), context.image, stable=stable)
         for index in asked.partition_indexes
     )
     return OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=partitions)
@@ -117,23 +122,30 @@ def _nothing(asked: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponse
     return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions)
 
 
-def _partition(index: int, commit: Commit, name: str, image: MetadataImage) -> OffsetFetchResponsePartitions:
-    if not topic_matches(commit, image.topic_ids.get(name)):
+def _partition(
+    group: Group | None, partition: NamedPartition, image: MetadataImage, *, stable: bool
+) -> OffsetFetchResponsePartitions:
+    if stable and is_unstable(group, partition):
+        return OffsetFetchResponsePartitions(
+            partition_index=partition.partition, committed_offset=-1, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT
+        )
+    commit = lookup(group, partition)
+    if not topic_matches(commit, image.topic_ids.get(partition.topic)):
         commit = NO_COMMIT
     return OffsetFetchResponsePartitions(
-        partition_index=index,
+        partition_index=partition.partition,
         committed_offset=commit.offset,
         committed_leader_epoch=commit.leader_epoch,
         metadata=commit.metadata,
     )
 
 
-def _everything(group: Group | None, image: MetadataImage) -> Iterable[OffsetFetchResponseTopics]:
+def _everything(group: Group | None, image: MetadataImage, *, stable: bool) -> Iterable[OffsetFetchResponseTopics]:
     """Iterate over all offsets that the group has committed for topics that exist, by name and partition."""
     by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
-    for (name, index), commit in sorted(group.offsets.items(), key=lambda item: item[0]) if group else ():
-        if topic_matches(commit, image.topic_ids.get(name)):
-            by_topic.setdefault(name, []).append(_partition(index, commit, name, image))
+    for partition, commit in sorted(group.offsets.items(), key=lambda item: item[0]) if group else ():
+        if topic_matches(commit, image.topic_ids.get(partition.topic)):
+            by_topic.setdefault(partition.topic, []).append(_partition(group, partition, image, stable=stable))
     for name, partitions in by_topic.items():
         yield OffsetFetchResponseTopics(name=name, topic_id=image.topic_ids[name], partitions=tuple(partitions))
 

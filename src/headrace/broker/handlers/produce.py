@@ -13,12 +13,16 @@ Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 - v8: a message with the error, and the records that are to blame (KIP-467).
 - v9: flexible.
 - v10: the current leader and its address with NOT_LEADER_OR_FOLLOWER (KIP-951).
-- v11-v12: for transactions, the same here.
+- v11: TRANSACTION_ABORTABLE.
+- v12: a partition becomes part of the producer's transaction with its first batch (TV2, KIP-890). Before, the client
+  has added it, and the coordinator is asked whether it has.
 - v13: topics by id.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from headrace.base.errors import HeadraceError
@@ -26,6 +30,7 @@ from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicP
 from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Buffer
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
+from headrace.broker.handlers.transactional_produce import EXPORTED, Admitting
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.partitions.intake.forwarding import Forwarded
 from headrace.broker.partitions.partition import Partition
@@ -48,13 +53,43 @@ from headrace.wire.plain_produce import TOPIC_ID_VERSION
 from headrace.wire.validation import RecordFault
 
 ACKS_NONE: Final = 0
+NOT_A_PART: Final = "The partition is not known to be a part of the producer's transaction."
+REASONS: Final = {
+    EXPORTED: "Transactions are not taken where history goes to a store: set durable.enable=false for the topic."
+}
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
+def handle(
+    request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Deferred | Awaitable[ProduceResponse | None] | None:
     """Append all batches. Answer at once, or once all are appended (recompressed, where the topic wants that) and
     committed. At acks=0 the answer is None, or Unanswerable."""
-    job = ProduceJob(request, context)
-    return job.answer()
+    if request.transactional_id is None:
+        return ProduceJob(request, context).answer()
+    admitting = Admitting(request.transactional_id, request, context)
+    return _once_admitted(admitting) if admitting.must_wait else ProduceJob(request, context).answer()
+
+
+async def _once_admitted(admitting: Admitting) -> ProduceResponse | None:
+    """Append the batches once the coordinator has admitted them, in the order of the requests."""
+    async with admitting.turn() as refused:
+        answer = ProduceJob(admitting.request, admitting.context, refused).answer()
+    if not isinstance(answer, Deferred):
+        return answer
+    settled: asyncio.Future[ProduceResponse | None] = asyncio.get_running_loop().create_future()
+    answer.add_done_callback(lambda done: _hand_on(done, settled))
+    return await settled
+
+
+def _hand_on(done: Deferred, settled: asyncio.Future[ProduceResponse | None]) -> None:
+    if settled.done():
+        return
+    if (error := done.exception()) is not None:
+        settled.set_exception(error)
+    elif done.cancelled():
+        settled.cancel()
+    else:
+        settled.set_result(done.result())
 
 
 class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
@@ -116,10 +151,16 @@ class Outcome:
 class ProduceJob:
     """One request: every partition's outcome, and which of them are still awaited."""
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+    def __init__(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        refused: Mapping[TopicPartition, ErrorCode] | None = None,
+    ) -> None:
+        """`refused`: partitions whose batches may not be appended, as the transaction's coordinator says."""
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
-        self._is_transactional = request.transactional_id is not None
+        self._refused = refused or {}
         self._context = context
         self._awaited: dict[Outcome, None] = {}
         self._deferred: Deferred | None = None
@@ -147,8 +188,6 @@ class ProduceJob:
         """Return the topic's id, or the error for each of its partitions."""
         if self._acks not in (ACKS_ALL, 0, 1):
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if self._is_transactional:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if self._context.version >= TOPIC_ID_VERSION:
             found, missing = self._context.image.topic_by_id(TopicId(topic.topic_id)), ErrorCode.UNKNOWN_TOPIC_ID
         else:
@@ -167,7 +206,11 @@ class ProduceJob:
         elif data.records is None:
             outcome.refuse(ErrorCode.INVALID_RECORD, "The request carries no records for the partition.")
         else:
-            self._append(found, data.records, outcome)
+            error = self._refused.get(found.topic_partition)
+            if error is None:
+                self._append(found, data.records, outcome)
+            else:
+                outcome.refuse(error, REASONS.get(error, NOT_A_PART))
 
     def _is_carried(self, topic_id: TopicId, data: PartitionProduceData, outcome: Outcome) -> bool:
         """Whether the partition is handed over, and its new leader gets the batch."""

@@ -62,11 +62,13 @@ class Lease:
         if self._asked is not None:
             self._asked.cancel()
 
-    async def renew(self) -> None:
+    async def renew(self) -> bool:
         """Send a heartbeat now and wait for its answer, at most LEASE_WAIT_MS_MAX. Callers that come meanwhile wait for
-        the same answer."""
+        the same answer. Returns whether the controller accepted one that was sent after this call."""
+        called_at = asyncio.get_running_loop().time()
         if self.seconds <= 0:
-            return
+            return False
         if self._asked is None or self._asked.done():
             self._asked = asyncio.ensure_future(self._ask())
         await asyncio.wait([self._asked], timeout=LEASE_WAIT_MS_MAX / 1000)
+        return self._from >= called_at

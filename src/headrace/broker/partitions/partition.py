@@ -17,6 +17,7 @@ from typing import Final, Unpack, assert_never
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from headrace.base.limits import VERIFICATIONS_PER_PARTITION_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
 from headrace.broker.partitions.intake.admission import admit, header_of
@@ -33,9 +34,11 @@ from headrace.broker.partitions.visible_bytes import VisibleBytes
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
 from headrace.replica.producers import ACCEPT, Refuse
+from headrace.replica.transactions import Guard
 from headrace.storage.engine.appending import Appended
-from headrace.wire.batches import BatchHeader
+from headrace.wire.batches import BatchHeader, parse_header
 from headrace.wire.errors import ErrorCode
+from headrace.wire.transactions import EndMarker, encode_marker
 from headrace.wire.walking import Walked
 
 OVERTAKEN: Final = WriteRefusal(
@@ -62,6 +65,8 @@ class Partition(Replica):
         self.gate = Gate(takes_over=takes_over)
         self.line = RepackLine(repacker)
         self.earlier = EarlierBatches(self.producers, self._clock)
+        self._granted: dict[int, Guard] = {}
+        """By producer id: the coordinator has admitted the first batch of a transaction."""
         self._commits = CommitParking()
         self._stored = StoredParking(self.log.storing)
         self._flushes = FlushParking()
@@ -116,7 +121,8 @@ class Partition(Replica):
         if isinstance(admitted, WriteRefusal):
             return admitted
         records, header = admitted
-        verdict = self.producers.check(header)
+        guard = self._granted.get(header.producer_id) if header.is_transactional else None
+        verdict = self.producers.check(header, guard, verifies=True)
         if verdict is ACCEPT:
             if self.earlier.are_awaited_before(header):
                 return OVERTAKEN
@@ -131,6 +137,60 @@ class Partition(Replica):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
+
+    def append_in_transaction(self, records: Buffer) -> Appended | WriteRefusal:
+        """Append a batch of this partition's own coordinator, as a part of a client's transaction. Its sequence counts
+        for nothing, as on Kafka. Needs the ISR."""
+        if refusal := self._refusal_for_now(records, needs_isr=True):
+            return refusal
+        header = parse_header(records)
+        verdict = self.producers.check_part(header, self._granted.get(header.producer_id))
+        if isinstance(verdict, Refuse):
+            return WriteRefusal(verdict.error, verdict.message)
+        return self._append(records, header, self._clock.now_ms(), needs_flush=True)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, *, coordinator_epoch: int, is_committed: bool
+    ) -> Appended | WriteRefusal:
+        """Append the end of the producer's transaction, as its coordinator has decided it. Needs the ISR."""
+        now_ms = self._clock.now_ms()
+        marker = EndMarker(is_committed, coordinator_epoch)
+        records = encode_marker(producer_id, producer_epoch, marker, timestamp=now_ms)
+        if refusal := self._refusal_for_now(records, needs_isr=True):
+            return refusal
+        verdict = self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        if isinstance(verdict, Refuse):
+            return WriteRefusal(verdict.error, verdict.message)
+        return self._append(records, parse_header(records), now_ms, needs_flush=True, marker=marker)
+
+    # transactions
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has begun a transaction here in this epoch, so that nobody need be asked."""
+        return self.producers.has_open(producer_id, producer_epoch)
+
+    def begin_verification(self, header: BatchHeader, *, bumps_epochs: bool) -> Guard | ErrorCode | None:
+        """Return the guard of a batch for which the coordinator is to be asked now, or why it is refused anyway. None:
+        nobody need be asked. `bumps_epochs`: as in `ProducerStates`."""
+        asked = self.producers.begin_verification(header, self._clock.now_ms(), bumps_epochs=bumps_epochs)
+        return asked.error if isinstance(asked, Refuse) else asked
+
+    def ask_for(self, producer_id: int, producer_epoch: int, *, bumps_epochs: bool) -> Guard | None:
+        """As `begin_verification`, for a batch of this partition's own coordinator, which has no sequence."""
+        return (
+            None
+            if self.has_open_transaction(producer_id, producer_epoch)
+            else self.producers.verifications.ask(
+                producer_id, producer_epoch, 0, self._clock.now_ms(), bumps_epochs=bumps_epochs
+            )
+        )
+
+    def grant(self, producer_id: int, guard: Guard) -> None:
+        """The coordinator has said that the partition is a part of the producer's transaction: its first batch may be
+        appended, as long as the guard holds."""
+        while len(self._granted) >= VERIFICATIONS_PER_PARTITION_MAX:
+            del self._granted[next(iter(self._granted))]
+        self._granted[producer_id] = guard
 
     def _refusal_for_now(self, records: Buffer, *, needs_isr: bool) -> WriteRefusal | None:
         """Return why nothing can be appended here now, whatever is in the batch, except for its size."""
@@ -223,7 +283,13 @@ class Partition(Replica):
         self.gate.is_proposed = True
 
     def _append(
-        self, records: Buffer, header: BatchHeader, now_ms: int, *, needs_flush: bool
+        self,
+        records: Buffer,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        needs_flush: bool,
+        marker: EndMarker | None = None,
     ) -> Appended | WriteRefusal:
         try:
             appended = self.log.append(
@@ -233,7 +299,12 @@ class Partition(Replica):
             return self.earlier.turned_away(records, self._failed(error))
         if self.open_since_ms is None:
             self.open_since_ms = now_ms
-        self.producers.on_appended(header, appended.base_offset, now_ms)
+        if marker is None:
+            self.producers.on_appended(header, appended.base_offset, now_ms)
+        elif (failed := self._end_transaction(header, marker, appended.base_offset, now_ms)) is not None:
+            return failed
+        if header.is_transactional:
+            self._granted.pop(header.producer_id, None)
         self._appended_bytes += len(records)
         self._share.left -= len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
@@ -242,6 +313,18 @@ class Partition(Replica):
             tail.on_appended(self)
         self._after_write()
         return appended
+
+    def _end_transaction(
+        self, header: BatchHeader, marker: EndMarker, base_offset: Offset, now_ms: int
+    ) -> WriteRefusal | None:
+        """Note a marker that is in the log. Returns why the partition has failed, if it has."""
+        ended = self.producers.on_marker(header, marker, base_offset, now_ms)
+        if ended is not None and ended.is_aborted and (aborted := self.log.aborted) is not None:
+            try:
+                aborted.add(ended.aborted)
+            except (OSError, StorageFailure) as error:
+                return self._failed(error)
+        return None
 
     def _after_write(self) -> None:
         """Under `flush.policy=os` the log counts as flushed at once, and the flusher only does upkeep."""

@@ -22,6 +22,7 @@ from headrace.broker.requests.fetch_sessions import FetchSessions
 from headrace.broker.requests.producer_ids import ProducerIdAllocator
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.requests.read_replicas import ReadReplicas
+from headrace.broker.transactions.building import Transactions, build_transactions
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
@@ -39,6 +40,7 @@ class Requests:
 
     core: Core
     services: Services
+    transactions: Transactions
     dispatcher: Dispatcher
     listener: Listener
     forwarder: Forwarder
@@ -58,9 +60,11 @@ class Requests:
         self.services.partitions.wake_readers()
         self.replication.followers.answer_all()
         self.services.groups.begin_stop()
+        self.transactions.begin_stop()
         await self.forwarder.stop()
         await self.listener.stop()
         await self.services.groups.stop()
+        await self.transactions.stop()
         self.services.deadlines.close()
 
 
@@ -102,7 +106,21 @@ def build_requests(
     """Build the room. `handlers`: the APIs that are served; `private`: those of other brokers and of Headrace's own
     tools, by API key. `counting`: None: no metrics are asked for."""
     by_key = {handler.key: handler for handler in handlers}
-    services = _services(core, others, handlers, counting, lambda: listener.room.answer_bytes_max)
+    producer_ids = ProducerIdAllocator(lambda: _allocate_producer_ids(core, others.cluster))
+    groups = _groups(core, others)
+    transactions = build_transactions(
+        core, others.cluster, others.partitions, groups, others.lease, new_producer_id=producer_ids.take
+    )
+    services = _services(
+        core,
+        others,
+        handlers,
+        counting,
+        lambda: listener.room.answer_bytes_max,
+        producer_ids=producer_ids,
+        groups=groups,
+        transactions=transactions,
+    )
     dispatcher = Dispatcher(
         services,
         by_key,
@@ -119,6 +137,7 @@ def build_requests(
     requests = Requests(
         core=core,
         services=services,
+        transactions=transactions,
         dispatcher=dispatcher,
         listener=listener,
         forwarder=others.forwarder,
@@ -134,6 +153,10 @@ def _services(
     handlers: Collection[Handler],
     counting: Counting | None,
     answer_bytes_max: Callable[[], int],
+    *,
+    producer_ids: ProducerIdAllocator,
+    groups: GroupService,
+    transactions: Transactions,
 ) -> Services:
     cluster = others.cluster
     return Services(
@@ -149,8 +172,11 @@ def _services(
         forward=others.forwarder.take,
         read_replicas=ReadReplicas(core.image, by_rack=core.text("replica.selector.class") == RACK_AWARE),
         fetch_sessions=FetchSessions(core.clock, core.random),
-        producer_ids=ProducerIdAllocator(lambda: _allocate_producer_ids(core, cluster)),
-        groups=_groups(core, others),
+        producer_ids=producer_ids,
+        groups=groups,
+        transactions=transactions.service,
+        gate=transactions.gate,
+        markers=transactions.writer,
         deadlines=Deadlines(),
         quotas=others.quotas,
         answer_bytes_max=answer_bytes_max,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from headrace.broker.requests.producer_ids import ProducerIdAllocator
     from headrace.broker.requests.quotas import ClientQuotas
     from headrace.broker.requests.read_replicas import ReadReplicas
+    from headrace.broker.transactions.gate import TransactionGate
+    from headrace.broker.transactions.marking import MarkerWriter
+    from headrace.broker.transactions.service import TransactionService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,10 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator
     groups: GroupService
+    transactions: TransactionService
+    gate: TransactionGate
+    """Whether batches of transactions may be appended."""
+    markers: MarkerWriter
     deadlines: Deadlines
     quotas: ClientQuotas
     answer_bytes_max: Callable[[], int]

@@ -173,6 +173,15 @@ class Coordinator(ABC, Generic[Kind]):
         self._look_again()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
+    def loaded(self, index: PartitionIndex) -> Kind | None:
+        """Return the shard of a partition of the topic, where this broker keeps it and has loaded it."""
+        shard = self._shards.get(index)
+        return shard if shard is not None and shard.loaded else None
+
+    def is_unreadable(self, index: PartitionIndex) -> bool:
+        """Whether the partition's log could not be read, so that nothing is kept from it."""
+        return index in self._unreadable
+
     def _kept_in(self) -> TopicImage | None:
         """The topic as it is now, looked up once in each image."""
         image = self._metadata.image

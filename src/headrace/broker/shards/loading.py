@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
@@ -12,14 +12,25 @@ from headrace.base.limits import GROUP_LOAD_BYTES
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.partition import Partition
 from headrace.storage.engine.reading import read_or_fetch
-from headrace.wire.batches import check_batch, decode_pairs, iterate_headers
+from headrace.wire.batches import BatchHeader, check_batch, decode_pairs, iterate_headers
 from headrace.wire.errors import ErrorCode
+from headrace.wire.transactions import decode_marker
 
 
 class Replay(Protocol):
     """The receiver of the records. Called in worker threads, in the order of the log."""
 
     def apply(self, key: bytes, value: bytes | None) -> None: ...
+
+
+@runtime_checkable
+class TransactionalReplay(Replay, Protocol):
+    """A receiver that knows records of transactions: these count once theirs is committed."""
+
+    def apply_open(self, producer_id: int, key: bytes, value: bytes | None) -> None: ...
+
+    def end(self, producer_id: int, *, is_committed: bool) -> None:
+        """A marker ends the producer's transaction."""
 
 
 async def committed(partition: Partition, end: Offset) -> ErrorCode:
@@ -60,6 +71,19 @@ def _replay(replay: Replay, data: Buffer, at: Offset) -> Offset:
     for position, header in iterate_headers(data):
         check_batch(data, position, compacted=True)
         at = Offset(header.last_offset + 1)
-        for key, value in () if header.is_control else decode_pairs(view[position : position + header.size]):
-            replay.apply(key or b"", value)
+        batch = view[position : position + header.size]
+        if header.is_transactional and isinstance(replay, TransactionalReplay):
+            _replay_transactional(replay, header, batch)
+        elif not header.is_control:
+            for key, value in decode_pairs(batch):
+                replay.apply(key or b"", value)
     return at
+
+
+def _replay_transactional(replay: TransactionalReplay, header: BatchHeader, batch: memoryview) -> None:
+    """Read a batch of a transaction, or the marker that ends it."""
+    if not header.is_control:
+        for key, value in decode_pairs(batch):
+            replay.apply_open(header.producer_id, key or b"", value)
+    elif (marker := decode_marker(batch)) is not None:
+        replay.end(header.producer_id, is_committed=marker.committed)

@@ -153,11 +153,15 @@ class Shard(ABC, Generic[Kept, Event]):
         if self.lost:
             return
         now_ms = self._clock.now_ms()
-        outcome = self.partition.append(batch(entries, now_ms), needs_isr=True, walked=UNWALKED)
+        data = batch(entries, now_ms)
+        if entries[0].producer is None:
+            outcome = self.partition.append(data, needs_isr=True, walked=UNWALKED)
+        else:
+            outcome = self.partition.append_in_transaction(data)
         if not isinstance(outcome, WriteRefusal):
             self.partition.park_commit(outcome.end, Settled(self, entries))
         elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
-            for name, write, _ in entries:  # the lack of room is reported for all partitions together
+            for name, write, *_ in entries:  # the lack of room is reported for all partitions together
                 self._refuse(name, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif outcome.error in IN_DOUBT:
             self.lose()
@@ -165,7 +169,7 @@ class Shard(ABC, Generic[Kept, Event]):
             for one in entries:  # it may be but one of them
                 self._write([one])
         else:
-            for name, write, _ in entries:
+            for name, write, *_ in entries:
                 log.warning(f"a {self.NOUN}'s record was refused", **{self.NOUN: name}, reason=outcome.message)
                 self._refuse(name, write, self.told_as(outcome.error))
 

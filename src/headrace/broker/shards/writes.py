@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from headrace.wire.batches import encode_pairs
@@ -24,11 +24,14 @@ class Entry(NamedTuple):
     write: int
     pairs: list[tuple[bytes, bytes | None]]
     """Keys and values."""
+    producer: tuple[int, int] | None = None
+    """They are a part of the transaction of this producer id, in this epoch."""
 
 
-def batch(entries: Iterable[Entry], now_ms: int) -> bytes:
-    """Return one batch of all entries."""
-    return encode_pairs(list(itertools.chain.from_iterable(entry.pairs for entry in entries)), now_ms)
+def batch(entries: Sequence[Entry], now_ms: int) -> bytes:
+    """Return one batch of all entries, which are of no transaction, or all of one producer's."""
+    pairs = list(itertools.chain.from_iterable(entry.pairs for entry in entries))
+    return encode_pairs(pairs, now_ms, entries[0].producer)
 
 
 class Writer(Protocol):
@@ -54,7 +57,7 @@ class Settled:
         if error not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             self._shard.lose()
         answer = self._shard.told_as(error)
-        for name, write, _ in self._entries:
+        for name, write, *_ in self._entries:
             if self._shard.lost:
                 return
             self._shard.on_written(name, write, answer)

@@ -84,8 +84,8 @@ def _time_problem(header: BatchHeader, settings: PartitionSettings, now_ms: int)
 def _refusal_of_unusual(header: BatchHeader, settings: PartitionSettings) -> WriteRefusal | None:
     if header.is_control:
         return WriteRefusal(ErrorCode.INVALID_RECORD, "Clients may not write control batches.")
-    if header.is_transactional:
-        return WriteRefusal(ErrorCode.INVALID_TXN_STATE, "Transactions are not supported yet.")
+    if header.is_transactional and header.producer_id < 0:
+        return WriteRefusal(ErrorCode.INVALID_RECORD, "A batch of a transaction has a producer id.")
     if header.is_log_append_time and settings.times is not None:
         return WriteRefusal(ErrorCode.INVALID_TIMESTAMP, "Only a broker may say that a batch bears log append time.")
     return None

@@ -69,6 +69,12 @@ final class Broker implements AutoCloseable {
         return offsets;
     }
 
+    Producer<byte[], byte[]> producer(Map<String, Object> options) {
+        Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", bootstrap));
+        settings.putAll(options);
+        return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
     Consumer<byte[], byte[]> consumer(Map<String, Object> options) {
         Map<String, Object> settings = new HashMap<>(Map.of(
                 "bootstrap.servers", bootstrap, "auto.offset.reset", "earliest", "enable.auto.commit", false));

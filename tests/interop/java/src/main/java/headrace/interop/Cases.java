@@ -48,6 +48,7 @@ final class Cases {
         cases.put("group_offsets", Cases::groupOffsets);
         ConsumerGroups.addTo(cases);
         Migration.addTo(cases);
+        Transactions.addTo(cases);
         cases.put("topic_life", Cases::topicLife);
         cases.put("bad_topics", Cases::badTopics);
         cases.put("created_once", Cases::createdOnce);

@@ -1,0 +1,168 @@
+package headrace.interop;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.stream.IntStream;
+import org.apache.kafka.clients.admin.TransactionDescription;
+import org.apache.kafka.clients.admin.TransactionState;
+import org.apache.kafka.clients.consumer.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.ProducerFencedException;
+
+/** Transactions of a client that speaks the newest protocol: its epoch rises with each transaction (KIP-890). */
+final class Transactions {
+    private static final int PARTITIONS = 3;
+
+    static void addTo(Map<String, Main.Case> cases) {
+        cases.put("transactions", Transactions::commitsAndAborts);
+        cases.put("transactional_copy", Transactions::copy);
+        cases.put("transactional_fencing", Transactions::fencing);
+    }
+
+    private static Producer<byte[], byte[]> producer(Broker broker, String id) {
+        Producer<byte[], byte[]> made = broker.producer(Map.of("transactional.id", id, "linger.ms", 0));
+        made.initTransactions();
+        return made;
+    }
+
+    private static void send(Producer<byte[], byte[]> producer, String topic, String value) {
+        for (int partition = 0; partition < PARTITIONS; partition++) {
+            producer.send(new ProducerRecord<>(topic, partition, null, value.getBytes(UTF_8)));
+        }
+    }
+
+    private static List<String> read(Broker broker, String topic, int partition) {
+        List<String> found = new ArrayList<>();
+        try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of("isolation.level", "read_committed"))) {
+            TopicPartition place = new TopicPartition(topic, partition);
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            long end = reader.endOffsets(List.of(place)).get(place);
+            while (reader.position(place) < end) {
+                for (ConsumerRecord<byte[], byte[]> record : reader.poll(Duration.ofSeconds(1))) {
+                    found.add(new String(record.value(), UTF_8));
+                }
+            }
+        }
+        return found;
+    }
+
+    private static void commitsAndAborts(Broker broker, String argument) throws Exception {
+        String topic = broker.topic(Map.of());
+        String id = UUID.randomUUID().toString();
+        List<String> committed = new ArrayList<>();
+        try (Producer<byte[], byte[]> producer = producer(broker, id)) {
+            for (int number = 0; number < 20; number++) {
+                producer.beginTransaction();
+                send(producer, topic, "a" + number);
+                producer.flush();
+                send(producer, topic, "b" + number);
+                if (number % 3 == 1) {
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                    committed.add("a" + number);
+                    committed.add("b" + number);
+                }
+            }
+            producer.beginTransaction();
+            send(producer, topic, "open");
+            producer.flush();
+            TransactionDescription told = broker.admin.describeTransactions(List.of(id)).description(id).get();
+            Check.equal(TransactionState.ONGOING, told.state(), "state");
+            Check.equal(PARTITIONS, told.topicPartitions().size(), "partitions");
+            for (int partition = 0; partition < PARTITIONS; partition++) {
+                Check.equal(committed, read(broker, topic, partition), "while one is open");
+            }
+            producer.abortTransaction();
+        }
+        for (int partition = 0; partition < PARTITIONS; partition++) {
+            Check.equal(committed, read(broker, topic, partition), "in the end");
+        }
+        Check.that(
+                broker.admin.listTransactions().all().get().stream().anyMatch(each -> each.transactionalId().equals(id)),
+                "it is not listed");
+    }
+
+    private static void copy(Broker broker, String argument) throws Exception {
+        String source = broker.topic(Map.of());
+        String target = broker.topic(Map.of());
+        String id = UUID.randomUUID().toString();
+        List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+        IntStream.range(0, 300)
+                .forEach(at -> records.add(new ProducerRecord<>(source, at % PARTITIONS, null, ("" + at).getBytes(UTF_8))));
+        broker.produce(records, Map.of());
+        Map<String, Object> about = Map.of("group.id", id, "isolation.level", "read_committed", "max.poll.records", 40);
+        int done = 0;
+        boolean aborts = true;
+        try (Producer<byte[], byte[]> producer = producer(broker, id);
+                Consumer<byte[], byte[]> consumer = broker.consumer(about)) {
+            consumer.subscribe(List.of(source));
+            while (done < records.size()) {
+                var batch = consumer.poll(Duration.ofSeconds(1));
+                if (batch.isEmpty()) {
+                    continue;
+                }
+                producer.beginTransaction();
+                for (ConsumerRecord<byte[], byte[]> record : batch) {
+                    producer.send(new ProducerRecord<>(target, record.partition(), null, record.value()));
+                }
+                Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+                for (TopicPartition place : batch.partitions()) {
+                    offsets.put(place, new OffsetAndMetadata(consumer.position(place)));
+                }
+                producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+                if (aborts) {
+                    producer.abortTransaction();
+                    consumer.committed(consumer.assignment()).forEach((place, known) -> consumer.seek(
+                            place, known == null ? new OffsetAndMetadata(0) : known));
+                } else {
+                    producer.commitTransaction();
+                    done += batch.count();
+                }
+                aborts = !aborts;
+            }
+        }
+        for (int partition = 0; partition < PARTITIONS; partition++) {
+            int from = partition;
+            List<String> wanted =
+                    IntStream.range(0, 100).mapToObj(at -> "" + (at * PARTITIONS + from)).toList();
+            Check.equal(wanted, read(broker, target, partition), "what was copied");
+        }
+    }
+
+    private static void fencing(Broker broker, String argument) throws Exception {
+        String topic = broker.topic(Map.of());
+        String id = UUID.randomUUID().toString();
+        try (Producer<byte[], byte[]> old = producer(broker, id)) {
+            old.beginTransaction();
+            send(old, topic, "old");
+            old.flush();
+            try (Producer<byte[], byte[]> young = producer(broker, id)) {
+                try {
+                    old.commitTransaction();
+                    throw new AssertionError("the old one was not fenced");
+                } catch (ProducerFencedException | InvalidProducerEpochException fenced) {
+                    Check.that(true, "as it should be");
+                }
+                young.beginTransaction();
+                send(young, topic, "young");
+                young.commitTransaction();
+            }
+        }
+        for (int partition = 0; partition < PARTITIONS; partition++) {
+            Check.equal(List.of("young"), read(broker, topic, partition), "what is left");
+        }
+    }
+}
