@@ -31,6 +31,9 @@ from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.transactions import EndMarker
 
+EPOCH_MAX: Final = 2**15 - 1
+"""Only a coordinator uses it, to fence a producer that has no epochs left."""
+
 
 class Accept(Enum):
     """Append the batch."""
@@ -106,6 +109,8 @@ class ProducerStates:
         self._states: OrderedDict[int, ProducerState] = OrderedDict()
         self.transactions: Final = OpenTransactions()
         self.verifications: Final = Verifications()
+        self._bumping: set[int] = set()
+        """Producers whose open transaction was begun by the new protocol, as far as this leader has seen it begin."""
         self._open = self.transactions.first_offsets
         self._asked = self.verifications.asked
 
@@ -209,6 +214,12 @@ class ProducerStates:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {producer_id} is at epoch {state.epoch}, not {producer_epoch}.",
             )
+        if producer_epoch == state.epoch < EPOCH_MAX and producer_id in self._open and producer_id in self._bumping:
+            return Refuse(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {producer_id} has begun a transaction in epoch {producer_epoch}: the marker is of an earlier "
+                "one.",
+            )
         if coordinator_epoch < state.coordinator_epoch:
             return Refuse(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -247,6 +258,9 @@ class ProducerStates:
         if header.attributes & _UNUSUAL:
             if header.is_control:
                 return
+            asked = self._asked.get(producer_id)
+            if asked is not None and asked.bumps_epochs:
+                self._bumping.add(producer_id)
             self.verifications.on_appended(producer_id)
             self.transactions.begin(producer_id, base_offset)
         state = self._states.get(producer_id)
@@ -274,6 +288,7 @@ class ProducerStates:
         state.marked_at, state.marked_ms = base_offset + header.last_offset_delta, now_ms
         self._states.move_to_end(producer_id)
         self.verifications.on_marker(producer_id, header.producer_epoch)
+        self._bumping.discard(producer_id)
         completed = self.transactions.end(producer_id, Offset(state.marked_at), is_aborted=not marker.committed)
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._evict()

@@ -267,6 +267,26 @@ async def test_markers_of_an_earlier_coordinator_or_epoch_are_refused(client: Cl
     assert await mark(5, 3) == 0
 
 
+async def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client: Client) -> None:
+    first = await client.init()
+    assert await client.produce(first, 0, version=12) == 0
+    second = await client.end(first, commit=True, version=5)
+    await client.until("CompleteCommit")
+
+    async def mark() -> int:
+        """The marker of the first transaction, again. It has the epoch that the second one has."""
+        marker = WritableTxnMarker(
+            second.producer_id, second.producer_epoch, True, (WritableTxnMarkerTopic("t", (0,)),)
+        )
+        (found,) = (await client.raw.ask(1, WriteTxnMarkersRequest((marker,)))).markers
+        return int(found.topics[0].partitions[0].error_code)
+
+    assert await mark() == 0, "it is written once more, and ends nothing"
+    assert await client.produce(second, 0, version=12) == 0
+    assert await mark() == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await client.produce(second, 1, version=12) == 0
+
+
 async def test_brokers_ask_about_many_transactions_at_once(client: Client) -> None:
     producer = await client.init()
     assert await client.add(producer) == 0

@@ -113,6 +113,8 @@ class GroupShard(Shard[Group, Event]):
         self._heard: dict[str, dict[str, int]] = {}
         """Members whose heartbeats were answered since the last event of their group, each with the time."""
         self._commit_writer = CommitWriter()
+        self._in_transactions: dict[int, set[str]] = {}
+        """Groups that may have open offsets, by producer id."""
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -203,6 +205,8 @@ class GroupShard(Shard[Group, Event]):
             self._timers.disarm(group_id)
         else:
             self.groups[group_id] = after
+            if after.open:
+                self._note_open(after)
         for effect in effects:
             self._carry_out(group_id, effect)
 
@@ -238,11 +242,14 @@ class GroupShard(Shard[Group, Event]):
             self._write_entries()
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
-        """Note that a marker in the partition is durable. A sweep of all groups: few have offsets of the producer."""
-        ended = TransactionEnded(producer_id, is_committed)
-        for group_id, group in list(self.groups.items()):
-            if producer_id in group.open:
-                self.send(group_id, ended)
+        """Note that a marker in the partition is durable."""
+        for group_id in sorted(self._in_transactions.pop(producer_id, ())):
+            if group_id in self.groups:
+                self.send(group_id, TransactionEnded(producer_id, is_committed))
+
+    def _note_open(self, group: Group) -> None:
+        for producer_id in group.open:
+            self._in_transactions.setdefault(producer_id, set()).add(group.id)
 
     def gather(self, group_id: str, event: CommitOffsets | Join | Sync | ConsumerHeartbeat) -> None:
         """Have the event decided with those that come in the same turn of the loop."""
@@ -345,6 +352,7 @@ class GroupShard(Shard[Group, Event]):
         self._gathered.take()
         self._heard.clear()
         self._large.clear()
+        self._in_transactions.clear()
 
     async def load(self) -> None:
         """Read the log up to the end that `ready` noted. Raises CorruptData or OSError where it cannot be read."""
@@ -365,6 +373,7 @@ class GroupShard(Shard[Group, Event]):
         self.loaded = True
         for group in self.groups.values():
             self._large.note(group.id, group)
+            self._note_open(group)
             due = group.earliest_deadline_ms()
             if due is not None:
                 self._timers.arm(group.id, due)

@@ -67,7 +67,10 @@ def handle(
     if request.transactional_id is None:
         return ProduceJob(request, context).answer()
     admitting = Admitting(request.transactional_id, request, context)
-    return _once_admitted(admitting) if admitting.must_wait else ProduceJob(request, context).answer()
+    if not admitting.must_wait:
+        return ProduceJob(request, context).answer()
+    admitting.queue()
+    return _once_admitted(admitting)
 
 
 async def _once_admitted(admitting: Admitting) -> ProduceResponse | None:

@@ -54,10 +54,14 @@ class Admitting:
         """Whether the coordinator has to be asked, or an earlier request waits for its answer."""
         return self.context.services.gate.is_busy(self._transactional_id) or bool(self._wanted())
 
+    def queue(self) -> None:
+        """Take a place behind the earlier requests, before `turn`."""
+        self._place = self.context.services.gate.queue(self._transactional_id)
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Mapping[TopicPartition, ErrorCode]]:
         """Wait for the request's turn and for the coordinator. Gives the partitions that may not take their batches."""
-        async with self.context.services.gate.turn(self._transactional_id):
+        async with self._place:
             yield await self._refused()
 
     async def _refused(self) -> Mapping[TopicPartition, ErrorCode]:

@@ -17,7 +17,7 @@ from typing import Final
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.broker.groups.answers import Told
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.broker.transactions.gate import producer_of
+from headrace.broker.transactions.gate import producer_of, told_to_group
 from headrace.coordinators.groups.events import CommitInTransaction, CommitReply, NewOffset
 from headrace.coordinators.groups.model import TransactionalProducer
 from headrace.coordinators.values import NamedPartition
@@ -70,8 +70,9 @@ async def _commit(
         request.group_id,
         adds=context.version >= ADDS_VERSION,
     )
-    if error is ErrorCode.TRANSACTION_ABORTABLE and context.version < ABORTABLE_VERSION:
-        error = ErrorCode.INVALID_TXN_STATE
+    error = told_to_group(
+        error, knows_abortable=context.version >= ABORTABLE_VERSION, adds=context.version >= ADDS_VERSION
+    )
     if error is not ErrorCode.NONE:
         return (error,) * len(offsets)
     reply: Told = await context.services.groups.ask(

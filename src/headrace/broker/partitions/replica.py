@@ -142,9 +142,13 @@ class Replica(ABC):
     @property
     def is_exported(self) -> bool:
         """Whether the partition is exported. Durable history has no gaps: a log with gaps above the end of its history
-        is not. Where history is there first, compaction goes no further than it (`cleanable_end`)."""
+        is not. Where history is there first, compaction goes no further than it (`cleanable_end`). A log with aborted
+        transactions is not exported either, because readers of history do not hear of them yet."""
         exported = 0 if self.history is None else self.history.next_offset
-        return self.settings.durable and self.log.gaps_below <= exported
+        aborted = self.log.aborted
+        return (
+            self.settings.durable and self.log.gaps_below <= exported and not (aborted is not None and aborted.has_any)
+        )
 
     @property
     def cleanable_end(self) -> Offset:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from headrace.base.addresses import Address
@@ -76,13 +76,17 @@ class TransactionGate:
         """Whether a request of this id has its turn, or waits for it."""
         return transactional_id in self._turns
 
-    @asynccontextmanager
-    async def turn(self, transactional_id: str) -> AsyncIterator[None]:
-        """Wait until all earlier requests of this id have had their turns."""
+    def queue(self, transactional_id: str) -> AbstractAsyncContextManager[None]:
+        """Take a place among the requests of this id, now. The context is entered once all earlier ones have had their
+        turns; it has to be entered."""
         turns = self._turns.get(transactional_id)
         if turns is None:
             turns = self._turns[transactional_id] = _Turns()
         turns.waiting += 1
+        return self._turn(transactional_id, turns)
+
+    @asynccontextmanager
+    async def _turn(self, transactional_id: str, turns: _Turns) -> AsyncIterator[None]:
         try:
             async with turns.lock:
                 yield
@@ -118,7 +122,7 @@ class TransactionGate:
         error = (await self.admit(transactional_id, producer, [named], adds=adds))[named]
         if error is ErrorCode.NONE:
             partition.grant(producer.id, guard)
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error in _COORDINATOR_IS_AWAY else error
+        return error
 
     async def _ask(
         self, transactional_id: str, producer: Producer, partitions: Sequence[NamedPartition], *, adds: bool
@@ -191,9 +195,21 @@ def told_to_producer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> 
     """Return the error for a producer, in codes that its version knows. `knows_abortable`: Produce v11 and later."""
     if error in _COORDINATOR_IS_AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         return ErrorCode.NOT_ENOUGH_REPLICAS  # every producer sends the batch again
+    return _told(error, knows_abortable=knows_abortable)
+
+
+def told_to_group(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> ErrorCode:
+    """As `told_to_producer`, for a client that commits offsets. `knows_abortable`: TxnOffsetCommit v4 and later."""
+    if error in _COORDINATOR_IS_AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return _told(error, knows_abortable=knows_abortable)
+
+
+def _told(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """As Kafka tells them: a producer that only comes too late may go on after an abort."""
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
-    return error
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 
 def producer_of(producer_id: int, producer_epoch: int) -> Producer:

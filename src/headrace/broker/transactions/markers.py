@@ -48,6 +48,8 @@ class _Part(NamedTuple):
     marker: Marker
     partitions: tuple[NamedPartition, ...]
     settled: Settled
+    is_over: Callable[[], bool]
+    """Whether the shard that asked is given up: its successor sends all again, perhaps of later transactions, too."""
 
     def settle(self, errors: Mapping[NamedPartition, ErrorCode]) -> None:
         told = {each: errors.get(each, ErrorCode.REQUEST_TIMED_OUT) for each in self.partitions}
@@ -79,8 +81,9 @@ class MarkerSender:
         self._senders: dict[BrokerId, asyncio.Task[None]] = {}
         self._looks: set[asyncio.Task[None]] = set()
 
-    def send(self, effect: SendMarkers, settled: Settled) -> None:
-        """Have the markers written. `settled` is called with the outcomes, now or later, in one part or several."""
+    def send(self, effect: SendMarkers, settled: Settled, is_over: Callable[[], bool]) -> None:
+        """Have the markers written. `settled` is called with the outcomes, now or later, in one part or several.
+        `is_over`: whether nobody waits for them any more."""
         marker = Marker(effect.producer.id, effect.producer.epoch, effect.coordinator_epoch, is_committed=effect.commit)
         by_leader: dict[BrokerId, list[NamedPartition]] = defaultdict(list)
         missing: list[NamedPartition] = []
@@ -91,7 +94,7 @@ class MarkerSender:
             else:
                 by_leader[leader].append(each)
         for leader, partitions in by_leader.items():
-            self._put(leader, _Part(effect.number, marker, tuple(partitions), settled))
+            self._put(leader, _Part(effect.number, marker, tuple(partitions), settled, is_over))
         if missing:
             look = started(self._look_for(effect.number, missing, settled), "partitions of markers", self._on_bug)
             self._looks.add(look)
@@ -131,11 +134,15 @@ class MarkerSender:
         settled(MarkersSettled(number=number, errors=errors, gone=gone))
 
     async def _send_all(self, leader: BrokerId) -> None:
-        while parts := self._waiting[leader][:MARKERS_PER_REQUEST_MAX]:
-            del self._waiting[leader][: len(parts)]
-            answers = await self._ask(leader, parts)
-            for part in parts:
-                part.settle(answers.get(part.marker.producer_id, {}))
+        while waiting := self._waiting[leader][:MARKERS_PER_REQUEST_MAX]:
+            del self._waiting[leader][: len(waiting)]
+            parts = [part for part in waiting if not part.is_over()]
+            answers: Mapping[int, Mapping[NamedPartition, ErrorCode]] = {}
+            try:
+                answers = await self._ask(leader, parts) if parts else answers
+            finally:  # whatever happens, each has an outcome
+                for part in parts:
+                    part.settle(answers.get(part.marker.producer_id, {}))
 
     async def _ask(self, leader: BrokerId, parts: Sequence[_Part]) -> Mapping[int, Mapping[NamedPartition, ErrorCode]]:
         """Return the outcomes by producer id, as far as they are known."""

@@ -49,8 +49,9 @@ class MarkerWriter:
             return
         shard = None
         if named.topic == OFFSETS_TOPIC:
-            shard = self._groups.loaded(PartitionIndex(named.partition))
-            if shard is None:  # a shard that is being loaded may have read past the marker's place
+            index = PartitionIndex(named.partition)
+            shard = self._groups.loaded(index)
+            if shard is None and not self._groups.is_unreadable(index):  # it may have read past the marker's place
                 done(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
                 return
         appended = partition.append_marker(

@@ -55,7 +55,9 @@ NewProducerId: TypeAlias = Callable[[], Awaitable[ProducerId | Refusal]]
 class Markers(Protocol):
     """Has markers written."""
 
-    def send(self, effect: SendMarkers, settled: Callable[[MarkersSettled], None]) -> None: ...
+    def send(
+        self, effect: SendMarkers, settled: Callable[[MarkersSettled], None], is_over: Callable[[], bool]
+    ) -> None: ...
 
 
 class Put(NamedTuple):
@@ -74,7 +76,7 @@ class TransactionShard(Shard[Transaction, Put]):
         self,
         partition: Partition,
         *,
-        terms: Terms,
+        terms: Callable[[], Terms],
         clock: Clock,
         lease: Lease,
         markers: Markers,
@@ -118,7 +120,7 @@ class TransactionShard(Shard[Transaction, Put]):
         self.send(transactional_id, Put(event, None if isinstance(taken, Refusal) else taken))
 
     def _step(self, name: str, event: Put) -> None:
-        after, effects = step(name, self.kept.get(name), event.event, self._now(), self._terms, event.fresh)
+        after, effects = step(name, self.kept.get(name), event.event, self._now(), self._terms(), event.fresh)
         if after is None:
             self.kept.pop(name, None)
             self._timers.disarm(name)
@@ -136,7 +138,7 @@ class TransactionShard(Shard[Transaction, Put]):
             case Append():
                 self._append(name, effect)
             case SendMarkers():
-                self._markers.send(effect, lambda settled: self.put(name, settled))
+                self._markers.send(effect, lambda settled: self.put(name, settled), lambda: self.lost)
             case Wake(at_ms=at_ms):
                 self._timers.arm(name, at_ms)
             case Noted(text=text):
@@ -174,6 +176,10 @@ class TransactionShard(Shard[Transaction, Put]):
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _let_go(self) -> None:
+        for fetch in self._fetches:
+            fetch.cancel()
 
     # loading
 

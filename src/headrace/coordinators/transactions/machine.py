@@ -110,7 +110,8 @@ def _take(turn: Turn, write: int) -> Pending:
 
 def _on_loaded(turn: Turn) -> None:
     """A decided transaction's markers may be written or not: they are sent again, and a second one does no harm."""
-    if turn.standing.state.is_decided:
+    known = turn.known
+    if known.standing.state.is_decided and known.marking is None and known.pending is None:
         ending.begin_marking(turn)
 
 

@@ -51,7 +51,7 @@ class EarlierBatches:
         one."""
         if len(records) >= HEADER_BYTES:
             header = parse_header(records)
-            if self._producers.last_offset(header.producer_id) is None:
+            if header.base_sequence >= 0 and self._producers.last_offset(header.producer_id) is None:
                 self._turned_away.note(header, self._clock.monotonic())
         return refusal
 
