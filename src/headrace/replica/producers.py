@@ -217,8 +217,7 @@ class ProducerStates:
         if producer_epoch == state.epoch < EPOCH_MAX and producer_id in self._open and producer_id in self._bumping:
             return Refuse(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Producer {producer_id} has begun a transaction in epoch {producer_epoch}: the marker is of an earlier "
-                "one.",
+                f"Producer {producer_id} has begun a transaction in epoch {producer_epoch}: the marker is of another.",
             )
         if coordinator_epoch < state.coordinator_epoch:
             return Refuse(

@@ -1,6 +1,7 @@
 """The transaction coordinator of this broker.
 
-Promises, beside those of every coordinator: an answer that rests on no record is of a state that nobody else has changed.
+Promises, beside those of every coordinator: an answer that rests on no record is of a state that nobody else has
+changed.
 """
 
 from __future__ import annotations

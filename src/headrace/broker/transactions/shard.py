@@ -1,7 +1,7 @@
 """One partition of `__transaction_state` and the transactional ids that it keeps: the driver of their machine.
 
-Promises, beside those of every shard: an id that needs a new producer id gets one that nobody has, and one without a
-record is never answered.
+Promises, beside those of every shard: an id that needs a new producer id gets one that nobody has. Nothing is answered
+that rests on a record which is not committed.
 """
 
 from __future__ import annotations
