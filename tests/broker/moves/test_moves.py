@@ -15,10 +15,10 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer, Objects
-from headrace.broker.groups import service as groups
 from headrace.broker.moves import handing_over
 from headrace.broker.partitions.intake import earlier, overtaking, repacking
 from headrace.broker.partitions.partition import Partition
+from headrace.broker.shards import coordinator
 from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election
 from headrace.controller.topics import NewTopic
@@ -117,7 +117,7 @@ def test_a_new_replica_has_all_that_groups_have_committed_though_earlier_version
 ) -> None:
     """Coordinators read logs, not history."""
     configs = {"segment.bytes": "1024", "retention.ms": "-1"}
-    monkeypatch.setattr(groups, "NewTopic", lambda **known: NewTopic(**{**known, "configs": configs}))
+    monkeypatch.setattr(coordinator, "NewTopic", lambda **known: NewTopic(**{**known, "configs": configs}))
 
     async def work(world: Moving) -> None:
         await begin(world)

@@ -140,7 +140,7 @@ class MarkerSender:
             answers: Mapping[int, Mapping[NamedPartition, ErrorCode]] = {}
             try:
                 answers = await self._ask(leader, parts) if parts else answers
-            finally:  # whatever happens, each has an outcome
+            finally:  # each has an outcome, also after a failure
                 for part in parts:
                     part.settle(answers.get(part.marker.producer_id, {}))
 
