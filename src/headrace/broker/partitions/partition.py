@@ -186,8 +186,8 @@ class Partition(Replica):
         )
 
     def grant(self, producer_id: int, guard: Guard) -> None:
-        """The coordinator has said that the partition is a part of the producer's transaction: its first batch may be
-        appended, as long as the guard holds."""
+        """Let the first batch of the producer's transaction be appended, as long as the guard holds. The coordinator
+        has said that the partition is a part of it."""
         while len(self._granted) >= VERIFICATIONS_PER_PARTITION_MAX:
             del self._granted[next(iter(self._granted))]
         self._granted[producer_id] = guard
