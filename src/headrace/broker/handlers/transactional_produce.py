@@ -1,7 +1,6 @@
 """Produce with a transactional id: which of its batches may be appended (KIP-890).
 
-A partition in which the producer has no open transaction yet takes its batch only once the coordinator has said that
-the partition is a part of it. Requests of one transactional id are appended in their order, also where some wait.
+Before a partition takes the first batch of a transaction, the coordinator is asked whether the partition is a part of it. Requests of one transactional id are appended in their order, also where some wait.
 """
 
 from __future__ import annotations
