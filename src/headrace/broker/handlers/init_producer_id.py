@@ -1,7 +1,8 @@
 """InitProducerId: gives a producer an id, which no other ever gets, and an epoch, which fences its forerunner.
 
-Without a transactional id: a producer that sends its id and epoch (v3, KIP-360) gets its epoch raised, or a new id
-where the epochs are used up. With one, its coordinator decides: an open transaction of the forerunner is aborted first.
+A producer without a transactional id that sends its id and epoch (v3, KIP-360) gets its epoch raised. Where its epochs
+are used up, it gets a new id. With a transactional id the coordinator decides: an open transaction of the forerunner is
+aborted first.
 An id without an epoch (-1), or the reverse, is INVALID_REQUEST, and so is an empty transactional id.
 
 - v2: flexible.

@@ -1,6 +1,7 @@
 """Produce with a transactional id: which of its batches may be appended (KIP-890).
 
-Before a partition takes the first batch of a transaction, the coordinator is asked whether the partition is a part of it. Requests of one transactional id are appended in their order, also where some wait.
+Before a partition takes the first batch of a transaction, the coordinator is asked whether the partition is a part of
+it. Requests of one transactional id are appended in their order, also where some wait.
 """
 
 from __future__ import annotations
