@@ -384,9 +384,13 @@ class ProducerStates:
         return last_now < last_then or (last_now == last_then and len(now.batches) < len(then.batches))
 
     def remembered(self) -> frozenset[int]:
-        """Return the last offsets of all remembered batches. Compaction keeps these, or a recovery would not know them
-        any more."""
-        return frozenset(batch.last_offset for state in self._states.values() for batch in state.batches)
+        """Return the last offsets of all remembered batches, and of markers that have begun an epoch. Compaction keeps
+        these, or a recovery would not know them any more."""
+        return frozenset(
+            offset
+            for state in self._states.values()
+            for offset in ([batch.last_offset for batch in state.batches] or [state.marked_at])
+        )
 
     def snapshot(self) -> bytes:
         """Return all of it, for `restore`: Kafka's producer snapshot, with more behind it."""

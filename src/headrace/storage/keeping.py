@@ -15,6 +15,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.base.ids import LAST_OFFSET
+from headrace.storage.decided import Decided
 from headrace.wire.batches import (
     COMPRESSION_MASK,
     CONTROL,
@@ -38,11 +39,13 @@ DIGEST_BYTES: Final = 16
 _KEPT_ATTRIBUTES: Final = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
 
-def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes) -> None:
-    """Note the offsets of a batch's keys. Keys of transactions replace nothing, since it is not checked whether those
-    were aborted.
+def add_last(last: dict[bytes, int], header: BatchHeader, raw: bytes, decided: Decided | None = None) -> None:
+    """Note the offsets of a batch's keys. Keys of aborted transactions replace nothing; without `decided`, those of no
+    transaction do.
     """
-    if header.is_control or header.is_transactional or not header.count:
+    if header.is_control or not header.count:
+        return
+    if header.is_transactional and (decided is None or decided.is_aborted(header)):
         return
     for record in small_records(raw) or ():
         if record.key is not None:
@@ -63,6 +66,10 @@ class Keeping:
     """Tombstones from this offset on stay, unless a later record replaces them. Values of their keys are in another
     place, or could not be decompressed.
     """
+    decided: Decided | None = None
+    """Tells which transactions were aborted: their records go, and markers that nobody needs. None: it is not known.
+    Then markers stay, and tombstones of transactions.
+    """
     is_shown_later: bool = False
     """Readers see the state before this round until its result is published. So a tombstone's time begins in the first
     round that finds no value left for it to delete. The round that removes the value does not start it.
@@ -72,6 +79,13 @@ class Keeping:
 
     def kept(self, header: BatchHeader, raw: bytes) -> bytes:
         """The kept part of a batch: the same bytes, or changed ones, perhaps without records."""
+        decided = self.decided
+        if decided is not None and header.is_transactional:
+            if header.is_control:
+                return self._kept_marker(header, raw, is_bare=decided.on_marker(header))
+            decided.on_batch(header)
+            if header.count and header.base_offset < self.clean_to and decided.is_aborted(header):
+                return emptied(header)
         if not header.count:  # an older version may have left it a codec with no content
             return emptied(header) if header.attributes & COMPRESSION_MASK else raw
         if header.is_control or header.base_offset >= self.clean_to:
@@ -84,7 +98,7 @@ class Keeping:
         if not kept:
             return emptied(header)
         horizon = None
-        may_get_one = not (header.is_transactional or header.attributes & DELETE_HORIZON) and all(
+        may_get_one = not (self._is_undecided(header) or header.attributes & DELETE_HORIZON) and all(
             record.timestamp >= -1
             for record in kept  # otherwise its distance to a horizon may exceed 64 bits
         )
@@ -101,8 +115,26 @@ class Keeping:
         """
         kept = self.kept(header, raw)
         is_empty = not header.count if kept is raw else not parse_header(kept).count
-        is_kept = not is_empty or header.is_control or header.base_offset >= self.clean_to
+        if header.is_control and is_empty and header.last_offset in remembered:
+            return raw  # its producer's epoch is in it alone
+        stays_empty = header.is_control and self.decided is None
+        is_kept = not is_empty or stays_empty or header.base_offset >= self.clean_to
         return kept if is_kept or header.last_offset in remembered else None
+
+    def _kept_marker(self, header: BatchHeader, raw: bytes, *, is_bare: bool) -> bytes:
+        """As `kept`. A marker goes once its transaction has no batches, and `delete_retention_ms` have passed since a
+        round found that.
+        """
+        if not is_bare or header.base_offset >= self.clean_to:
+            return raw
+        if header.count and not header.attributes & DELETE_HORIZON:
+            records = small_records(raw)
+            return with_records(header, records, self.now_ms + self.delete_retention_ms) if records else raw
+        return raw if header.count and header.base_timestamp > self.now_ms else emptied(header)
+
+    def _is_undecided(self, header: BatchHeader) -> bool:
+        """Whether the batch may be of an aborted transaction."""
+        return header.is_transactional and self.decided is None
 
     def _stays(self, header: BatchHeader, record: Record) -> bool:
         if record.key is None:
@@ -111,7 +143,7 @@ class Keeping:
             if self.is_shown_later and record.value is not None:
                 self._taken.add(digest)
             return False
-        if record.value is not None or header.is_transactional or not header.attributes & DELETE_HORIZON:
+        if record.value is not None or self._is_undecided(header) or not header.attributes & DELETE_HORIZON:
             return True
         if record.offset >= self.tombstones_from:
             return True

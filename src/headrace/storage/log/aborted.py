@@ -11,7 +11,7 @@ Loop-only, except where a method says otherwise.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -109,9 +109,10 @@ class Aborted:
         if start >= end:
             return []
         with self._told():
-            return self._between(start, end)
+            return self.overlapping(start, end)
 
-    def _between(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+    def overlapping(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """As `between`. Raises OSError."""
         found: list[AbortedTransaction] = []
         first, last = max(bisect_right(self._contents.segments, start, key=_base_of) - 1, 0), -1
         for base in map(_base_of, self._contents.segments[first:]):
@@ -167,10 +168,14 @@ class Aborted:
             self._written.discard(base)
             self._changed.discard(base)
 
-    def join(self, into: int, bases: Iterable[int]) -> None:
-        """One segment, which begins at `into`, has replaced those with these bases. Raises OSError."""
+    def join(self, into: int, bases: Iterable[int], bare: Collection[int] = ()) -> None:
+        """One segment, which begins at `into`, has replaced those with these bases, without the transactions whose
+        markers are `bare`. Raises OSError.
+        """
         known = [base for base in sorted(bases) if base in self._held or base in self._written]
         joined = bytearray().join([self._hold(base) for base in known])
+        if bare:
+            joined = bytearray(encode_aborted(each for each in decode_aborted(joined) if each.last_offset not in bare))
         lacks_file = any(base in self._changed for base in known)
         self.drop(known)
         if known:
@@ -182,7 +187,8 @@ class Aborted:
         lacks_file = self._joining.pop(into, None)
         if lacks_file is None:
             return
-        self._written.add(into)
+        if self._held[into]:
+            self._written.add(into)
         if lacks_file:
             self._change(into)
         else:
@@ -225,16 +231,24 @@ class Aborted:
         return bool(taken)
 
 
-def join_files(disk: Disk, directory: Path, into: int, bases: Iterable[int]) -> None:
-    """Write the entries of these segments' files into that of their replacement. Blocks; raises OSError."""
+def join_files(disk: Disk, directory: Path, into: int, bases: Iterable[int], bare: Collection[int] = ()) -> None:
+    """Write the entries of these segments' files into that of their replacement, without those of `bare` markers.
+    Blocks; raises OSError.
+    """
     found: dict[int, AbortedTransaction] = {}
     for base in sorted({into, *bases}):
         path = numbered(directory, base, TRANSACTION_INDEX)
         if disk.exists(path):
             found |= {each.last_offset: each for each in decode_aborted(read_file(disk, path))}
     if found:
-        entries = (found[at] for at in sorted(found))
-        write_file(disk, numbered(directory, into, TRANSACTION_INDEX), encode_aborted(entries))
+        path, entries = (
+            numbered(directory, into, TRANSACTION_INDEX),
+            [found[at] for at in sorted(found) if at not in bare],
+        )
+        if entries:
+            write_file(disk, path, encode_aborted(entries))
+        elif disk.exists(path):
+            disk.remove(path)
         disk.sync_directory(directory)
 
 

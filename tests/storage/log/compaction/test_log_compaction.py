@@ -391,19 +391,17 @@ def test_log_append_time_outlives_a_cleaning() -> None:
         here.log = open_log(here.disk, config)
 
 
-def test_control_batches_and_transactions() -> None:
-    """Markers stay; a transaction's records replace nothing, for it may have been aborted, but are replaced."""
+def test_records_of_committed_transactions_replace_others_and_are_replaced() -> None:
     here = world()
-    marker = b"\0\0\0\0"
-    here.append([(b"a", b"committed")])
-    here.append([(b"a", b"perhaps aborted")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    here.append([(marker, b"")], producer_id=1, producer_epoch=0, transactional=True, control=True)
+    here.append([(b"a", b"old")])
+    here.append([(b"a", b"new")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    here.append([(b"\0\0\0\1", b"\0\0\0\0\0\0")], producer_id=1, producer_epoch=0, transactional=True, control=True)
     here.append([(b"b", b"old")], producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)
-    here.append([(marker, b"")], producer_id=1, producer_epoch=0, transactional=True, control=True)
+    here.append([(b"\0\0\0\1", b"\0\0\0\0\0\0")], producer_id=1, producer_epoch=0, transactional=True, control=True)
     here.append([(b"b", b"new")])
     here.close_segment()
     here.clean()
-    assert list(read_from(here.log, 0)) == [0, 1, 2, 4, 5]
+    assert list(read_from(here.log, 0)) == [1, 2, 4, 5]
 
 
 @pytest.mark.parametrize("codec", Compression)

@@ -23,6 +23,7 @@ from typing import Any, Final
 from headrace.base.errors import CorruptData
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.compaction.cleaning import Cleaned, CleanedFile, CleaningJob, SourceSegment, clean
+from headrace.wire.transactions import AbortedTransaction
 
 NICE: Final = 10
 PACE_BYTES: Final = 256 * 1024
@@ -46,7 +47,7 @@ def decode_cleaned(line: bytes) -> Cleaned:
     if "failed" in answer:
         raise OSError(answer["errno"], answer["failed"])
     files = tuple(CleanedFile(**file) for file in answer["files"])
-    return Cleaned(clean_to=answer["clean_to"], files=files)
+    return Cleaned(clean_to=answer["clean_to"], files=files, bare=tuple(answer["bare"]))
 
 
 def _decode_job(line: bytes) -> tuple[CleaningJob, float]:
@@ -55,6 +56,7 @@ def _decode_job(line: bytes) -> tuple[CleaningJob, float]:
     fields["directory"] = Path(fields["directory"])
     fields["sources"] = tuple(SourceSegment(**source) for source in fields["sources"])
     fields["remembered"] = frozenset(fields["remembered"])
+    fields["aborted"] = tuple(AbortedTransaction(*each) for each in fields["aborted"])
     return CleaningJob(**fields), message["bytes_per_second"]
 
 

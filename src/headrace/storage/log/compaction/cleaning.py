@@ -11,11 +11,12 @@ Promises:
 Removed are:
 - a record whose key has a later one below `clean_to`;
 - a tombstone whose batch got a horizon that has passed (KIP-534: `delete.retention.ms` after the first cleaning, in the
-  batch's base time).
+  batch's base time);
+
+- a record of an aborted transaction, whose key replaces nothing;
+- a transaction's marker, `delete.retention.ms` after a cleaning that found none of its batches.
 
 Kept although they might be removed are:
-- control batches;
-- tombstones of transactions (it is not checked whether those were aborted, so their keys replace nothing);
 - records without a key;
 - batches that cannot be decompressed, or would become too large, and all tombstones behind them.
 
@@ -34,12 +35,14 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET
 from headrace.base.limits import COMPACTION_KEYS_MAX
 from headrace.base.ports import Disk, File
+from headrace.storage.decided import Decided
 from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.keeping import Keeping, add_last
 from headrace.storage.log.names import cleaned_name, numbered
 from headrace.storage.log.scan import raw_batches
 from headrace.storage.log.segment import RELATIVE_OFFSET_MAX
 from headrace.wire.batches import BatchHeader
+from headrace.wire.transactions import AbortedTransaction
 
 WRITE_BYTES: Final = 1024 * 1024
 
@@ -75,6 +78,8 @@ class CleaningJob:
     """Marks the files of this job."""
     tombstones_from: int = LAST_OFFSET
     """Tombstones from this offset on stay, unless a later record replaces them."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """All aborted transactions with offsets in the sources."""
     gaps_below: int = 0
     """Earlier cleanings left gaps below this offset. Any other gap is damage."""
     keys_max: int = COMPACTION_KEYS_MAX
@@ -95,6 +100,8 @@ class Cleaned:
 
     clean_to: int
     files: tuple[CleanedFile, ...]
+    bare: tuple[int, ...] = ()
+    """Offsets of the abort markers whose transactions have no batch any more."""
 
 
 def _nothing(_: int) -> None:
@@ -123,6 +130,7 @@ class _Cleaner:
         self._last: dict[bytes, int] = {}
         """The last offset of each key in the dirty part."""
         self._clean_to = job.dirty_from
+        self._decided = Decided(job.aborted)
 
     def run(self) -> Cleaned:
         self._read_keys()
@@ -132,9 +140,10 @@ class _Cleaner:
             now_ms=self._job.now_ms,
             delete_retention_ms=self._job.delete_retention_ms,
             tombstones_from=self._job.tombstones_from,
+            decided=self._decided,
         )
-        groups = self._groups()
-        return Cleaned(clean_to=self._clean_to, files=tuple(self._clean(group) for group in groups))
+        files = tuple(self._clean(group) for group in self._groups())
+        return Cleaned(clean_to=self._clean_to, files=files, bare=tuple(self._decided.bare))
 
     def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, bytes]]:
         file, expected = self._disk.open(numbered(self._job.directory, source.base, ".log")), source.base
@@ -161,12 +170,12 @@ class _Cleaner:
             if source.end <= job.dirty_from:
                 continue
             for header, raw in self._batches(source):
-                if header.last_offset < job.dirty_from or header.is_control or header.is_transactional:
+                if header.last_offset < job.dirty_from or header.is_control or self._decided.is_aborted(header):
                     continue
                 if last and len(last) + header.count > job.keys_max:
                     self._clean_to = header.base_offset
                     return
-                add_last(last, header, raw)
+                add_last(last, header, raw, self._decided)
             self._clean_to = source.end
 
     def _groups(self) -> Iterator[list[SourceSegment]]:

@@ -168,6 +168,7 @@ class Compaction:
             remembered=remembered,
             token=token,
             tombstones_from=tombstones_from,
+            aborted=tuple(self._aborted.overlapping(segments[0].base, segments[-1].end)),
             gaps_below=self.state.gaps_below,
         )
         self.cleaning = Round(self._disk, self._directory, job, segments, self.note, config.index_interval_bytes)
@@ -179,7 +180,7 @@ class Compaction:
         assert cleaning.swap is not None
         self._contents.gaps_below = max(self._contents.gaps_below, self.state.gaps_below)
         self._contents.replace(cleaning.replaced, cleaning.swap)
-        self._aborted.join(cleaning.swap.base, [segment.base for segment in cleaning.replaced])
+        self._aborted.join(cleaning.swap.base, [segment.base for segment in cleaning.replaced], cleaning.bare)
 
     def settled(self, cleaning: Round) -> None:
         """The swap has its own name, and its indexes are in files."""
@@ -227,6 +228,8 @@ class Round:
         self.job: Final = job
         self.swap: Segment | None = None
         """The segment that is being put in place."""
+        self.bare: frozenset[int] = frozenset()
+        """Offsets of abort markers that need no entry any more."""
         self.replaced: list[Segment] = []
         self.is_committed = False
         """The disk holds a swap that recovery would finish: a failure now makes the log fail."""
@@ -238,6 +241,7 @@ class Round:
 
     def note(self, cleaned: Cleaned) -> None:
         """Called before the first swap: batches may be missing from now on."""
+        self.bare = frozenset(cleaned.bare)
         if any(file.name is not None for file in cleaned.files):
             self._note.raise_gaps(Offset(max(file.end for file in cleaned.files)))
 
@@ -277,7 +281,7 @@ class Round:
         assert segment.swap is not None
         assert segment.index is not None
         assert segment.times is not None
-        finish_swap(self._disk, self._directory, segment.swap, [each.base for each in self.replaced])
+        finish_swap(self._disk, self._directory, segment.swap, [each.base for each in self.replaced], self.bare)
         _, index, times = segment_paths(self._directory, segment.base)
         write_file(self._disk, index, segment.index)
         write_file(self._disk, times, segment.times)
@@ -296,12 +300,12 @@ class Round:
                 self._disk.remove(self._directory / name)
 
 
-def finish_swap(disk: Disk, directory: Path, swap: Path, bases: list[int]) -> None:
+def finish_swap(disk: Disk, directory: Path, swap: Path, bases: list[int], bare: frozenset[int] = frozenset()) -> None:
     """Replace the segments with these bases, the swap's own among them, by a durable swap. Calling it again finishes
     whatever a crash left of it. The swap's indexes still have to be written.
     """
     own = int(swap.name.split("-")[0])
-    join_files(disk, directory, own, bases)
+    join_files(disk, directory, own, bases, bare)
     for base in bases:
         log, index, times, aborted = segment_files(directory, base)
         for path in (index, times) if base == own else (index, times, aborted, log):
