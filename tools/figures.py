@@ -127,6 +127,38 @@ PRODUCING: Final = ("produce-*", "single-*", "mixed", "journal-*", "replicated-*
 CHECKED_SINCE: Final = "2026-11-27"
 """Cases of PRODUCING that were kept before are of a broker that did not check each record: they bear UNCHECKED."""
 UNCHECKED: Final = " †"
+REDIS: Final = "redis-engine"
+REDIS_BOUND: Final = (
+    "A relay is the floor of a broker in Python: it sends one XADD for each batch, and answers when Redis does. "
+    "It has the same client, five batches of 16 KB in flight, and the same Valkey, which syncs each answer. "
+    "A sink answers at once and keeps nothing. Bare Redis is a loop that pipelines XADD or XRANGE without a broker. "
+    "An idempotent producer of librdkafka keeps one of the two processors busy while it waits."
+)
+REDIS_SIDES: Final = {
+    "redis": "Redis engine",
+    "bare": "bare Redis",
+    "relay": "relay",
+    "sink": "sink",
+    "local": "local logs",
+    "kafka": "Kafka, page cache",
+}
+REDIS_ROWS: Final = {
+    "produce-1k": "produce 1 KB, MB/s",
+    "produce-100b": "produce 100 B, MB/s",
+    "produce-1k-idempotent": "produce 1 KB, idempotent, MB/s",
+    "produce-1000-partitions": "produce 1 KB to 1,000 partitions, MB/s",
+    "fetch-1k": "fetch 1 KB, MB/s",
+    "fetch-100b": "fetch 100 B, MB/s",
+    "p50-ms": "5,000 records/s of 1 KB, p50, ms",
+    "p99-ms": "5,000 records/s of 1 KB, p99, ms",
+    "produce-1k client ms/MB": "produce 1 KB: client's processor, ms for a MB",
+    "produce-1k broker ms/MB": "produce 1 KB: broker's processor, ms for a MB",
+    "produce-1k redis ms/MB": "produce 1 KB: Redis's processor, ms for a MB",
+    "produce-1k-idempotent client ms/MB": "idempotent: client's processor, ms for a MB",
+    "produce-1000-partitions made s": "1,000 partitions: made after, s",
+    "produce-1000-partitions more memory MB": "1,000 partitions: more memory of the broker, MB",
+    "memory MB": "broker's memory at the end, MB",
+}
 MOVES: Final = {
     "rate": ("until it is over, ms", "{:,.0f}"),
     "copied_mb": ("copied between brokers, MB", "{:,.1f}"),
@@ -176,7 +208,21 @@ def page(outcomes: Mapping[str, Outcome]) -> str:
         mine = {name: outcome for name, outcome in outcomes.items() if _group(name) is group}
         if mine:
             sections.append(f"\n## {group.title}\n\n{group.bound}\n\n{_table(mine)}")
-    return "".join(sections)
+    return "".join(sections) + _redis()
+
+
+def _redis() -> str:
+    """The section of the Redis engine, which has more sides than two."""
+    outcome = json.loads((RESULTS / f"{REDIS}.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    medians = {name: outcome["medians"].get(name, {}) for name in REDIS_SIDES}
+    ours, bare, relay = medians["redis"], medians["bare"], medians["relay"]
+    head = f"| {outcome['date'][:10]} | {' | '.join(REDIS_SIDES.values())} | of bare Redis | of a relay |\n"
+    rows = [head, f"|{'---|' * (len(medians) + 3)}\n"]
+    for key, label in REDIS_ROWS.items():
+        cells = [_short(figures[key]) if key in figures else "" for figures in medians.values()]
+        cells += [f"{ours[key] / floor[key]:.2f}" if floor.get(key) else "" for floor in (bare, relay)]
+        rows.append(f"| {label} | {' | '.join(cells)} |\n")
+    return f"\n## The Redis engine\n\n{REDIS_BOUND}\n\n{''.join(rows)}"
 
 
 def readme(outcomes: Mapping[str, Outcome]) -> str:

@@ -28,7 +28,15 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from benchmarks.load import results
-from benchmarks.redis_engine.entrants import MEGABYTE, PARTITIONS_MAX, Costs, Entrant, entrants, memory_mb
+from benchmarks.redis_engine.entrants import (
+    MEGABYTE,
+    PARTITIONS_MAX,
+    Costs,
+    Entrant,
+    entrants,
+    memory_mb,
+    wait_for_rest,
+)
 from benchmarks.redis_engine.rdkafka import BATCH_BYTES, IN_FLIGHT, LINGER_MS
 
 SIZES: Final = {"1k": (1024, 100_000), "100b": (100, 400_000)}
@@ -120,6 +128,7 @@ def turn_of(entrant: Entrant, turn: int, cases: Sequence[str], scale: float) -> 
         if case == "idempotent" and entrant.name == LIMIT:
             continue
         found |= WORK[case](entrant, turn, scale)
+        wait_for_rest(entrant)
     if "broker" in entrant.pids:
         found["memory MB"] = memory_mb(entrant)
     return found
@@ -132,7 +141,8 @@ def table(medians: Mapping[str, Figures]) -> str:
     for key in keys:
         cells = [f"{medians[name][key]:,.2f}" if key in medians[name] else "" for name in names]
         for other in ("bare", "relay"):
-            both = all(key in medians.get(name, {}) for name in ("redis", other)) and medians[other][key]
+            is_told = not key.endswith((" s", "MB"))
+            both = is_told and all(key in medians.get(name, {}) for name in ("redis", other)) and medians[other][key]
             cells.append(f"{medians['redis'][key] / medians[other][key]:.2f}" if both else "")
         lines.append(f"| {key} | {' | '.join(cells)} |")
     return "\n".join(lines)

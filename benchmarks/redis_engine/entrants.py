@@ -7,6 +7,7 @@ file. That file is never rewritten meanwhile, because a rewrite would disturb wh
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,6 +30,10 @@ from tools.redis_servers import RedisServer, valkey
 T = TypeVar("T")
 SAFE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 ANSWER_S: Final = 60.0
+REST_S_MAX: Final = 10.0
+REST_LOOK_S: Final = 0.2
+REST_SHARE: Final = 0.15
+"""The part of a processor below which processes rest."""
 MEGABYTE: Final = 1_000_000
 
 
@@ -226,3 +231,12 @@ def entrants(directory: Path, names: Sequence[str]) -> Iterator[list[Entrant]]:
 def memory_mb(entrant: Entrant) -> float:
     """The broker's resident memory."""
     return float(psutil.Process(entrant.pids["broker"]).memory_info().rss) / MEGABYTE
+
+
+def wait_for_rest(entrant: Entrant) -> None:
+    """Wait until its processes have little to do, as when what was deleted is gone; or for REST_S_MAX."""
+    for _ in range(round(REST_S_MAX / REST_LOOK_S)):
+        costs = Costs(entrant.pids)
+        time.sleep(REST_LOOK_S)
+        if sum(took for who, took in costs.by_now().items() if who != "client") < REST_SHARE * 1000 * REST_LOOK_S:
+            return
