@@ -45,7 +45,7 @@ RATE: Final = 5_000
 SECONDS: Final = 4
 WARM: Final = 0.2
 """The part of a steady run at its beginning that does not count."""
-MANY: Final = 100_000
+MANY: Final = 10_000
 """Records of 1 KB over PARTITIONS_MAX partitions."""
 CASES: Final = ("plain", "idempotent", "steady", "many")
 LIMIT: Final = "bare"
