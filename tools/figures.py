@@ -220,7 +220,8 @@ def _redis() -> str:
     rows = [head, f"|{'---|' * (len(medians) + 3)}\n"]
     for key, label in REDIS_ROWS.items():
         cells = [_short(figures[key]) if key in figures else "" for figures in medians.values()]
-        cells += [f"{ours[key] / floor[key]:.2f}" if floor.get(key) else "" for floor in (bare, relay)]
+        is_rate = " " not in key  # the others are costs
+        cells += [f"{ours[key] / floor[key]:.2f}" if is_rate and key in floor else "" for floor in (bare, relay)]
         rows.append(f"| {label} | {' | '.join(cells)} |\n")
     return f"\n## The Redis engine\n\n{REDIS_BOUND}\n\n{''.join(rows)}"
 
