@@ -169,13 +169,15 @@ class RedisServer(ServerProcess):
             settings = self.directory / "sentinel.conf"
             if not settings.exists():
                 settings.write_text("\n".join(self._options) + "\n")
-            yield from (str(settings), "--sentinel", "--port", str(port), "--bind", "127.0.0.1")
-            return
+            yield from (str(settings), "--sentinel")
         if self._tls is not None:
             yield from ("--tls-port", str(port), "--tls-cert-file", str(self._tls.certificate))
             yield from ("--tls-key-file", str(self._tls.key), "--tls-ca-cert-file", str(self._tls.authority))
             port = 0
-        yield from ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(self.directory))
+        yield from ("--port", str(port), "--bind", "127.0.0.1")
+        if self._sentinel:
+            return
+        yield from ("--dir", str(self.directory))
         yield from ("--unixsocket", str(self.socket), "--save", "", "--daemonize", "no", *self._options)
 
 

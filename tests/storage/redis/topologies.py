@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.ids import Offset
-from headrace.storage.redis.links.address import Credentials
-from headrace.storage.redis.links.client import Redis
-from headrace.storage.redis.links.connection import Connection, Place, Reply, connect
+from headrace.storage.redis.links.address import parse_redis_address
+from headrace.storage.redis.links.client import Redis, place_of
+from headrace.storage.redis.links.connection import Connection, Reply, connect
 from headrace.storage.redis.server_side.functions import Answer, Batch, PartitionFunctions, Status
 from headrace.storage.redis.server_side.keys import SLOTS, slot_of
 from tests.storage.redis.client_world import Start, done, leader, until
@@ -24,7 +24,8 @@ AT_ONCE: Final = ("--repl-diskless-sync-delay", "0")
 @asynccontextmanager
 async def to(server: RedisServer) -> AsyncIterator[Connection]:
     """A connection of the operator's."""
-    connection = await connect(Place(host="127.0.0.1", port=server.port), Credentials())
+    address = parse_redis_address(server.url)
+    connection = await connect(place_of(address), address.credentials)
     try:
         yield connection
     finally:

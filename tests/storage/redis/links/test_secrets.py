@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,8 @@ from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.client import Redis, RedisNode, place_of
 from headrace.storage.redis.links.opening import open_redis
 from tests.storage.redis.client_world import Open, Start, says, until
+from tests.storage.redis.redis_world import disconnect_all, engine_at
+from tests.storage.redis.topologies import cluster_of, replicated
 from tools.redis_servers import RedisServer, certificates, debian
 
 SECRET = "swordfish-4711"
@@ -77,6 +80,61 @@ async def test_a_server_may_ask_for_a_certificate(secure: Start, open_: Open, pl
     mine = f"ssl_certfile={place / 'server.pem'}&ssl_keyfile={place / 'server.key'}"
     client = await open_(f"{server.url}&{mine}")
     assert await client.call("PING") == b"PONG"
+
+
+@pytest.fixture
+def all_secure(start: Start, place: Path) -> Start:
+    """Starts servers that serve TLS alone, to each other too. They share a certificate."""
+    if (program := debian()).missing:
+        pytest.skip(f"Valkey from pip has no TLS, and there is no {program.name}: {program.missing}")
+    certificate = certificates(place, "server")
+
+    def started(*options: str, tcp: bool = True, sentinel: bool = False) -> RedisServer:
+        between = {"tls-auth-clients": "no", "tls-replication": "yes", "tls-cluster": "yes"}
+        if sentinel:
+            settings = [f"{name} {value}" for name, value in between.items() if name != "tls-cluster"]
+            return start(*settings, *options, sentinel=True, program=program, tls=certificate)
+        words = [word for name, value in between.items() for word in (f"--{name}", value)]
+        return start(*words, *options, program=program, tls=certificate)
+
+    return started
+
+
+async def test_sentinels_and_their_servers_are_reached_by_tls_alone(
+    all_secure: Start, open_: Open, place: Path
+) -> None:
+    world = await replicated(all_secure)
+    trust = f"?ssl_ca_certs={place / 'server.pem'}"
+    client = await open_(world.url.replace("redis+", "rediss+") + trust)
+    assert await client.call("SET", "a", "1") == b"OK"
+    world.primary.kill()
+    await until(lambda: succeeds(client, "SET", "a", "2"))
+    assert await client.call("GET", "a") == b"2"
+    engine = await engine_at(world.url.replace("redis+", "rediss+") + trust)
+    assert await asyncio.to_thread(engine.blocking.call, "GET", "a") == b"2"
+    await disconnect_all()
+
+
+async def test_the_servers_of_a_cluster_are_reached_by_tls_alone(all_secure: Start, open_: Open, place: Path) -> None:
+    servers = await cluster_of(all_secure, 2)
+    client = await open_(f"rediss+cluster://127.0.0.1:{servers[0].port}?ssl_ca_certs={place / 'server.pem'}")
+    for name in map(str, range(20)):
+        assert await client.call("SET", name, name, key=name) == b"OK"
+    assert {str(node.connection.place) for node in client.nodes if node.connection is not None} == {
+        f"127.0.0.1:{server.port}" for server in servers
+    }
+    engine = await engine_at(f"rediss+cluster://127.0.0.1:{servers[1].port}?ssl_ca_certs={place / 'server.pem'}")
+    for name in map(str, range(20)):
+        assert (await asyncio.to_thread(partial(engine.blocking.call, "GET", name, key=name))) == name.encode()
+    await disconnect_all()
+
+
+async def succeeds(client: Redis, *command: str) -> bool:
+    try:
+        await client.call(*command)
+    except RedisFailure:
+        return False
+    return True
 
 
 async def test_no_log_and_no_error_shows_a_secret(
