@@ -31,7 +31,7 @@ from headrace.base.ports import Clock
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, NotController
 from headrace.broker.cluster.quorum.errors import ChangeTooLarge
 from headrace.broker.cluster.transitions import BrokerTransitions
-from headrace.broker.cluster.voters import Voters, not_done
+from headrace.broker.cluster.voters import NoVoters, Voters, not_done
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.controller.asks import (
     Ask,
@@ -84,7 +84,8 @@ class ControllerService:
         self._setting = Setting(configs, node, has_store)
         self._session_s = broker_value(metadata.image, configs, "broker.session.timeout.ms").number() / 1000
         wanted = broker_value(metadata.image, configs, "controller.voters").number()
-        self.voters = Voters(metadata=metadata, wanted=wanted)
+        votes = metadata.voters is not None
+        self.voters = Voters(metadata=metadata, wanted=wanted) if votes else NoVoters(metadata)
         self._sessions: Sessions | None = None
         """The sessions of this leadership; None: there is none."""
         self._settling = BrokerTransitions(metadata)

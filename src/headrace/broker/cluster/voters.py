@@ -33,8 +33,8 @@ FINAL: Final = (MembershipRefusal.LAST_VOTER, MembershipRefusal.NO_LIVE_QUORUM)
 
 
 class Voters:
-    """One per broker; at work only while its node is the active controller. All methods raise as
-    `MetadataDriver.submit` does."""
+    """One per broker whose metadata brokers vote on; at work only while its node is the active controller. All methods
+    raise as `MetadataDriver.submit` does."""
 
     def __init__(self, *, metadata: MetadataDriver, wanted: int) -> None:
         """`wanted`: how many voters there shall be (`controller.voters`)."""
@@ -49,24 +49,17 @@ class Voters:
     def view(self) -> QuorumView:
         """Return the quorum as it is now, with its outlook."""
         view = _view(self._metadata.quorum())
-        if self._metadata.voters is None:
-            kept = f"its metadata is in {self._metadata.image.engine}, and any broker that lives may be the controller"
-            return replace(view, outlook=f"the quorum is one in name: {kept}")
         return replace(view, outlook=outlook(self._metadata.image, view, self._wanted))
 
     # brokers' membership
 
     async def admit(self, peer: Peer) -> Refusal | None:
         """Return once the quorum has this member. Where it is none, it becomes a learner."""
-        if self._metadata.voters is None:
-            return None
         is_member = any(member.peer == peer for member in self._metadata.quorum().members)
         return None if is_member else await self._change(AddLearner(peer))
 
     async def readmit(self) -> None:
         """Give every live broker the log, even one that came back in the middle of its own removal."""
-        if self._metadata.voters is None:
-            return
         members = {member.peer for member in self._metadata.quorum().members}
         for broker in self._metadata.image.live_brokers():
             peer = Peer(broker.id, broker.directory_id)
@@ -88,7 +81,7 @@ class Voters:
     async def grow(self) -> None:
         """Promote a learner where there are fewer voters than there shall be. Does not wait for an operator's
         change."""
-        if self._metadata.voters is None or self._voting.locked():
+        if self._voting.locked():
             return
         async with self._voting:
             image, view = self._metadata.image, _view(self._metadata.quorum())
@@ -100,9 +93,6 @@ class Voters:
 
     async def change_voter(self, ask: ChangeVoter) -> Refusal | None:
         """Change a vote, as an operator asked."""
-        if self._metadata.voters is None:
-            message = f"No brokers vote here: the cluster's metadata is in {self._metadata.image.engine}."
-            return await self._confirmed(Refusal(ErrorCode.UNSUPPORTED_VERSION, message))
         for member in self._metadata.quorum().members:
             peer = member.peer
             if peer.node == ask.broker_id and ask.directory_id in (None, peer.directory):
@@ -145,6 +135,36 @@ class Voters:
         """Return the refusal, once it may be told. Raises NotController."""
         await self._metadata.confirmed()
         return refusal
+
+
+class NoVoters:
+    """In the place of `Voters` where no brokers vote, since their metadata is kept elsewhere."""
+
+    def __init__(self, metadata: MetadataDriver) -> None:
+        self._metadata = metadata
+
+    def view(self) -> QuorumView:
+        """Return the controller as the only voter, as tools expect, with an outlook that says why."""
+        kept = f"its metadata is in {self._metadata.image.engine}, and any broker that lives may be the controller"
+        return replace(_view(self._metadata.quorum()), outlook=f"the quorum is one in name: {kept}")
+
+    async def admit(self, peer: Peer) -> None:
+        """Any broker may come."""
+
+    async def readmit(self) -> None:
+        """Nobody needs it."""
+
+    async def remove(self, broker_id: BrokerId) -> None:
+        """Any broker may go."""
+
+    async def grow(self) -> None:
+        """Nobody becomes a voter."""
+
+    async def change_voter(self, ask: ChangeVoter) -> Refusal:
+        """Return the refusal."""
+        await self._metadata.confirmed()
+        message = f"No brokers vote here: the cluster's metadata is in {self._metadata.image.engine}."
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
 
 
 def not_done(reason: str) -> Refusal:
