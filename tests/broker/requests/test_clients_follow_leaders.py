@@ -44,8 +44,8 @@ def parked(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     waits = asyncio.Event()
 
     class Parked(ParkedFetch):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
             waits.set()
 
     for road in (fetch, plain_fetch):
