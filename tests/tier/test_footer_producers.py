@@ -17,6 +17,7 @@ from headrace.storage.tier.export import export_segment
 from headrace.storage.tier.frontier import check_all, read_beginning
 from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.batches import Record, encode_batch
+from headrace.wire.transactions import AbortedTransaction, EndMarker, encode_marker
 from tests.tier.conftest import History
 
 REMEMBERED = 5
@@ -195,3 +196,34 @@ def test_no_segment_may_be_missing_or_short(
             check_all(history.objects, history.catalog)
         history.objects.put(entry.descriptor.key, kept, if_absent=False)
     check_all(history.objects, history.catalog)
+
+
+def test_a_footer_tells_which_transactions_were_aborted_in_its_batches_and_which_are_open() -> None:
+    """One may begin in one segment and end in another."""
+
+    def data(offset: int, producer: int, sequence: int) -> bytes:
+        record = Record(offset, 1_000, None, b"v", ())
+        return encode_batch(
+            [record],
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+    def marker(offset: int, producer: int, *, committed: bool) -> bytes:
+        raw = encode_marker(producer, 0, EndMarker(committed, 4), timestamp=1_000)
+        return offset.to_bytes(8, "big") + raw[8:]
+
+    first = [data(0, 1, 0) + data(1, 2, 0), marker(2, 2, committed=True) + data(3, 3, 0)]
+    second = [marker(4, 1, committed=False), data(5, 2, 1) + marker(6, 3, committed=False)]
+    known, aborted = frozenset({1, 2, 3}), list[AbortedTransaction]()
+    told = producers_of(producers_after(ProducerStates(), first, known=known, aborted=aborted))
+    assert told is not None
+    assert (aborted, dict(told.transactions.first_offsets)) == ([], {1: 0, 3: 3})
+    told = producers_of(producers_after(told, second, known=known, aborted=aborted))
+    assert told is not None
+    assert aborted == [AbortedTransaction(1, 0, 4, 3), AbortedTransaction(3, 3, 6, 5)]
+    assert dict(told.transactions.first_offsets) == {2: 5}
+    assert {each.producer_id: each.coordinator_epoch for each in told.entries()} == {1: 4, 2: 4, 3: 4}

@@ -23,12 +23,13 @@ from headrace.storage.packed_blocks import HEADER, pack_block
 from headrace.storage.tier import blocks, export
 from headrace.storage.tier.blocks import Plan, plan_of, read_block, read_footer, read_plan
 from headrace.storage.tier.export import export_segment
-from headrace.storage.tier.format import TRAILER, AbortedTransaction, SegmentFooter, decode_footer, encode_footer
+from headrace.storage.tier.format import TRAILER, SegmentFooter, decode_footer, encode_footer
 from headrace.storage.tier.merge import merge_segments, read_proven
 from headrace.storage.tier.packed import batches_of, parts_of, walked
 from headrace.storage.tier.reader import DamagedHistory, Store
 from headrace.wire.batches import check_batches
 from headrace.wire.compression import Compression
+from headrace.wire.transactions import AbortedTransaction
 from tests.tier import old_segment
 from tests.tier.conftest import History
 

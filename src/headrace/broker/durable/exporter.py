@@ -57,6 +57,7 @@ from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
 from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
+from headrace.wire.transactions import AbortedTransaction
 
 log = structlog.get_logger(__name__)
 
@@ -387,7 +388,8 @@ class Exporter:
         if topic is None or not chunks:
             return None
         start = Offset(parse_header(chunks[0]).base_offset)
-        encoded = await self._producers(partition, self._catalog(partition, image), start, chunks)
+        aborted: list[AbortedTransaction] = []
+        encoded = await self._producers(partition, self._catalog(partition, image), start, chunks, aborted)
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
@@ -397,6 +399,7 @@ class Exporter:
             start_offset=start,
             limit_offset=partition.last_stable_offset,
             producers=encoded,
+            aborted_transactions=tuple(aborted),
             codec=partition.settings.storage_codec,
         )
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
@@ -420,10 +423,16 @@ class Exporter:
         return chunks
 
     async def _producers(
-        self, partition: Partition, catalog: PartitionCatalog, start: Offset, chunks: Sequence[Buffer]
+        self,
+        partition: Partition,
+        catalog: PartitionCatalog,
+        start: Offset,
+        chunks: Sequence[Buffer],
+        aborted: list[AbortedTransaction],
     ) -> str:
         """Return the producers' states for the footer of these batches, which begin at `start`. They continue those of
-        the last footer. Where that has none, they continue what the partition still knows of that time."""
+        the last footer. Where that has none, they continue what the partition still knows of that time. `aborted` gets
+        the transactions that are aborted in these batches."""
         last, before = catalog.last, None
         if last is not None:
             object_key, encoded = self._footers.of(partition.topic_partition)
@@ -435,7 +444,9 @@ class Exporter:
             )
         if before is None:
             before = partition.producers.as_of(start)
-        return await self._in_thread(partial(producers_after, before, chunks, known=partition.producers.ids))
+        return await self._in_thread(
+            partial(producers_after, before, chunks, known=partition.producers.ids, aborted=aborted)
+        )
 
     def _told_before(self, segment: SegmentDescriptor, encoded: str) -> ProducerStates | None:
         """As `_told_producers`, where the states are remembered. Runs in a worker thread."""

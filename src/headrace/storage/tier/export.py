@@ -25,7 +25,6 @@ from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.packed_blocks import pack_block
 from headrace.storage.tier.format import (
     INDEX_INTERVAL_BYTES,
-    AbortedTransaction,
     EpochStart,
     IndexEntry,
     SegmentFooter,
@@ -34,6 +33,7 @@ from headrace.storage.tier.format import (
 )
 from headrace.wire.batches import check_batches
 from headrace.wire.compression import Compression
+from headrace.wire.transactions import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

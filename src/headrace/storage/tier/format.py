@@ -57,6 +57,7 @@ from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, To
 from headrace.base.limits import SEGMENT_FOOTER_BYTES_MAX
 from headrace.metadata.descriptors import DIGEST_CHARS
 from headrace.metadata.segment_keys import SegmentKey
+from headrace.wire.transactions import AbortedTransaction
 
 FORMAT: Final = "headrace durable segment"
 FORMAT_VERSION: Final = 1
@@ -79,13 +80,6 @@ class IndexEntry(NamedTuple):
     """Position of the batch among the unpacked batches, in bytes."""
     max_timestamp_ms: int
     """The largest timestamp of all records up to and in this batch."""
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from headrace.base.ports import ReadableObjects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.blocks import Plan, plan_of, read_block, read_footer
-from headrace.storage.tier.producers import producers_of
-from headrace.wire.batches import iterate_headers
+from headrace.storage.tier.producers import producers_of, replayed
 
 
 class Beginning(NamedTuple):
@@ -94,8 +93,8 @@ def producers_in_batches(objects: ReadableObjects, catalog: PartitionCatalog, *,
         producers = ProducerStates()
     for plan in reversed(plans):
         for number in range(len(plan.starts)):
-            for _, header in iterate_headers(read_block(objects, plan, number).data):
-                producers.on_appended(header, Offset(header.base_offset), now_ms)
+            for _ in replayed(producers, read_block(objects, plan, number).data, now_ms):
+                pass
     return producers
 
 

@@ -10,31 +10,53 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer
 from headrace.replica.producer_snapshots import encode_snapshot
 from headrace.replica.producers import ProducerStates
+from headrace.replica.transactions import CompletedTransaction
 from headrace.wire.batches import iterate_headers
+from headrace.wire.transactions import AbortedTransaction, marker_in
 
 UNKNOWN_MS = -1
 
 
-def producers_after(before: ProducerStates, chunks: Iterable[Buffer], *, known: frozenset[int]) -> str:
+def producers_after(
+    before: ProducerStates,
+    chunks: Iterable[Buffer],
+    *,
+    known: frozenset[int],
+    aborted: list[AbortedTransaction] | None = None,
+) -> str:
     """The producers for the footer of these batches, which follow on `before`; `before` is updated. Only `known`
-    producers are included, since the leader has forgotten all others.
+    producers are included, since the leader has forgotten all others. `aborted` gets the transactions whose abort
+    markers are in the batches. Raises CorruptData.
     """
     for chunk in chunks:
-        for _, header in iterate_headers(chunk):
-            before.on_appended(header, Offset(header.base_offset), UNKNOWN_MS)
+        for ended in replayed(before, chunk, UNKNOWN_MS):
+            if aborted is not None and ended.is_aborted:
+                aborted.append(ended.aborted)
     told = (
         entry._replace(batches=[each._replace(timestamp=UNKNOWN_MS) for each in entry.batches], marked_ms=UNKNOWN_MS)
         for entry in before.entries()
         if entry.producer_id in known
     )
     return b64encode(encode_snapshot(told)).decode()
+
+
+def replayed(states: ProducerStates, batches: Buffer, now_ms: int) -> Iterator[CompletedTransaction]:
+    """Tell the states of these batches of a log, markers included. Yields the transactions that end in them; it has to
+    be read to the end. Raises CorruptData.
+    """
+    for at, header in iterate_headers(batches):
+        base = Offset(header.base_offset)
+        if not header.is_control:
+            states.on_appended(header, base, now_ms)
+        elif (ended := states.on_marker(header, marker_in(batches, at, header), base, now_ms)) is not None:
+            yield ended
 
 
 def producers_of(told: object, *, now_ms: int = UNKNOWN_MS) -> ProducerStates | None:
