@@ -33,6 +33,7 @@ TABLES: Final = {
     "moves": TESTS / "test_moves.py",
     "copies": TESTS / "test_copies.py",
     "tables": TESTS / "test_tables.py",
+    "redis": TESTS.parent / "redis" / "test_redis_runs.py",
 }
 """By the part of a seed that finds what is in them."""
 SHOWS_AS: Final = {"rot": ROT_SHOWS_AS}

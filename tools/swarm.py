@@ -24,6 +24,7 @@ PARTS: Final = (
     ("rot", ("--cluster", "--part", "rot")),
     ("groups", ("--cluster", "--part", "groups")),
     ("removals", ("--cluster", "--part", "removals")),
+    ("redis", ("--cluster", "--part", "redis")),
     ("broker", ()),
 )
 """The mark of each part, and its options of `python -m headrace.sim`."""

@@ -37,8 +37,10 @@ class Mutex:
     def __init__(self) -> None:
         self._is_held = False
 
-    def acquire(self) -> bool:
+    def acquire(self, *, blocking: bool = True) -> bool:
         while self._is_held:
+            if not blocking:
+                return False
             if _in_turn is None:
                 raise RuntimeError("waiting for a lock on the event loop would block the broker")
             _in_turn.pause(LOCK_SECONDS)
@@ -177,6 +179,25 @@ class Workers:
         if thread is None:
             return
         self._loop.call_later(seconds, self._turn, thread)
+        self._rest(thread)
+
+    def wait(self, begin: Callable[[Callable[[], None]], object]) -> None:
+        """Let virtual time pass inside a worker until the function that `begin` is given is called, on the loop."""
+        thread = self.running
+        assert thread is not None, "nothing may wait on the loop"
+        context, is_woken = contextvars.copy_context(), False
+
+        def wake() -> None:
+            nonlocal is_woken
+            if not is_woken:
+                is_woken = True
+                self._loop.call_soon(self._turn, thread, context=context)
+
+        begin(wake)
+        self._rest(thread)
+
+    def _rest(self, thread: _Thread) -> None:
+        """Give the turn back until the loop gives the next one. Raises ProcessDied."""
         self.running = None
         thread.take_pause()
         self.running = thread

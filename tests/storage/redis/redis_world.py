@@ -91,10 +91,10 @@ async def flush_all(engine: RedisEngine, logs: Sequence[RedisLog]) -> Sequence[O
 
 
 async def offsets(log: RedisLog) -> list[tuple[int, int]]:
-    """Base offset and epoch of every batch, however it is read."""
+    """Base offset and epoch of every batch that Redis is known to have, however it is read."""
     found, at = [], log.log_start_offset
-    while at < log.flushed_end:
-        data = await read_or_fetch(log, at, 1 << 20, log.flushed_end, at_least_one=True)
+    while at < log.known_end:
+        data = await read_or_fetch(log, at, 1 << 20, log.known_end, at_least_one=True)
         headers = [header for _, header in iterate_headers(data)]
         found += [(header.base_offset, header.leader_epoch) for header in headers]
         at = Offset(headers[-1].next_offset)

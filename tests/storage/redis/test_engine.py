@@ -111,7 +111,9 @@ async def test_a_log_that_is_opened_again_knows_the_newest_time_of_its_open_rang
     append(log, times=(NOW_MS, NOW_MS))
     append(log, times=(5, 5))
     assert await flush(engine, log) is None
-    again = opened(engine_of(server), 1, LogConfig(segment_bytes=600, retention_ms=1000))
+    next_one = engine_of(server)
+    again = opened(next_one, 1, LogConfig(segment_bytes=600, retention_ms=1000))
+    assert await flush(next_one, again) is None
     assert again.apply_retention(NOW_MS, Offset(4)) == 0, "a record of this moment is in the range"
     assert again.apply_retention(NOW_MS + 1001, Offset(4)) == 4
 

@@ -155,6 +155,35 @@ async def test_records_are_stored_before_they_are_durable(start: Start) -> None:
 
 
 @pytest.mark.usefixtures("engines")
+async def test_what_an_earlier_leader_left_counts_once_it_is_durable(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start("--appendonly", "yes", "--appendfsync", "everysec")
+    first, second = engine_of(server), engine_of(server)
+    log = opened(first)
+    append(log)
+    assert await flush(first, log) is None
+    next_one = opened(second, 1)
+    assert (next_one.flushed_end, next_one.stored_end, next_one.log_end_offset) == (0, 2, 2)
+    assert next_one.needs_flush
+    called = refuse_once(monkeypatch, "", "")
+    assert await flush(second, next_one) is None
+    assert called[0] == "claim", "a write, which the wait behind it waits for"
+    assert (next_one.flushed_end, next_one.needs_flush) == (2, False)
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_loss_before_the_first_flush_is_told(server: RedisServer) -> None:
+    first, second = engine_of(server), engine_of(server)
+    log = opened(first)
+    append(log)
+    assert await flush(first, log) is None
+    next_one = opened(second, 1)
+    first.blocking.call("HSET", log.keys.state, "end", 0)
+    assert isinstance(await flush(second, next_one), Diverged)
+
+
+@pytest.mark.usefixtures("engines")
 async def test_a_flush_waits_for_the_replicas_that_are_asked_for_and_tells_how_many_have_it(start: Start) -> None:
     server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
     replica = start(*SAFE, tcp=True)

@@ -29,11 +29,13 @@ from headrace.storage.redis import log as redis_log
 from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.links import watching
 from headrace.storage.redis.links.address import parse_redis_address
+from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.wire.records import Record
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
 from tests.storage.redis.conftest import Start
@@ -137,6 +139,7 @@ async def test_older_records_that_redis_does_not_give_are_asked_for_again(
     async with running(server, tmp_path) as world:
         assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
     async with running(server, tmp_path) as world:
+        await until(lambda: world.partition.high_watermark == 1)
         server.kill()
         refused = await fetch(world.client, "t", 0, wait_ms=30_000)
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -278,3 +281,26 @@ async def test_a_replica_that_does_not_take_records_is_no_acknowledgement(
         replica.resume()
         monkeypatch.undo()
         assert (await produce(world.client, "t", batch(b"third"))).error_code == 0
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_batch_that_comes_again_is_acknowledged_once_its_copies_are_there(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
+    replica = start(*SAFE, tcp=True)
+    asked = unstarted(replica).blocking
+    asked.call("REPLICAOF", "127.0.0.1", server.port)
+    await until(lambda: b"master_link_status:up" in asked.call("INFO", "replication"))
+    once = encode_batch([Record(0, 0, None, b"once")], producer_id=7, producer_epoch=0, base_sequence=0)
+    async with running(server, tmp_path, min_insync_replicas="2") as world:
+        monkeypatch.setattr(flushing, "REDIS_WAIT_MS", 50)
+        replica.pause()
+        for _ in range(2):
+            refused = await produce(world.client, "t", once)
+            assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        replica.resume()
+        monkeypatch.undo()
+        while (answer := await produce(world.client, "t", once)).error_code:
+            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert answer.base_offset == 0

@@ -334,9 +334,13 @@ class Partition(Replica):
             self._on_durable(self.log.flushed_end, self._appended_bytes)
 
     def park_commit(self, end: Offset, waiter: Commit) -> None:
-        """Settle `waiter` once everything below `end` is committed; at once where it is."""
+        """Settle `waiter` once everything below `end` is committed; at once where it is. Where too few copies have
+        it, that is an error, and they are counted again for the client's next try."""
         if end <= self._leader.high_watermark:
-            waiter.on_outcome(ErrorCode.NONE)
+            waiter.on_outcome(outcome := _outcome_of(self))
+            if outcome is not ErrorCode.NONE:
+                self.log.count_again()
+                self._flusher.request(self)
         else:
             self._commits.park(end, waiter)
 
@@ -550,11 +554,7 @@ class Partition(Replica):
     def _carry_out(self, effect: Effect, appended_bytes: int) -> None:
         match effect:
             case AdvanceHighWatermark(offset=offset):
-                needed = self.settings.min_insync_replicas
-                enough = self._leader.in_sync >= needed or self.log.flushed_copies >= needed
-                self._commits.wake_below(
-                    offset, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-                )
+                self._commits.wake_below(offset, _outcome_of(self))
                 self._tell_watchers(max(self._visible_bytes.on_visible(offset, appended_bytes), 1))
                 self._tails.tell_news(self)
             case ProposeIsr():
@@ -599,3 +599,10 @@ class _Visible:
     def on_outcome(self, error: ErrorCode) -> None:
         if not self.done.done():
             self.done.set_result(None)
+
+
+def _outcome_of(partition: Partition) -> ErrorCode:
+    """The outcome of an append with acks=all that is committed: whether enough copies have it."""
+    needed = partition.settings.min_insync_replicas
+    enough = partition.standings.in_sync >= needed or partition.log.flushed_copies >= needed
+    return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

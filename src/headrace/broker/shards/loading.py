@@ -48,7 +48,8 @@ class _Outcome:
 
     def on_outcome(self, error: ErrorCode) -> None:
         if not self.future.done():
-            self.future.set_result(error)
+            is_committed = error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND  # on few copies, which is no matter here
+            self.future.set_result(ErrorCode.NONE if is_committed else error)
 
 
 async def read(partition: Partition, end: Offset, replay: Replay, is_over: Callable[[], bool]) -> None:

@@ -26,6 +26,8 @@ REMOVED: Final = "was removed from the cluster"
 """The last words of a broker that an operator has removed."""
 STILL_THERE: Final = "runs already, with another data directory"
 """The refusal of a broker with a new disk while the session of its former life may still last."""
+NO_REDIS: Final = ("Redis does not serve this broker", "Redis cannot be used", "cannot be read from Redis")
+"""Refusals of a broker that finds no Redis when it starts."""
 SUPERSEDED: Final = "headrace quorum rejoin"
 """Part of the last words of a broker that ends because the quorum was recovered without it."""
 PATIENCE_SECONDS: Final = 2.0
@@ -123,7 +125,7 @@ class Host:
             return
         except Exception as error:
             self.world.tell(f"{process.name} does not start: {error!r}")
-            if self.is_of(process) and STILL_THERE in str(error):
+            if self.is_of(process) and any(why in str(error) for why in (STILL_THERE, *NO_REDIS)):
                 self.end()
                 await asyncio.sleep(PATIENCE_SECONDS)
                 if not self.is_up and self.process is process:

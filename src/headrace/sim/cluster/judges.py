@@ -97,12 +97,15 @@ class Judge:
     def on_image(self, process: Process, image: MetadataImage) -> None:
         """A member shows this image from now on."""
         before = self._of_members.get(process)
+        self._of_members[process] = image
+        self._check_shown(process, before, image)
+
+    def _check_shown(self, process: Process, before: MetadataImage | None, image: MetadataImage) -> None:
         if before is not None and before.index > image.index:
             self._accuse("image-went-back", f"{process.name} shows index {image.index} after {before.index}")
-        self._of_members[process] = image
         first = self.images.setdefault(image.index, image)
         if first is not image and first != image:
-            self._accuse("images-differ", f"{process.name} at index {image.index} shows {_difference(first, image)}")
+            self._accuse("images-differ", f"{process.name} at index {image.index} shows {difference(first, image)}")
 
     def on_assertion(self, story: str) -> None:
         """An assertion of the core itself failed."""
@@ -202,7 +205,7 @@ class Judge:
 def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None]:
     """While it lasts, report every step of every core in a simulated process to the judge, and every image that it
     publishes. Times and sizes are set so that a short run has many elections and snapshots."""
-    step, init, init_log = Raft.step, MetadataDriver.__init__, RaftCommitLog.__init__
+    step, init_log = Raft.step, RaftCommitLog.__init__
 
     def watched(self: Raft, event: Event) -> Ready:
         process = CURRENT.get()
@@ -215,20 +218,29 @@ def watching(judge: Judge, *, tick_ms: int, settings: Settings) -> Iterator[None
             raise
         return ready
 
+    def quick(self: RaftCommitLog, **options: Any) -> None:
+        init_log(self, **(options | {"tick_ms": tick_ms, "settings": settings}))
+
+    with (
+        patch.object(Raft, "step", watched),
+        images_seen(judge),
+        patch.object(RaftCommitLog, "__init__", quick),
+    ):
+        yield
+
+
+@contextmanager
+def images_seen(judge: Judge) -> Iterator[None]:
+    """While it lasts, report every image that a broker in a simulated process publishes to the judge."""
+    init = MetadataDriver.__init__
+
     def seen(self: MetadataDriver, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
         process = CURRENT.get()
         if process is not None:
             self.subscribe(lambda delta: judge.on_image(process, delta.after))
 
-    def quick(self: RaftCommitLog, **options: Any) -> None:
-        init_log(self, **(options | {"tick_ms": tick_ms, "settings": settings}))
-
-    with (
-        patch.object(Raft, "step", watched),
-        patch.object(MetadataDriver, "__init__", seen),
-        patch.object(RaftCommitLog, "__init__", quick),
-    ):
+    with patch.object(MetadataDriver, "__init__", seen):
         yield
 
 
@@ -247,7 +259,8 @@ def _name(peer: Peer) -> str:
     return f"{peer.node} ({str(peer.directory)[:8]})"
 
 
-def _difference(one: MetadataImage, other: MetadataImage) -> str:
+def difference(one: MetadataImage, other: MetadataImage) -> str:
+    """The first part of an image that the other has otherwise, in words."""
     for name in MetadataImage.__slots__:
         if getattr(one, name) != getattr(other, name):
             return f"{name} {getattr(other, name)!r:.300}, another {getattr(one, name)!r:.300}"

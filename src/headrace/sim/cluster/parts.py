@@ -4,7 +4,8 @@ By default these are the metadata of a cluster, and the records of replicated pa
 - records on disks that damage their content, with brokers that are removed for good, or with a lost quorum;
 - consumer groups;
 - hand-overs of partitions;
-- replicas behind durable history, also with a compacted topic.
+- replicas behind durable history, also with a compacted topic;
+- brokers whose records and metadata are in a Redis.
 
 Each part is a run of its own. So each has a mixture that suits it, and changing one leaves the others as they were.
 """
@@ -29,6 +30,7 @@ from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.records.run import run_records, run_rotten
 from headrace.sim.cluster.replica_plants import LOST_QUORUM_PLANTS, REMOVAL_PLANTS, REPLICA_PLANTS, ROT_PLANTS
 from headrace.sim.cluster.run import ClusterOutcome, run_cluster
+from headrace.sim.redis.door import REDIS_PLANTS, run_redis
 
 PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "metadata": run_cluster,
@@ -40,6 +42,7 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "moves": run_moves,
     "copies": run_copies,
     "tables": run_tables,
+    "redis": run_redis,
 }
 USUAL: Final = ("metadata", "records")
 """The parts of a seed where none is named."""
@@ -54,6 +57,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **COPY_PLANTS,
     **MERGE_PLANTS,
     **TABLE_PLANTS,
+    **REDIS_PLANTS,
 }
 
 

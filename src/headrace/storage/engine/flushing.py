@@ -58,6 +58,10 @@ class Flushing(Protocol):
     def flushed_copies(self) -> int:
         """Copies that have everything below `flushed_end`, in a store that makes copies by itself; 1: it makes none."""
 
+    def count_again(self) -> None:
+        """Let the next flush count these copies once more, although nothing was appended. An engine that makes no
+        copies by itself does nothing."""
+
     @property
     def needs_flush(self) -> bool:
         """Whether `begin_flush` would return a ticket, now or once the present one is finished."""

@@ -57,6 +57,9 @@ class LocalLog(LocalState):
         self.cleaning: Final = LocalCleanable(self, cleaning)
         self.examining: Final = LocalExamining(self)
 
+    def count_again(self) -> None:
+        """There are no copies to count."""
+
     @property
     def files(self) -> LogFiles:
         return self

@@ -315,8 +315,13 @@ class RedisEngine:
         if len(self._fetches) >= REDIS_FETCHES_MAX:
             return None
         task = self._fetches[key] = self._loop.create_task(self._fetched(stream, start))
-        task.add_done_callback(lambda _: self._fetches.pop(key, None))
+        task.add_done_callback(lambda _: self._fetch_over(key))
         return task
+
+    def _fetch_over(self, key: tuple[str, int]) -> None:
+        task = self._fetches.pop(key)
+        if not task.cancelled():
+            task.exception()  # its callers may all be gone
 
     async def _fetched(self, stream: str, start: int) -> Fetched:
         batches: list[tuple[int, bytes]] = []

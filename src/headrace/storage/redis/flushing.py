@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import structlog
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import (
     REDIS_APPEND_BYTES_MAX,
     REDIS_BACKOFF_MS_MAX,
@@ -81,13 +81,13 @@ class Ticket:
         self.stream: Final = keys.stream
         self._keys = keys
         self._epoch = epoch
-        self._claimed = owner.claimed_epoch
-        self._flushed_end = owner.flushed_end
+        self._claimed = owner.claimed_epoch if owner.is_confirmed else NO_EPOCH  # a write, for which waits can wait
+        self._known_end = owner.known_end
 
     def calls(self, *, again: bool) -> list[Call]:
         """The calls to send; `again`: earlier ones may have been executed, or lost with a server that failed over."""
         made: list[Call] = []
-        claimed = LeaderEpoch(-1) if again else self._claimed
+        claimed = NO_EPOCH if again else self._claimed
         part: list[Pending] = []
         size = 0
 
@@ -134,10 +134,10 @@ class Ticket:
         match answer.status:
             case Status.DONE if call.function == "claim" and answer.number > self.end:
                 return self._other_records(answer.number)
-            case Status.DONE if call.function == "claim" and answer.number < self._flushed_end:
-                return lost(self.owner.identity, answer.number, self._flushed_end)
-            case Status.AT if answer.number < self._flushed_end:
-                return lost(self.owner.identity, answer.number, self._flushed_end)
+            case Status.DONE if call.function == "claim" and answer.number < self._known_end:
+                return lost(self.owner.identity, answer.number, self._known_end)
+            case Status.AT if answer.number < self._known_end:
+                return lost(self.owner.identity, answer.number, self._known_end)
             case Status.AT:
                 return self._other_records(answer.number)
             case Status.DONE | Status.STALE:
@@ -165,16 +165,16 @@ class Ticket:
         return Diverged(f"Redis has other records of {owner.name} than this leader, and ends at {end}.")
 
 
-def lost(owner: LogIdentity, end: int, flushed_end: Offset) -> Diverged:
+def lost(owner: LogIdentity, end: int, known_end: Offset) -> Diverged:
     """Tell that acknowledged records are lost, and return the failure."""
     log.error(
         "Redis has lost acknowledged records, as after a failover: consumers that read them are told to go back",
         topic=owner.topic_name,
         partition=owner.partition,
         first_offset=end,
-        next_offset=flushed_end,
+        next_offset=known_end,
     )
-    return Diverged(f"Redis has lost the records of {owner.name} from {end} to {flushed_end - 1}.")
+    return Diverged(f"Redis has lost the records of {owner.name} from {end} to {known_end - 1}.")
 
 
 class RedisRound:

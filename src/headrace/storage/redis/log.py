@@ -56,7 +56,11 @@ class RedisLog:
         self.on_stored: Callable[[], object] | None = None
         self.flushed_copies = 1
         self.log_start_offset = found.start
-        self.log_end_offset = self.flushed_end = self.stored_end = found.end
+        self.flushed_end = found.start
+        self.log_end_offset = self.stored_end = self.known_end = found.end
+        self.is_confirmed = found.claimed == NO_EPOCH
+        """Whether a flush has ended, or is under way, that covers the records with which the log was opened. An earlier
+        leader may have left them before they were durable."""
         self.claimed_epoch = found.claimed
         self.owner: Final = engine.owner
         self.birth: Final = identity.created_index
@@ -110,7 +114,7 @@ class RedisLog:
 
     def close(self, *, clean: bool = True) -> None:
         try:
-            if clean and self.needs_flush and not (self.failed or self._engine.is_given_up):
+            if clean and self._has_work and not (self.failed or self._engine.is_given_up):
                 self._close_cleanly()
         finally:
             self._engine.release(self, self._tail, self._unflushed)
@@ -190,9 +194,9 @@ class RedisLog:
             yield Walked(header, batch if header.is_control else b"")
 
     def _stored(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """Flushed batches from the one that holds `start`, with the offset after each. Blocks."""
+        """Batches that Redis has, from the one that holds `start`, with the offset after each. Blocks."""
         try:
-            yield from self._engine.entries(self.keys.stream, start, self.flushed_end)
+            yield from self._engine.entries(self.keys.stream, start, self.known_end)
         except RedisFailure as error:
             raise Unreachable(f"The log of {self.identity.name} cannot be read: {error}") from error
 
@@ -262,7 +266,15 @@ class RedisLog:
     def needs_flush(self) -> bool:
         if self.failed or self._epoch == NO_EPOCH:
             return False
+        return self._has_work or not self.is_confirmed
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether Redis lacks something of it."""
         return bool(self._pending or self._trims or self._snapshot) or self._epoch != self.claimed_epoch
+
+    def count_again(self) -> None:
+        self.is_confirmed = False
 
     def write_out(self) -> None:
         """There is nowhere else to write to."""
@@ -280,13 +292,13 @@ class RedisLog:
             snapshot=self._snapshot,
         )
         self._pending, self._trims, self._snapshot = [], [], None
-        self._ticket_epoch = self._epoch
+        self._ticket_epoch, self.is_confirmed = self._epoch, True
         return self._ticket
 
     def finish_flush(self, ticket: FlushTicket) -> Offset:
         done = self._taken(ticket)
         self.claimed_epoch = self._ticket_epoch
-        self.flushed_end = done.end
+        self.flushed_end = self.known_end = done.end
         self.stored_end = max(self.stored_end, done.end)
         self.flushed_copies = 1 + done.copies
         self._tail.flushed(done.end, sum(len(each.data) for each in done.pending))
@@ -299,9 +311,9 @@ class RedisLog:
 
     def _fail(self) -> None:
         self.failed = True
-        self.log_end_offset = self.stored_end = self.flushed_end
-        self._leader_epochs.cut_from(self.flushed_end)
-        self._tail.batches.cut_from(self.flushed_end)
+        self.log_end_offset = self.stored_end = self.known_end
+        self._leader_epochs.cut_from(self.known_end)
+        self._tail.batches.cut_from(self.known_end)
         self._engine.release(self, self._tail, self._unflushed, is_read=True)
         self._pending = []
 
@@ -310,11 +322,11 @@ class RedisLog:
         by itself."""
         if self.failed or self._ticket is not None:
             return
-        if topic != str(self.identity.topic_id) or end < self.flushed_end:
+        if topic != str(self.identity.topic_id) or end < self.known_end:
             end = end if topic == str(self.identity.topic_id) else 0
-            if end >= self.flushed_end:
+            if end >= self.known_end:
                 return
-            cause: Diverged | Fenced = lost(self.identity, end, self.flushed_end)
+            cause: Diverged | Fenced = lost(self.identity, end, self.known_end)
         elif epoch > self.claimed_epoch:
             cause = Fenced(f"Epoch {epoch} of {self.identity.name} has begun.")
         else:
@@ -447,7 +459,7 @@ class RedisLog:
         self._engine.drop(self._tail, self._unflushed)
         self._tail = Tail(self._engine.budget, offset)
         self._pending, self._trims, self._snapshot = [], [], None
-        self.log_start_offset = self.log_end_offset = self.flushed_end = self.stored_end = offset
+        self.log_start_offset = self.log_end_offset = self.flushed_end = self.stored_end = self.known_end = offset
         self._leader_epochs = LeaderEpochs([(before, Offset(offset - 1))] if before >= 0 else ())
         self._ranges = Ranges((), size=0, trimmed=0, newest_ms=-1)
         self.gaps_below = Offset(0)

@@ -1,0 +1,40 @@
+"""The part `redis`, as the command line knows it. It needs hiredis, an optional package, only once it is played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
+
+from headrace.sim.cluster.run import ClusterOutcome
+
+
+def run_redis(seed: int) -> ClusterOutcome:
+    """Simulate one seed. Never raises for anything that the brokers did."""
+    from headrace.sim.redis.run import run_redis as run
+
+    return run(seed)
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """Plant this bug while the context lasts."""
+    from headrace.sim.redis.plants import PLANTS
+
+    return PLANTS[name]()
+
+
+NAMES: Final = (
+    "answered-before-waitaof",
+    "answered-without-wait",
+    "duplicate-without-copies",
+    "end-not-checked",
+    "epoch-not-checked",
+    "lease-not-checked",
+    "opened-as-flushed",
+    "sent-again-without-a-look",
+    "stored-in-memory",
+)
+REDIS_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    name: partial(planted, name) for name in NAMES
+}

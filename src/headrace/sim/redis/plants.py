@@ -1,0 +1,165 @@
+"""Bugs to plant in the functions and in the engine on Redis, one at a time, to show that the simulator finds them.
+
+Each is the effect of a plausible mistake in one function, and is removed at the end of the `with`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from headrace.base.ids import Offset
+from headrace.broker.kit.parking import Commit
+from headrace.broker.partitions.partition import Partition
+from headrace.storage.redis.flushing import RedisRound, Ticket, Wait
+from headrace.storage.redis.links.connection import Reply
+from headrace.storage.redis.log import RedisLog
+from headrace.storage.redis.server_side.functions import Status
+from headrace.storage.redis.server_side.model import Answer, RedisModel
+from headrace.wire.errors import ErrorCode
+
+
+@contextmanager
+def epoch_not_checked() -> Iterator[None]:
+    """The functions take a call of any leader epoch."""
+    refused = RedisModel._refused
+
+    def trusting(self: RedisModel, key: bytes, topic: bytes, epoch: bytes) -> Answer | None:
+        no = refused(self, key, topic, epoch)
+        return None if no is not None and no[0] == Status.FENCED else no
+
+    with patch.object(RedisModel, "_refused", trusting):
+        yield
+
+
+@contextmanager
+def end_not_checked() -> Iterator[None]:
+    """The function adds batches wherever the log ends, as a bare XADD would."""
+    append = RedisModel._append
+
+    def careless(self: RedisModel, keys: list[bytes], args: list[bytes]) -> Answer:
+        state = self._hash(keys[1])
+        if state.get(b"topic") == args[0] and state.get(b"epoch") == args[1]:
+            moved = self._number(keys[1], b"end") - int(args[2])
+            ends = [b"%d" % (int(each) + moved) if not at % 2 else each for at, each in enumerate(args[5:])]
+            args = [*args[:2], b"%d" % (int(args[2]) + moved), *args[3:5], *ends]
+        return append(self, keys, args)
+
+    with patch.object(RedisModel, "_append", careless):
+        yield
+
+
+@contextmanager
+def sent_again_without_a_look() -> Iterator[None]:
+    """A call that is sent again is executed again, although its batches are there."""
+    append = RedisModel._append
+
+    def repeated(self: RedisModel, keys: list[bytes], args: list[bytes]) -> Answer:
+        before = self._number(keys[1], b"end")
+        answer = append(self, keys, args)
+        if answer[0] == Status.DONE and before == self._number(keys[1], b"end"):
+            moved = before - int(args[2])
+            ends = [b"%d" % (int(each) + moved) if not at % 2 else each for at, each in enumerate(args[5:])]
+            append(self, keys, [*args[:2], b"%d" % before, *args[3:5], *ends])
+        return answer
+
+    with patch.object(RedisModel, "_append", repeated):
+        yield
+
+
+@contextmanager
+def answered_before_waitaof() -> Iterator[None]:
+    """An append counts as durable once it is executed."""
+    waits = RedisRound._waits
+
+    def hasty(self: RedisRound, left: Sequence[int]) -> list[Wait]:
+        return [each for each in waits(self, left) if each[0] != "WAITAOF"]
+
+    with patch.object(RedisRound, "_waits", hasty):
+        yield
+
+
+@contextmanager
+def answered_without_wait() -> Iterator[None]:
+    """Replicas count that are connected, whether or not they have the records."""
+    waits, are_durable = RedisRound._waits, RedisRound._are_durable
+
+    def hasty(self: RedisRound, left: Sequence[int]) -> list[Wait]:
+        return [each for each in waits(self, left) if each[0] != "WAIT"]
+
+    def trusting(self: RedisRound, left: Sequence[int], waits: Sequence[Wait], replies: Sequence[Reply]) -> bool:
+        for at in left:
+            self._tickets[at].copies = self._tickets[at].copies_wanted
+        return are_durable(self, left, waits, replies)
+
+    with patch.multiple(RedisRound, _waits=hasty, _are_durable=trusting):
+        yield
+
+
+@contextmanager
+def lease_not_checked() -> Iterator[None]:
+    """The function `commit` takes an entry of any controller."""
+    commit = RedisModel._commit
+
+    def trusting(self: RedisModel, keys: list[bytes], args: list[bytes]) -> Answer:
+        with patch.object(RedisModel, "_not_holder", lambda *_: None):
+            return commit(self, keys, args)
+
+    with patch.object(RedisModel, "_commit", trusting):
+        yield
+
+
+@contextmanager
+def opened_as_flushed() -> Iterator[None]:
+    """A leader takes for durable what it finds, which an earlier one may have left before it was."""
+    init = RedisLog.__init__
+
+    def trusting(self: RedisLog, *args: Any) -> None:
+        init(self, *args)
+        self.flushed_end, self.is_confirmed = self.known_end, True
+
+    with patch.object(RedisLog, "__init__", trusting):
+        yield
+
+
+@contextmanager
+def duplicate_without_copies() -> Iterator[None]:
+    """A batch that comes again is acknowledged once it is visible, on however few copies."""
+    park = Partition.park_commit
+
+    def park_commit(self: Partition, end: Offset, waiter: Commit) -> None:
+        if end <= self.high_watermark:
+            waiter.on_outcome(ErrorCode.NONE)
+        else:
+            park(self, end, waiter)
+
+    with patch.object(Partition, "park_commit", park_commit):
+        yield
+
+
+@contextmanager
+def stored_in_memory() -> Iterator[None]:
+    """acks=1 is answered before Redis has answered."""
+    begin_flush = RedisLog.begin_flush
+
+    def hasty(self: RedisLog) -> Ticket | None:
+        self.note_stored(self.log_end_offset)
+        return begin_flush(self)
+
+    with patch.object(RedisLog, "begin_flush", hasty):
+        yield
+
+
+PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
+    "epoch-not-checked": epoch_not_checked,
+    "end-not-checked": end_not_checked,
+    "sent-again-without-a-look": sent_again_without_a_look,
+    "answered-before-waitaof": answered_before_waitaof,
+    "answered-without-wait": answered_without_wait,
+    "lease-not-checked": lease_not_checked,
+    "opened-as-flushed": opened_as_flushed,
+    "duplicate-without-copies": duplicate_without_copies,
+    "stored-in-memory": stored_in_memory,
+}
