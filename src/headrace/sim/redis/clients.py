@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.records.consumers import Reader
+from headrace.sim.cluster.records.history import Poll
 from headrace.sim.cluster.records.stage import RETRY_SECONDS_MAX, Stage
 from headrace.sim.cluster.world import PORT, address_of
 from headrace.sim.history import Found, PartitionKey
@@ -43,11 +44,14 @@ class GoingBack(Reader):
         super().__init__(stage, name, partition)
         self._names_epoch = True
         self._read_epoch = self._checked_epoch = -1
+        self._kept: list[Found] = []
+        """Records that it has read below its position. They are the beginning of what it reads under another name."""
 
     async def poll(self) -> list[Found]:
+        if await self._route.find() is None:
+            return []
         before = self.position
-        is_told = self._route.leader >= 0 and self._route.epoch > self._checked_epoch
-        if before and is_told and not await self._check():
+        if before and self._route.epoch > self._checked_epoch and not await self._check():
             return []
         found = await super().poll()
         self._note_going_back(before)
@@ -57,6 +61,8 @@ class GoingBack(Reader):
         if self.position < before:
             self._world.tell(f"{self._name} goes back from {before} to {self.position}")
             self._name += "'"
+            self._kept = [record for record in self._kept if record.offset < self.position]
+            self._stage.history.polls.append(Poll(self._name, self._partition, list(self._kept)))
 
     async def _check(self) -> bool:
         """Ask whether what was read still stands. Returns whether it is known."""
@@ -82,6 +88,7 @@ class GoingBack(Reader):
 
     async def _take(self, answered: Any, node: int) -> list[Found]:
         found = await super()._take(answered, node)
+        self._kept += found
         if found:
             self._read_epoch = max(header.leader_epoch for _, header in iterate_headers(answered.records))
             self._checked_epoch = max(self._checked_epoch, self._route.epoch)

@@ -252,8 +252,8 @@ class RedisJudge(RecordsJudge):
         return (each for each in log if each.is_lost and (each.base, each.data) not in there)
 
     def excused(self, history: RecordsHistory) -> RecordsHistory:
-        """The history without what a fault of Redis may lose: all of acks=1, and what had one copy when the replica took
-        over. All else was promised."""
+        """The history without what a fault of Redis may lose. That is all of acks=1, and what had one copy when the
+        replica took over. All else was promised."""
         gone: dict[tuple[PartitionKey, int, bytes | None], bool] = {}
         for key in self.stored:
             for each in self.lost(key):

@@ -113,10 +113,21 @@ class SimSocket:
             async with asyncio.timeout(REDIS_CONNECT_MS_MAX / 1000):
                 await work
 
-        task = self._loop.create_task(limited(), context=contextvars.copy_context())
-        self._loop.workers.wait(lambda wake: task.add_done_callback(lambda _: wake()))
-        if (error := task.exception()) is not None:
-            raise error
+        _Work(self._loop, limited()).result()
+
+
+class _Work:
+    """A coroutine that the loop runs for a worker thread, as a `concurrent.futures.Future` of it."""
+
+    def __init__(self, loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> None:
+        self._loop = loop
+        self._task = loop.create_task(work, context=contextvars.copy_context())
+
+    def result(self) -> Any:
+        """Wait for it. Raises what it raised."""
+        if not self._task.done():
+            self._loop.workers.wait(lambda wake: self._task.add_done_callback(lambda _: wake()))
+        return self._task.result()
 
 
 class _Inbox(asyncio.Protocol):
@@ -151,5 +162,6 @@ def simulated_sockets(loop: VirtualLoop) -> Iterator[None]:
         patch.object(blocking, "socket", kinds),
         patch.object(blocking, "threading", locks),
         patch.object(threads, "threading", locks),
+        patch.object(asyncio, "run_coroutine_threadsafe", lambda work, on: _Work(on, work)),
     ):
         yield

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.storage.redis.errors import refusal
+from headrace.storage.redis.server_side.functions import LIBRARY
 from headrace.storage.redis.server_side.model import RedisModel
 from headrace.storage.redis.server_side.model_keys import as_bytes
 
@@ -37,9 +38,9 @@ class ServerModel(RedisModel):
         match name, rest:
             case b"FUNCTION", [b"LOAD", _]:
                 if self.has_functions:
-                    raise refusal("ERR Library already exists")
+                    raise refusal(f"ERR Library '{LIBRARY}' already exists")
                 self.has_functions = True
-                return b"headrace"
+                return LIBRARY.encode()
             case b"FCALL", _ if not self.has_functions:
                 raise refusal("ERR Function not found")
             case b"GET", [key]:
