@@ -19,11 +19,10 @@ SEEDS_AT_A_TIME: Final = 10
 FOUND: Final[dict[str, int]] = {
     "answered-before-waitaof": 3,
     "answered-without-wait": 6,
-    "duplicate-without-copies": 120,
     "end-not-checked": 1,
     "epoch-not-checked": 4,
     "lease-not-checked": 14,
-    "opened-as-flushed": 2,
+    "opened-as-flushed": 17,
     "sent-again-without-a-look": 1,
     "stored-in-memory": 4,
 }

@@ -27,7 +27,6 @@ def planted(name: str) -> AbstractContextManager[None]:
 NAMES: Final = (
     "answered-before-waitaof",
     "answered-without-wait",
-    "duplicate-without-copies",
     "end-not-checked",
     "epoch-not-checked",
     "lease-not-checked",

@@ -10,15 +10,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from headrace.base.ids import Offset
-from headrace.broker.kit.parking import Commit
-from headrace.broker.partitions.partition import Partition
 from headrace.storage.redis.flushing import RedisRound, Ticket, Wait
 from headrace.storage.redis.links.connection import Reply
 from headrace.storage.redis.log import RedisLog
 from headrace.storage.redis.server_side.functions import Status
 from headrace.storage.redis.server_side.model import Answer, RedisModel
-from headrace.wire.errors import ErrorCode
 
 
 @contextmanager
@@ -125,21 +121,6 @@ def opened_as_flushed() -> Iterator[None]:
 
 
 @contextmanager
-def duplicate_without_copies() -> Iterator[None]:
-    """A batch that comes again is acknowledged once it is visible, on however few copies."""
-    park = Partition.park_commit
-
-    def park_commit(self: Partition, end: Offset, waiter: Commit) -> None:
-        if end <= self.high_watermark:
-            waiter.on_outcome(ErrorCode.NONE)
-        else:
-            park(self, end, waiter)
-
-    with patch.object(Partition, "park_commit", park_commit):
-        yield
-
-
-@contextmanager
 def stored_in_memory() -> Iterator[None]:
     """acks=1 is answered before Redis has answered."""
     begin_flush = RedisLog.begin_flush
@@ -160,6 +141,5 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "answered-without-wait": answered_without_wait,
     "lease-not-checked": lease_not_checked,
     "opened-as-flushed": opened_as_flushed,
-    "duplicate-without-copies": duplicate_without_copies,
     "stored-in-memory": stored_in_memory,
 }

@@ -51,6 +51,8 @@ LANES: Final = (2, 4)
 FAULTS_SECONDS: Final = (3.0, 9.0)
 LOSES_CHANGES: Final = 0.0
 """Share of the runs in which Redis may lose entries of the commit log, too."""
+SETTLED_SECONDS: Final = 5.0
+"""Leaders have written again by then what Redis lost before it was durable."""
 RUN_SECONDS_MAX: Final = 600.0
 TOPIC: Final = "records"
 
@@ -185,6 +187,8 @@ class RedisRun(Play):
             await asyncio.sleep(0.05)
 
     async def _judge(self) -> None:
+        await self._until_equal()
+        await asyncio.sleep(SETTLED_SECONDS)
         contents = {}
         for key in self._stage.partitions:
             reader = GoingBack(self._stage, f"judge-{key.number}", key)
