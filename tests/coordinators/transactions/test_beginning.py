@@ -151,6 +151,20 @@ def test_an_open_transaction_in_the_last_epoch_is_fenced_with_the_highest() -> N
     assert world.begun() == producer(1001, 1)
 
 
+def test_nobody_writes_with_the_epoch_that_stands_for_a_fenced_producer() -> None:
+    world = World(terms=Terms(coordinator_epoch=1, version=TV1, config=CONFIG))
+    last = with_epoch(world, PRODUCER_EPOCH_MAX - 1)
+    world.add(last, "a0")
+    world.init()
+    highest = producer(last.id, PRODUCER_EPOCH_MAX)
+    assert world.standing().producer == highest
+    assert world.error(world.add(highest, "a0")) is ErrorCode.PRODUCER_FENCED
+    assert world.error(world.end(highest, commit=False, version=TV0)) is ErrorCode.PRODUCER_FENCED
+    after = world.begun()
+    assert after.id != last.id
+    assert after.epoch == 0
+
+
 def test_an_open_transaction_in_the_last_epoch_waits_for_a_producer_id() -> None:
     world = World()
     last = with_epoch(world, PRODUCER_EPOCH_MAX - 1)

@@ -19,6 +19,7 @@ from headrace.coordinators.transactions import events as ev
 from headrace.coordinators.transactions import records
 from headrace.coordinators.transactions.model import (
     NO_PRODUCER_EPOCH,
+    NO_TIMEOUT_MS,
     Producer,
     Standing,
     Terms,
@@ -64,6 +65,19 @@ class Judge:
     """The newest producer that a client was given."""
     producers: list[Producer] = field(default_factory=list)
     """All that were given out."""
+    owners: dict[Producer, int] = field(default_factory=dict)
+    """The client that each of them was given to."""
+
+    def appended(self, name: str, record: ev.TransactionRecord, cause: ev.Event) -> None:
+        """A record is appended. Only the client itself ends its transaction without being fenced."""
+        if isinstance(record, ev.TransactionForgotten) or record.standing.state not in DECIDED:
+            return
+        before, after = self.of(name).stands, record.standing
+        assert before is not None
+        if not isinstance(cause, ev.EndTransaction):
+            assert client_of(after) > client_of(before), "fenced without another epoch"
+        if isinstance(cause, ev.Tick):
+            assert before.timeout_ms != NO_TIMEOUT_MS, "two-phase commit timed out"
 
     def of(self, name: str) -> History:
         return self.histories.setdefault(name, History())
@@ -83,17 +97,18 @@ class Judge:
     def _judge(self, history: History, after: Standing) -> None:
         before = history.stands
         if before is not None:
-            assert order(before) <= order(after), "an epoch went back"
+            assert client_of(before) <= client_of(after), "an epoch went back"
         if after.state in DECIDED:
             assert history.decision is None, "decided twice"
             assert before is not None
             assert after.partitions == before.partitions
+            was = client_of(before)
             history.decision, history.marked = after, set()
             commit = after.state is TransactionState.PREPARE_COMMIT
-            history.ends.setdefault(before.client, set()).add(commit)
+            history.ends.setdefault(was, set()).add(commit)
             if after.client_version is TV2:
-                assert before.client not in history.raised, "one epoch, two decisions"
-                history.raised.add(before.client)
+                assert was not in history.raised, "one epoch, two decisions"
+                history.raised.add(was)
         elif after.state in ENDED:
             decision = history.decision
             assert decision is not None, "an end without a decision"
@@ -102,6 +117,8 @@ class Judge:
             history.decision = None
         else:
             assert history.decision is None, "a decided transaction came to no end"
+            if before is not None and before.state is after.state is TransactionState.ONGOING:
+                assert after.partitions >= before.partitions, "a partition got lost"
         history.stands = after
 
     def sent(self, name: str, effect: ev.SendMarkers) -> None:
@@ -112,6 +129,11 @@ class Judge:
         assert effect.partitions <= decision.partitions
         self.of(name).number = effect.number
 
+    def marker_settled(self, name: str, number: int, partition: NamedPartition) -> None:
+        """A marker was written. It counts for the decision that it was sent for."""
+        if number == self.of(name).number:
+            self.of(name).marked.add(partition)
+
     def answered(self, name: str, request: ev.Request, reply: ev.AnyReply) -> None:
         """An answer is given. It acknowledges only things that are durable now."""
         if reply.error is not OK or isinstance(reply, ev.VerifyReply):
@@ -120,38 +142,45 @@ class Judge:
         stands = history.stands
         assert stands is not None, "acknowledged, and nothing is durable"
         if isinstance(reply, ev.InitReply):
-            assert reply.producer == stands.client
-            self.grant(name, reply.producer)
+            assert isinstance(request, ev.InitProducer)
+            assert reply.producer == client_of(stands)
+            goes_on = request.expected is not None and request.expected in self.owners
+            self.grant(name, reply.producer, self.owners[request.expected] if goes_on and request.expected else None)
         elif isinstance(request, ev.AddPartitions):
-            assert request.producer == stands.client, "a zombie added partitions"
+            assert request.producer == client_of(stands), "a zombie added partitions"
             assert request.partitions <= stands.partitions
         elif isinstance(request, ev.EndTransaction) and isinstance(reply, ev.EndReply):
             assert request.commit in history.ends.get(request.producer, set()), "acknowledged, and not decided so"
             if reply.producer_id >= 0:
                 after = Producer(reply.producer_id, reply.producer_epoch)
                 assert after > request.producer
-                self.grant(name, after)
+                self.grant(name, after, self.owners.get(request.producer))
 
-    def grant(self, name: str, producer: Producer) -> None:
+    def grant(self, name: str, producer: Producer, owner: int | None) -> None:
+        """A client gets a producer. `owner`: the client that went on with an earlier one; None: a new client."""
         assert self.granted.get(name, producer) <= producer, "an older producer is given out"
+        owner = len(self.owners) if owner is None else owner
+        assert self.owners.setdefault(producer, owner) == owner, "two clients have the same epoch"
         self.granted[name] = producer
         self.producers.append(producer)
 
-    def marker_settled(self, name: str, number: int, partition: NamedPartition) -> None:
-        """A marker was written. It counts for the decision that it was sent for."""
-        if number == self.of(name).number:
-            self.of(name).marked.add(partition)
 
-
-def order(standing: Standing) -> tuple[int, int]:
-    """Producers of an id in the order in which they were given out."""
-    return standing.client
+def client_of(standing: Standing) -> Producer:
+    """The producer that the client has to show (KIP-939)."""
+    if standing.next_producer_epoch >= 0:
+        return Producer(standing.next_producer_id, standing.next_producer_epoch)
+    return Producer(standing.producer_id, standing.producer_epoch)
 
 
 @dataclass
 class JudgedWorld(World):
     judge: Judge = field(default_factory=Judge)
     asked: dict[int, ev.Request] = field(default_factory=dict)
+    cause: ev.Event = field(default_factory=ev.Tick)
+
+    def send(self, name: str, event: ev.Event) -> None:
+        self.cause = event
+        super().send(name, event)
 
     def _carry_out(self, name: str, effects: list[ev.Effect]) -> list[ev.Event]:
         self.judge.read_log(self.log[: self.durable])
@@ -160,6 +189,10 @@ class JudgedWorld(World):
                 self.judge.sent(name, effect)
             elif isinstance(effect, ev.Reply) and effect.waiter in self.asked:
                 self.judge.answered(name, self.asked[effect.waiter], effect.reply)
+                if isinstance(self.cause, ev.Written) and self.cause.error is not OK:
+                    assert effect.reply.error is not OK, "too few replicas, and acknowledged"
+            elif isinstance(effect, ev.Append):
+                self.judge.appended(name, effect.record, self.cause)
         return super()._carry_out(name, effects)
 
     def mark(self, index: int = 0, error: ErrorCode = OK, *, gone: bool = False) -> None:
@@ -270,10 +303,13 @@ class Transactions(RuleBasedStateMachine):
     @rule(data=st.data())
     def late_outcome(self, data: st.DataObject) -> None:
         """The outcome of an earlier decision's marker is told again."""
-        if self.world.marked:
-            marker = data.draw(st.sampled_from(self.world.marked))
-            found = self.world.transactions.get(marker.name)
-            if marker.coordinator_epoch == self.world.terms.coordinator_epoch and found is not None:
+        epoch = self.world.terms.coordinator_epoch
+        owed = {(marker.name, marker.partition) for marker in self.world.markers}
+        told = [marker for marker in self.world.marked if marker.coordinator_epoch == epoch]
+        told = [marker for marker in told if (marker.name, marker.partition) in owed] or told
+        if told:
+            marker = data.draw(st.sampled_from(told))
+            if marker.name in self.world.transactions:
                 outcome = ev.MarkersSettled(number=marker.number, errors={marker.partition: OK})
                 self.world.send(marker.name, outcome)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.coordinators.transactions import transitions
 from headrace.coordinators.transactions.events import AddPartitions, AddReply, VerifyPartitions, VerifyReply
-from headrace.coordinators.transactions.model import Producer, Transaction, TransactionState
+from headrace.coordinators.transactions.model import PRODUCER_EPOCH_MAX, Producer, Transaction, TransactionState
 from headrace.coordinators.transactions.turn import Turn
 from headrace.wire.errors import ErrorCode
 
@@ -50,9 +50,11 @@ def on_verify(turn: Turn, event: VerifyPartitions) -> None:
 
 
 def owned(transactional_id: str, found: Transaction | None, producer: Producer) -> ErrorCode:
-    """Whether the client is the present one of this id: NONE, or why not."""
+    """Whether the client is the present one of this id: NONE, or why not. No client is given the highest epoch, which
+    stands for a producer that was fenced."""
     if not transactional_id:
         return ErrorCode.INVALID_REQUEST
     if found is None or producer.id != found.standing.client.id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    return ErrorCode.NONE if producer.epoch == found.standing.client.epoch else ErrorCode.PRODUCER_FENCED
+    is_present = producer.epoch == found.standing.client.epoch != PRODUCER_EPOCH_MAX
+    return ErrorCode.NONE if is_present else ErrorCode.PRODUCER_FENCED
