@@ -18,6 +18,8 @@ from tools import engine_under_test, warm
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
+TELLS_S: Final = 1.0
+"""In which a broker that did not start tells where it stands (tools/warm.py)."""
 
 
 class Forked:
@@ -137,6 +139,9 @@ class BrokerCluster:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 line = await process.stdout.readline()
         finally:
+            if not line.startswith(b"ready ") and isinstance(process, Forked):
+                process.send_signal(signal.SIGUSR1)
+                await asyncio.sleep(TELLS_S)
             assert line.startswith(b"ready "), f"broker {broker} said {line!r}:\n{self.log(broker).read_text()[-3000:]}"
 
     def pid(self, broker: int) -> int | None:

@@ -8,6 +8,7 @@ nothing (`IS_ON`), so that there each broker is an interpreter of its own.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import json
 import os
@@ -191,6 +192,7 @@ def _become(wanted: dict[str, Any], files: Sequence[int]) -> list[str]:
     for stream, file in zip((1, 2), files, strict=True):
         os.dup2(file, stream)
         os.close(file)
+    faulthandler.register(signal.SIGUSR1)  # a test that waits in vain asks where it stands
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
