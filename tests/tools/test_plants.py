@@ -8,13 +8,14 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.tools.test_run_tests import TESTS
 from tools import plants
 from tools.plants import TABLES, Found, Noted, note, noted_in, seeds
 
 
 @pytest.mark.parametrize("part", TABLES)
 def test_every_row_of_a_table_is_read(part: str) -> None:
-    module = importlib.import_module(f"tests.sim.cluster.{TABLES[part].stem}")
+    module = importlib.import_module(".".join(TABLES[part].relative_to(TESTS.parent).with_suffix("").parts))
     assert {row.plant: row.seed for row in noted_in(part)} == module.FOUND
 
 
