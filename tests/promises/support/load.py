@@ -24,6 +24,10 @@ QUEUED_MESSAGES_MAX: Final = 2_000
 BURST_MESSAGES: Final = 1_000
 BURST_EVERY_S: Final = 0.2
 """The pace of a producer: bursts, so that a kill that follows an acknowledgement finds requests in flight."""
+ASKED_AGAIN: Final = (
+    confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    confluent_kafka.KafkaError._DESTROY_BROKER,  # librdkafka gave up its handle of a broker while it asked
+)
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "error_cb": lambda _: None}
 """librdkafka tells of every refused connection, and a killed broker refuses them by design."""
 
@@ -223,7 +227,7 @@ def _ends(client: Any, topic: str, number: int) -> tuple[int, int]:
             first, end = client.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), DEADLINE_S)
             return int(first), int(end)
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION:
+            if error.args[0].code() not in ASKED_AGAIN:
                 raise
             assert time.monotonic() < deadline, f"{topic}: nobody leads partition {number}"
             client.list_topics(topic, DEADLINE_S)

@@ -21,8 +21,8 @@ FOUND: Final[dict[str, int]] = {
     "answered-without-wait": 6,
     "end-not-checked": 1,
     "epoch-not-checked": 4,
-    "lease-not-checked": 14,
-    "opened-as-flushed": 17,
+    "lease-not-checked": 20,
+    "opened-as-flushed": 94,
     "sent-again-without-a-look": 1,
     "stored-in-memory": 4,
 }
