@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 TESTS: Final = Path("tests")
-MAKES_WAY: Final = 10
+MAKES_WAY: Final = 4
 """Niceness of a process that runs only what waits for nothing. Its tests have more time (tests/guard.py)."""
 TIMED: Final = "timed"
 PROCESSOR: Final = "processor"
