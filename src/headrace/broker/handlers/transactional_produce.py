@@ -61,8 +61,11 @@ class Admitting:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Mapping[TopicPartition, ErrorCode]]:
         """Wait for the request's turn and for the coordinator. Gives the partitions that may not take their batches."""
-        async with self._place:
-            yield await self._refused()
+        try:
+            async with self._place:
+                yield await self._refused()
+        finally:
+            del self._place  # else the id is busy until the batches are committed
 
     async def _refused(self) -> Mapping[TopicPartition, ErrorCode]:
         refused: dict[TopicPartition, ErrorCode] = {}

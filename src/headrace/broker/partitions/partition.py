@@ -318,12 +318,10 @@ class Partition(Replica):
         self, header: BatchHeader, marker: EndMarker, base_offset: Offset, now_ms: int
     ) -> WriteRefusal | None:
         """Note a marker that is in the log. Returns why the partition has failed, if it has."""
-        ended = self.producers.on_marker(header, marker, base_offset, now_ms)
-        if ended is not None and ended.is_aborted and (aborted := self.log.aborted) is not None:
-            try:
-                aborted.add(ended.aborted)
-            except (OSError, StorageFailure) as error:
-                return self._failed(error)
+        try:
+            self._on_marker(header, marker, base_offset, now_ms)
+        except (OSError, StorageFailure) as error:
+            return self._failed(error)
         return None
 
     def _after_write(self) -> None:

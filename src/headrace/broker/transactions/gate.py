@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
@@ -43,16 +43,6 @@ VERSION: Final = 5
 Answers = Mapping[NamedPartition, ErrorCode]
 
 
-class _Turns:
-    """The requests of one transactional id."""
-
-    __slots__ = ("lock", "waiting")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
-
-
 class TransactionGate:
     """See the module. Loop-only."""
 
@@ -70,30 +60,16 @@ class TransactionGate:
         self._groups: Final = groups
         self._address_of: Final = address_of
         self._links = Links(TRANSACTION_GATE_LINKS_MAX)
-        self._turns: dict[str, _Turns] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_busy(self, transactional_id: str) -> bool:
         """Whether a request of this id has its turn, or waits for it."""
         return transactional_id in self._turns
 
-    def queue(self, transactional_id: str) -> AbstractAsyncContextManager[None]:
-        """Take a place among the requests of this id, now. The context is entered once all earlier ones have had their
-        turns; it has to be entered."""
-        turns = self._turns.get(transactional_id)
-        if turns is None:
-            turns = self._turns[transactional_id] = _Turns()
-        turns.waiting += 1
-        return self._turn(transactional_id, turns)
-
-    @asynccontextmanager
-    async def _turn(self, transactional_id: str, turns: _Turns) -> AsyncIterator[None]:
-        try:
-            async with turns.lock:
-                yield
-        finally:
-            turns.waiting -= 1
-            if not turns.waiting:
-                del self._turns[transactional_id]
+    def queue(self, transactional_id: str) -> asyncio.Lock:
+        """Return the turn of this id's requests: held by one at a time, in the order in which they asked for it. The id
+        is busy for as long as anybody keeps it; a request that is dropped before it began leaves nothing behind."""
+        return self._turns.setdefault(transactional_id, asyncio.Lock())
 
     async def admit(
         self, transactional_id: str, producer: Producer, partitions: Sequence[NamedPartition], *, adds: bool
