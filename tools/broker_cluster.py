@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import IO, Final, Self
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
-from headrace.broker.home.nodes import Node, free_ports, prepare
+from headrace.broker.home.nodes import Node, prepare
 from headrace.storage.disk import LocalDisk
 from tools import engine_under_test, warm
+from tools.server_process import port_held_for
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -78,16 +80,17 @@ class BrokerCluster:
     def _born(self, count: int) -> list[Node]:
         shared = self.redis is not None or engine_under_test.is_redis()
         address = Address("127.0.0.1", 0)
-        lock, nodes = prepare(LocalDisk(), self._directory, address, count, random.SystemRandom(), shared=shared)
-        lock.release()
+        claim, nodes = prepare(LocalDisk(), self._directory, address, count, random.SystemRandom(), shared=shared)
+        claim.directory.release()
+        weakref.finalize(self, claim.ports.release)
         return nodes
 
     def add(self) -> int:
         """One more, that will join the others when it is started: its id."""
         broker = max(self.nodes) + 1
-        (port,) = free_ports("127.0.0.1", 1, random.SystemRandom())
+        address = Address("127.0.0.1", port_held_for(self))
         data = self._directory / f"broker-{broker}"
-        self.nodes[broker] = Node(id=BrokerId(broker), data=data, listen=Address("127.0.0.1", port))
+        self.nodes[broker] = Node(id=BrokerId(broker), data=data, listen=address)
         return broker
 
     def address(self, broker: int) -> Address:

@@ -6,11 +6,15 @@ import os
 import signal
 import socket
 import subprocess
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Final, Self
+
+from headrace.broker.home.ports import HeldPorts
 
 START_TIMEOUT_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.01
@@ -46,7 +50,7 @@ class ServerProcess(ABC):
         """Start it at the port that it had before, if any, and wait until it accepts connections. Raises AssertionError
         with the end of its log where it does not."""
         for _ in range(STARTS_MAX):
-            port = self.port or free_port()
+            port = self.port or port_held_for(self)
             if self._started(port):
                 self.port = port
                 return
@@ -102,8 +106,8 @@ class ServerProcess(ABC):
         return False
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def port_held_for(owner: object) -> int:
+    """Return a port of loopback that no other program takes while the owner is there."""
+    held = HeldPorts.free("127.0.0.1", 1, SystemRandom())
+    weakref.finalize(owner, held.release)
+    return held.numbers[0]

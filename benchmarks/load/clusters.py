@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -68,8 +69,9 @@ class HeadraceCluster:
         self.name: Final = name
         self.store = directory.resolve() / "store" if has_store else None
         """The directory where durable segments go; None: nothing is exported."""
-        lock, nodes = prepare(LocalDisk(), directory, Address("127.0.0.1", 0), BROKERS, system_random())
-        lock.release()
+        claim, nodes = prepare(LocalDisk(), directory, Address("127.0.0.1", 0), BROKERS, system_random())
+        claim.directory.release()
+        weakref.finalize(self, claim.ports.release)
         self._directory = directory
         self._nodes: dict[int, Node] = {int(node.id): node for node in nodes}
         self._running: dict[int, subprocess.Popen[str]] = {}

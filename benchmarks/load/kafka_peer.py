@@ -13,11 +13,14 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Final, Self
 
+from headrace.broker.home.ports import HeldPorts
 from tools import kafka_jars
 
 NAME: Final = "kafka"
@@ -43,7 +46,9 @@ class KafkaPeer:
         self._settings = list(settings)
         self._java = ["java", f"-Xmx{heap}", f"-Xms{heap}", "-cp", kafka_jars.class_path()]
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, self.controller_port = _free_ports(2)
+        held = HeldPorts.free("127.0.0.1", 2, SystemRandom())
+        weakref.finalize(self, held.release)
+        self._port, self.controller_port = held.numbers
         self.quorum = {node: self.controller_port}
         """The nodes that are controllers, each with its port: before the start, the same for all."""
 
@@ -149,14 +154,6 @@ class KafkaPeer:
                 self.stop()
                 raise PeerError(f"Kafka did not start; its log is {self.directory / 'kafka.log'}.")
             time.sleep(0.05)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(held.getsockname()[1]) for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
 
 
 def _answers(port: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +15,6 @@ from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.home import identity
-from headrace.broker.home.nodes import free_ports
 from headrace.broker.parts import Parts
 from headrace.broker.system import SystemClock, system_random
 from headrace.controller.brokers import fence_broker, unfence_broker
@@ -25,6 +23,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.storage.disk import LocalDisk
 from tests.broker.group_broker import until
 from tools import engine_under_test
+from tools.server_process import port_held_for
 
 DEADLINE_S = 60.0
 CONFIGS = {
@@ -63,9 +62,7 @@ class Cluster:
     def address(self, broker: int) -> Address:
         """Where it listens, or will."""
         if broker not in self._addresses:
-            taken = {each.port for each in self._addresses.values()}  # if nobody listens there yet
-            ports = free_ports("127.0.0.1", len(taken) + 1, random.Random())
-            self._addresses[broker] = Address("127.0.0.1", next(port for port in ports if port not in taken))
+            self._addresses[broker] = Address("127.0.0.1", port_held_for(self))
         return self._addresses[broker]
 
     @property

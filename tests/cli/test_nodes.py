@@ -18,7 +18,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.broker.home import identity, nodes
-from headrace.broker.home.nodes import free_ports, prepare
+from headrace.broker.home.nodes import prepare
 from headrace.storage.disk import LocalDisk
 from tools import warm
 
@@ -28,8 +28,8 @@ DISK = LocalDisk()
 
 
 def prepared(data: Path, count: int, listen: Address = ANY_PORT) -> list[nodes.Node]:
-    lock, found = prepare(DISK, data, listen, count, random.Random(1))
-    lock.release()
+    claim, found = prepare(DISK, data, listen, count, random.Random(1))
+    claim.release()
     return found
 
 
@@ -65,8 +65,8 @@ def test_a_cluster_that_lost_all_its_directories_is_not_born_again(tmp_path: Pat
         shutil.rmtree(node.data)
     with pytest.raises(UsageError, match="none of its brokers' directories is left"):
         prepared(tmp_path, count)
-    lock, _ = prepare(DISK, tmp_path / "new", ANY_PORT, count, random.Random(2))
-    lock.release()
+    claim, _ = prepare(DISK, tmp_path / "new", ANY_PORT, count, random.Random(2))
+    claim.release()
 
 
 def test_the_only_broker_of_a_cluster_is_started_again_where_it_was(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_the_only_broker_of_a_cluster_is_started_again_where_it_was(tmp_path: Pa
 
 def test_a_birth_that_was_cut_off_is_finished_as_it_was_planned(tmp_path: Path) -> None:
     """Killed after each of the steps, then started again: one cluster, as if nothing had been."""
-    plan = nodes._plan(ANY_PORT, 3, random.Random(1), shared=False)
+    plan = nodes._plan(ANY_PORT, [20_001, 20_002, 20_003], random.Random(1), shared=False)
     for written in range(4):
         data = tmp_path / str(written)
         data.mkdir()
@@ -102,10 +102,10 @@ def test_what_cannot_be_is_refused_with_what_to_do(tmp_path: Path) -> None:
     identity.write(DISK, tmp_path / "one", alone)
     with pytest.raises(UsageError, match="one broker's directory: start it without --nodes"):
         prepared(tmp_path / "one", 3)
-    lock, _ = prepare(DISK, tmp_path / "three", ANY_PORT, 3, random.Random(1))
+    claim, _ = prepare(DISK, tmp_path / "three", ANY_PORT, 3, random.Random(1))
     with pytest.raises(UsageError, match="in use"):
         prepared(tmp_path / "three", 3)
-    lock.release()
+    claim.release()
 
 
 def test_brokers_listen_where_they_can_be_told(tmp_path: Path) -> None:
@@ -114,12 +114,6 @@ def test_brokers_listen_where_they_can_be_told(tmp_path: Path) -> None:
             prepared(tmp_path, 3, Address(everywhere, 0))
     assert not list(tmp_path.iterdir())
     assert all(str(node.listen).startswith("[::1]:") for node in prepared(tmp_path, 2, Address("::1", 19092)))
-
-
-def test_free_ports_are_free_and_below_those_that_clients_get() -> None:
-    ports = free_ports("127.0.0.1", 5, random.Random())
-    assert len(set(ports)) == 5
-    assert all(port in nodes.PORTS for port in ports)
 
 
 def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -14,9 +13,11 @@ import venv
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 
+from headrace.broker.home.ports import HeldPorts
 from tests.tiers import IS_LONG
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -69,8 +70,10 @@ def test_the_commands_of_the_compose_file_are_one_cluster(tmp_path: Path) -> Non
     text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
     commands = [json.loads(found) for found in re.findall(r"command: (\[.*\])", text)]
     assert len(commands) == 3
-    ports = dict(zip(("broker-1:9092", "broker-2:9093", "broker-3:9094"), _free_ports(3), strict=True))
+    held = HeldPorts.free("127.0.0.1", 3, SystemRandom())
+    ports = dict(zip(("broker-1:9092", "broker-2:9093", "broker-3:9094"), held.numbers, strict=True))
     with ExitStack() as running:
+        running.callback(held.release)
         for number, command in enumerate(commands, 1):
             here = [_here(word, ports, tmp_path / str(number)) for word in command]
             running.enter_context(_broker(here))
@@ -108,12 +111,6 @@ def _here(word: str, ports: dict[str, int], data: Path) -> str:
     for name, port in ports.items():
         word = word.replace(name, f"127.0.0.1:{port}").replace(f"0.0.0.0:{name[-4:]}", f"127.0.0.1:{port}")
     return word.replace("/var/lib/headrace", str(data))
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager

@@ -137,7 +137,7 @@ async def cluster(
     from headrace.storage.disk import LocalDisk
 
     with _directory(data) as place:
-        lock, nodes = prepare(LocalDisk(), place, Address(HOST, 0), brokers, random.SystemRandom())
+        claim, nodes = prepare(LocalDisk(), place, Address(HOST, 0), brokers, random.SystemRandom())
         made = RunningCluster({int(node.id): node for node in nodes}, configs)
         try:
             try:
@@ -146,7 +146,7 @@ async def cluster(
             finally:
                 await made.stop()
         finally:
-            lock.release()
+            claim.release()
 
 
 @contextmanager

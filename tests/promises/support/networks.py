@@ -13,6 +13,7 @@ import os
 import random
 import secrets
 import subprocess
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +24,8 @@ from typing import Final, Self
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.home import identity
-from headrace.broker.home.nodes import Node, free_ports
+from headrace.broker.home.nodes import Node
+from headrace.broker.home.ports import HeldPorts
 from headrace.broker.system import system_random
 from headrace.storage.disk import LocalDisk
 from tools.broker_cluster import BrokerCluster
@@ -37,8 +39,9 @@ class Network(ABC):
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self.brokers = tuple(brokers)
-        ports = free_ports("127.0.0.1", len(brokers), random.Random())
-        self.listens = {broker: Address("127.0.0.1", port) for broker, port in zip(brokers, ports, strict=True)}
+        held = HeldPorts.free("127.0.0.1", len(brokers), random.Random())
+        weakref.finalize(self, held.release)
+        self.listens = {broker: Address("127.0.0.1", port) for broker, port in zip(brokers, held.numbers, strict=True)}
         """Where each broker is told to listen."""
         self.addresses = dict(self.listens)
         """Where each is reached by the others."""

@@ -17,7 +17,7 @@ from tests.tiers import seeds_of_tier
 SEEDS: Final = seeds_of_tier(3, 7, long=range(16))
 FOUND: Final[dict[str, int]] = {
     "copy-is-not-compared": 40,
-    "durable-history-does-not-win": 6,
+    "durable-history-does-not-win": 7,
     "gives-way-without-the-store": 136,
     "merged-event-before-object": 2,
     "merged-is-swept-on-its-way": 7,

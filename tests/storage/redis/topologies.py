@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from random import SystemRandom
 from typing import Final
 
 from headrace.base.ids import Offset
+from headrace.broker.home.ports import HeldPorts
 from headrace.storage.redis.links.address import parse_redis_address
 from headrace.storage.redis.links.client import Redis, place_of
 from headrace.storage.redis.links.connection import Connection, Reply, connect
@@ -15,7 +18,7 @@ from headrace.storage.redis.server_side.functions import Answer, Batch, Partitio
 from headrace.storage.redis.server_side.keys import SLOTS, slot_of
 from tests.storage.redis.client_world import Start, done, leader, until
 from tools.redis_servers import RedisServer
-from tools.server_process import free_port
+from tools.server_process import port_held_for
 
 AT_ONCE: Final = ("--repl-diskless-sync-delay", "0")
 """A replica is copied to at once, not after 5 seconds."""
@@ -67,7 +70,8 @@ async def replicated(start: Start, *options: str, sentinels: int = 1) -> Replica
 
 async def cluster_of(start: Start, count: int, *options: str) -> list[RedisServer]:
     """Start servers of one Cluster, each with its share of the slots."""
-    buses = [free_port() for _ in range(count)]  # by default 10,000 above the other port, which may be too high
+    held = HeldPorts.free("127.0.0.1", count, SystemRandom())
+    buses = held.numbers  # by default 10,000 above the other port, which may be too high
     servers = [
         start("--cluster-enabled", "yes", "--cluster-port", str(bus), *AT_ONCE, *options, tcp=True) for bus in buses
     ]
@@ -81,12 +85,13 @@ async def cluster_of(start: Start, count: int, *options: str) -> list[RedisServe
         async with to(server) as at:
             await until(lambda: _counts(at.call("CLUSTER", "SLOTS"), count))
             await until(lambda: _holds(at.call("CLUSTER", "INFO"), b"cluster_state:ok"))
+    weakref.finalize(servers[0], held.release)
     return servers
 
 
 async def replica_in(start: Start, primary: RedisServer, *options: str) -> RedisServer:
     """Start a replica of one of a Cluster's servers, and wait until all of it is there."""
-    bus = free_port()
+    bus = port_held_for(primary)
     replica = start("--cluster-enabled", "yes", "--cluster-port", str(bus), *AT_ONCE, *options, tcp=True)
     async with to(primary) as old, to(replica) as new:
         name = (await old.call("CLUSTER", "MYID")).decode()

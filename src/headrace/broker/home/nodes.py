@@ -5,13 +5,13 @@ Promises:
 - After that, a broker whose directory is empty comes back as a learner, never as the voter that it was.
 - Where all directories are empty, or the only one is, nothing starts: no cluster is left to come back to.
 - Two supervisors never share a directory.
+- No other program takes a broker's port while the supervisor is there, as far as the system allows.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +21,10 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Disk, Lock, Random
 from headrace.broker.home import identity
+from headrace.broker.home.ports import HeldPorts
 
 FILE_NAME: Final = "nodes.json"
 NODES_MAX: Final = 9
-PORTS: Final = range(20_000, 32_000)
-"""The range in which free ports are looked for. It lies below the ports that the system gives to clients, so a killed
-broker finds its own still free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +36,23 @@ class Node:
     listen: Address
 
 
+class Claim:
+    """The directory and the ports that a supervisor has for itself."""
+
+    def __init__(self, directory: Lock, ports: HeldPorts) -> None:
+        self.directory: Final = directory
+        self.ports: Final = ports
+
+    def release(self) -> None:
+        self.ports.release()
+        self.directory.release()
+
+
 def prepare(
     disk: Disk, data: Path, listen: Address, count: int, random: Random, *, shared: bool = False
-) -> tuple[Lock, list[Node]]:
-    """Claim the directory, and create the cluster where there is none yet. `shared`: the cluster is in a store that all
-    brokers reach, and each finds it there. Blocking. Raises UsageError."""
+) -> tuple[Claim, list[Node]]:
+    """Claim the directory and the ports, and create the cluster where there is none yet. `shared`: the cluster is in a
+    store that all brokers reach, and each finds it there. Blocking. Raises UsageError."""
     if not 1 <= count <= NODES_MAX:
         raise UsageError(f"--nodes {count} cannot be: choose 1 to {NODES_MAX}.")
     if listen.is_wildcard:
@@ -53,19 +63,23 @@ def prepare(
     if disk.exists(data / identity.FILE_NAME):
         raise UsageError(f"{data} is one broker's directory: start it without --nodes, or choose another one.")
     lock = identity.claim(disk, data)
+    ports = HeldPorts(())
     try:
-        return lock, _prepared(disk, data, listen, count, random, shared=shared)
+        plan = _load(disk, data / FILE_NAME)
+        if plan is None:
+            if not listen.port:
+                ports = HeldPorts.free(listen.host, count, random)
+            plan = _plan(listen, ports.numbers or range(listen.port, listen.port + count), random, shared=shared)
+            _save(disk, data / FILE_NAME, plan)
+        _check(plan, data, listen, count, shared=shared)
+        nodes = _nodes(disk, data, plan, shared=shared)
     except BaseException:
-        lock.release()
+        Claim(lock, ports).release()
         raise
+    return Claim(lock, ports if ports.numbers else HeldPorts.of(node.listen for node in nodes)), nodes
 
 
-def _prepared(disk: Disk, data: Path, listen: Address, count: int, random: Random, *, shared: bool) -> list[Node]:
-    plan = _load(disk, data / FILE_NAME)
-    if plan is None:
-        plan = _plan(listen, count, random, shared=shared)
-        _save(disk, data / FILE_NAME, plan)
-    _check(plan, data, listen, count, shared=shared)
+def _nodes(disk: Disk, data: Path, plan: dict[str, Any], *, shared: bool) -> list[Node]:
     nodes = [
         Node(id=BrokerId(node["id"]), data=data / f"broker-{node['id']}", listen=Address(node["host"], node["port"]))
         for node in plan["nodes"]
@@ -97,9 +111,8 @@ def _check(plan: dict[str, Any], data: Path, listen: Address, count: int, *, sha
         raise UsageError(f"The cluster in {data} listens from {first} on: start it with --listen {first}.")
 
 
-def _plan(listen: Address, count: int, random: Random, *, shared: bool) -> dict[str, Any]:
-    ports = list(range(listen.port, listen.port + count)) if listen.port else free_ports(listen.host, count, random)
-    ids = [BrokerId(number) for number in range(1, count + 1)]
+def _plan(listen: Address, ports: Sequence[int], random: Random, *, shared: bool) -> dict[str, Any]:
+    ids = [BrokerId(number) for number in range(1, len(ports) + 1)]
     addresses = {broker_id: (listen.host, port) for broker_id, port in zip(ids, ports, strict=True)}
     born = identity.born(random, addresses)
     nodes = [
@@ -110,22 +123,6 @@ def _plan(listen: Address, count: int, random: Random, *, shared: bool) -> dict[
         nodes = [{key: node[key] for key in ("id", "host", "port")} for node in nodes]
         return {"version": 1, "born": True, "shared": True, "nodes": nodes}
     return {"version": 1, "born": False, "shared": False, "nodes": nodes}
-
-
-def free_ports(host: str, count: int, random: Random) -> list[int]:
-    """Return `count` ports on which nobody listens now. Raises UsageError where they cannot be found."""
-    found: list[int] = []
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for _ in range(100 * count):
-        port = random.randrange(PORTS.start, PORTS.stop)
-        with suppress(OSError), socket.socket(family) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind((host, port))
-            if port not in found:
-                found.append(port)
-        if len(found) == count:
-            return found
-    raise UsageError(f"No free ports were found at {host}: name one with --listen HOST:PORT.")
 
 
 def _load(disk: Disk, path: Path) -> dict[str, Any] | None:

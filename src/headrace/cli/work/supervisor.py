@@ -34,11 +34,11 @@ STOP_SECONDS_MAX: Final = 30.0
 def supervise(*, data: Path, listen: str, count: int, options: Sequence[str], redis: str | None = None) -> None:
     """Run until a signal. `options` are passed to every broker unchanged. `redis`: the URL of the Redis that has the
     logs; None: the brokers' disk has them. Raises HeadraceError."""
-    lock, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random(), shared=redis is not None)
+    claim, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random(), shared=redis is not None)
     try:
         asyncio.run(_Supervisor(nodes, options, redis).run())
     finally:
-        lock.release()
+        claim.release()
 
 
 class _Supervisor:
