@@ -36,6 +36,8 @@ CASE ?=
 GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed groups-rebalance-classic \
   groups-rebalance-consumer groups-death-classic groups-death-consumer groups-commits-1-page-cache groups-commits-1 \
   groups-commits-10-page-cache groups-commits-10 groups-join-consumer-replicated groups-commits-1-page-cache-replicated
+TRANSACTION_CASES := transactions-1-page-cache transactions-8-page-cache transactions-64-page-cache transactions-1 \
+  transactions-8 transactions-64 transactions-read-page-cache transactions-recovery
 PROFILE ?=
 BIG ?=
 PAIRS ?=
@@ -44,7 +46,7 @@ PART ?=
 FIRST ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-transactions bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -98,6 +100,9 @@ bench: $(VENV)/.made/test ## side by side with Apache Kafka (needs Java and Mave
 
 bench-failover: $(VENV)/.made/test ## the longest pause when a controller and leader goes, beside Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load --pairs 3 --case failover-kill --case failover-stop --case failover-pause --case failover-1000
+
+bench-transactions: $(VENV)/.made/test ## transactions a second of 1, 8 and 64 producers, read_committed, recovery of 10,000, beside Kafka (needs Java and Maven); CASE= for one
+	@$(BIN)/python -m benchmarks.load --pairs 3 $(if $(CASE),--case $(CASE),$(addprefix --case ,$(TRANSACTION_CASES)))
 
 bench-groups: $(VENV)/.made/test ## groups of 100 members: to a stable group, after one leaves, commits a second, beside Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load --pairs 3 $(addprefix --case ,$(GROUP_CASES))

@@ -24,6 +24,7 @@ from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DELAYED
 from benchmarks.load.profiles import NoProfile, hottest, profile
 from benchmarks.load.rivals import HEADRACE, KAFKA, WITHOUT_JOURNAL, Rival, Rivals
+from benchmarks.load.transactions import TRANSACTIONS
 from tools import kafka_jars
 
 SMOKE_SCALE: Final = 0.01
@@ -40,7 +41,7 @@ LABELS: Final = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS)
+    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS, *TRANSACTIONS)
     names = [case.about.name for case in known]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")

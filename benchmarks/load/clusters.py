@@ -178,7 +178,12 @@ class KafkaCluster:
     name: Final = KAFKA_CLUSTER
 
     def __init__(self, directory: Path) -> None:
-        settings = ("log.segment.delete.delay.ms=100", f"offsets.topic.replication.factor={BROKERS}")
+        settings = (
+            "log.segment.delete.delay.ms=100",
+            f"offsets.topic.replication.factor={BROKERS}",
+            f"transaction.state.log.replication.factor={BROKERS}",
+            "transaction.state.log.min.isr=2",
+        )
         self._peers = {
             node: KafkaPeer(directory / str(node), settings=settings, node=node) for node in range(1, BROKERS + 1)
         }

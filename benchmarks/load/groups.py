@@ -288,11 +288,16 @@ def keep_offsets(entrant: Entrant) -> None:
     link = Link(_first(entrant.rival.bootstrap))
     await_coordinator(link, "any")
     link.close()
+    set_durability(entrant, OFFSETS_TOPIC)
+
+
+def set_durability(entrant: Entrant, topic: str) -> None:
+    """Have this topic mean by an acknowledgement what is asked for."""
     config = entrant.rival.topic_config(entrant.durability)
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
     if entries:
         admin = AdminClient({"bootstrap.servers": entrant.rival.bootstrap, "log_level": 0})
-        resource = ConfigResource(ConfigResource.Type.TOPIC, OFFSETS_TOPIC, incremental_configs=entries)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(ANSWER_TIMEOUT_S)
 
