@@ -121,6 +121,8 @@ RAN: Final = "ran"
 """Directory of the pool with a JSON file for each file of tests that was run: its path, seconds and outcome."""
 KEPT: Final = Path("var/tests")
 """Each tier has a file there, with the commit of its last run and the seconds of each file of tests."""
+MOVED_SEEDS: Final = "moved-seeds.txt"
+"""The file there with a line for each planted bug that had to be hunted (tests/sim/cluster/hunting.py)."""
 FAST: Final[Mapping[str, Sequence[str]]] = {
     "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
     "storage": ("storage",),
@@ -212,8 +214,11 @@ def main() -> int:
     tier: str = options.tier
     os.environ["HEADRACE_TIER"] = tier
     began = time.monotonic()
+    (KEPT / MOVED_SEEDS).unlink(missing_ok=True)
     code = _run_fast() if tier == "fast" else _run_pool(tier, resume=options.resume)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with suppress(FileNotFoundError):
+        print("Hunting takes minutes, `make plants` notes other seeds:", (KEPT / MOVED_SEEDS).read_text(), sep="\n")
     seconds = f"{time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor"
     print(f"tier {tier}: {seconds}, exit code {code}", flush=True)
     return code

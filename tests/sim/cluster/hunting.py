@@ -3,11 +3,13 @@ seeds up to the promised number."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Final
 
 from headrace.sim.cluster.parts import PARTS
 from headrace.sim.cluster.run import ClusterOutcome
+from tools.run_tests import KEPT, MOVED_SEEDS
 
 SEEDS_MAX: Final = 500
 """Every planted bug is found within so many seeds."""
@@ -27,14 +29,17 @@ def sound(part: str, seed: int) -> ClusterOutcome:
 
 def hunted(run: Callable[[int], ClusterOutcome], known: int, *, shows_as: str | None = None) -> ClusterOutcome:
     """The outcome that finds the planted bug; if none does, the last one. Changes of a broker's timing move the seeds.
-    A seed other than `known` is reported, to be noted (`make plants`)."""
+    A seed other than `known` is told at the end of all tests, to be noted (`make plants`)."""
     outcome = run(known)
     if is_found(outcome, shows_as):
         return outcome
     for seed in range(SEEDS_MAX):
         if is_found(outcome := run(seed), shows_as):
             break
-    print(f"seed {known} does not find it any more; seed {outcome.seed} does: note it")
+    moved = f"seed {known} of {os.environ.get('PYTEST_CURRENT_TEST')} does not find it any more, {outcome.seed} does"
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / MOVED_SEEDS).open("a", encoding="utf-8") as file:
+        file.write(f"{moved}\n")
     return outcome
 
 
