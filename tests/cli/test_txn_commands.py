@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from headrace.testing import RunningBroker
 from tests.cli.test_commands import Headrace, headrace
+from tests.interop.hanging import hang, verify
 
 __all__ = ["headrace"]
 
@@ -43,3 +46,40 @@ def test_a_transaction_is_listed_described_and_aborted(headrace: Headrace, produ
 
 def test_nobody_has_an_unknown_id(headrace: Headrace, producer: Producer) -> None:
     assert "There is no transactional id 'other'" in headrace.refused("txn", "describe", "other")
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(headrace: Headrace, headrace_broker: RunningBroker) -> None:
+    headrace.ok("topic", "create", "orders")
+    verify(headrace_broker.bootstrap, "false")
+    hangs = asyncio.run(hang(headrace_broker.bootstrap, "orders"))
+    verify(headrace_broker.bootstrap, "true")
+    producer = Producer({"bootstrap.servers": headrace_broker.bootstrap})
+    producer.produce("orders", b"behind it")
+    assert producer.flush(DEADLINE_S) == 0
+
+    assert headrace.ok("txn", "find-hanging", "--older-than", "600") == "no transaction hangs\n"
+    (found,) = headrace.json("txn", "find-hanging", "--topic", "orders", "--older-than", "0")
+    assert (found["partition"], found["start_offset"], found["producer_id"]) == (0, 0, hangs)
+    where = ("--topic", "orders", "--partition", "0", "--start-offset")
+    assert "No open transaction" in headrace.refused("txn", "abort", *where, "1", "--execute")
+    assert "add --execute" in headrace.ok("txn", "abort", *where, "0")
+    assert read_committed(headrace_broker.bootstrap, 0.5) is None, "a reader waits for it"
+    assert "aborted the transaction" in headrace.ok("txn", "abort", *where, "0", "--execute")
+    assert read_committed(headrace_broker.bootstrap, DEADLINE_S) == b"behind it"
+    assert headrace.ok("txn", "find-hanging", "--older-than", "0") == "no transaction hangs\n"
+
+
+def test_what_a_producer_has_open_does_not_hang(headrace: Headrace, producer: Producer) -> None:
+    assert headrace.json("txn", "find-hanging", "--older-than", "0") == []
+    producer.abort_transaction(DEADLINE_S)
+
+
+def read_committed(bootstrap: str, seconds: float) -> bytes | None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"})
+    try:
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        message = consumer.poll(seconds)
+        assert message is None or message.error() is None
+        return None if message is None else message.value()
+    finally:
+        consumer.close()

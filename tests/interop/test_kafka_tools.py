@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from tests.interop.hanging import VERIFICATION, hang
 from tests.interop.kafka_tools import KafkaTools, Said
 from tools import kafka_jars
 from tools.broker_cluster import BrokerCluster
@@ -240,6 +241,18 @@ def test_a_partition_tells_its_producers(tools: KafkaTools, topic: str) -> None:
     header, row = (line.split("\t") for line in said.lines)
     told = dict(zip(header, (each.strip() for each in row), strict=False))
     assert (told["LastSequence"], told["ProducerEpoch"], told["CurrentTransactionStartOffset"]) == ("6", "0", "None")
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(tools: KafkaTools, topic: str) -> None:
+    verify = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config")
+    tools.did("ConfigCommand", *verify, f"{VERIFICATION}=false")
+    producer_id = asyncio.run(hang(tools.bootstrap, topic))
+    tools.did("ConfigCommand", *verify, f"{VERIFICATION}=true")
+    find = ("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
+    _, row = tools.did("TransactionsCommand", *find).lines
+    assert row.split()[:6] == [topic, "0", str(producer_id), "0", "-1", "0"]
+    tools.did("TransactionsCommand", "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert len(tools.did("TransactionsCommand", *find).lines) == 1
 
 
 # placement

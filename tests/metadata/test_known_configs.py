@@ -140,7 +140,6 @@ def test_what_would_change_something_that_is_not_done_is_refused_by_name(key: st
         ("ssl.keystore.location", "/k", "it is not supported"),
         ("sasl.jaas.config", "x", "it is not supported"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "only nothing is"),
-        ("transaction.partition.verification.enable", "false", "only true is"),
         ("group.coordinator.rebalance.protocols", "classic,consumer,share", "classic,consumer,streams or"),
         ("queued.max.request.bytes", "5", "queued.max.bytes bounds what waits"),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -13,11 +14,13 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.net.client.transactions import Transactions, TransactionView
+    from headrace.net.client.transactions import OpenTransaction, Transactions, TransactionView
 
 T = TypeVar("T")
+LONGEST_MINUTES: Final = 15.0
+"""The default of `transaction.max.timeout.ms`, which no producer of such a broker exceeds."""
 
-txn = typer.Typer(name="txn", help="List, describe and abort transactions.", no_args_is_help=True)
+txn = typer.Typer(name="txn", help="List, describe, find and abort transactions.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.", show_default=False)]
 
@@ -77,16 +80,58 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
         print_table(("TOPIC", "PARTITION"), [(each.topic, each.partition) for each in view.partitions])
 
 
+@txn.command("find-hanging")
+def find_hanging(
+    topic: Annotated[list[str] | None, typer.Option(help="Only in this topic; may be given again.")] = None,
+    broker: Annotated[int | None, typer.Option(help="Only in partitions that this broker leads.")] = None,
+    older_than: Annotated[
+        float, typer.Option(help="Minutes since the producer's last batch; at least the longest timeout that is used.")
+    ] = LONGEST_MINUTES,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Find transactions that nobody will end: readers of committed records wait there for ever."""
+    from headrace.base.ids import BrokerId
+
+    async def action(transactions: Transactions) -> tuple[OpenTransaction, ...]:
+        found = await transactions.open_in(topic or None, None if broker is None else BrokerId(broker))
+        return await transactions.hanging(each for each in found if _minutes_since(each) >= older_than)
+
+    found = _with_transactions(bootstrap, action)
+    if json:
+        for each in found:
+            print_json(_about_open(each))
+    elif found:
+        rows = [tuple(_about_open(each).values()) for each in found]
+        print_table(("TOPIC", "PARTITION", "START", "PRODUCER", "EPOCH", "LEADER", "MINUTES"), rows)
+        print_line("end each with 'headrace txn abort --topic TOPIC --partition N --start-offset START --execute'")
+    else:
+        print_line("no transaction hangs")
+
+
 @txn.command()
 def abort(
-    name: Name,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The transactional id.", show_default=False)
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="For one that hangs: its topic,")] = None,
+    partition: Annotated[int | None, typer.Option(help="its partition,")] = None,
+    start_offset: Annotated[int | None, typer.Option(help="and its first offset, as find-hanging shows them.")] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Abort it; without this, only what would be done is shown.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    """Abort the open transaction of a producer that will not come back. If it lives, it is fenced."""
+    """Abort the open transaction of a producer that will not come back. If it lives, it is fenced.
+
+    Without an id, one that hangs is aborted in one partition, which no coordinator would do.
+    """
+    if name is None:
+        if topic is None or partition is None or start_offset is None:
+            raise typer.BadParameter("Give a transactional id, or all of --topic, --partition and --start-offset.")
+        _abort_at(bootstrap, topic, partition, start_offset, execute=execute, json=json)
+        return
 
     async def action(transactions: Transactions) -> TransactionView:
         view = await _known(transactions, name)
@@ -103,6 +148,47 @@ def abort(
         print_line(f"aborted the transaction of {name} in {len(view.partitions)} partitions")
     else:
         print_line(f"would abort the transaction of {name} in {len(view.partitions)} partitions: add --execute")
+
+
+def _abort_at(bootstrap: str, topic: str, partition: int, start: int, *, execute: bool, json: bool) -> None:
+    async def action(transactions: Transactions) -> OpenTransaction:
+        found = await transactions.open_in([topic])
+        for one in found:
+            if (one.partition.partition, one.start_offset) == (partition, start):
+                if execute:
+                    await transactions.abort_at(one)
+                return one
+        raise HeadraceError(
+            f"No open transaction of partition {partition} of '{topic}' begins at offset {start}; see 'headrace txn "
+            "find-hanging'."
+        )
+
+    one = _with_transactions(bootstrap, action)
+    if json:
+        print_json({**_about_open(one), "aborted": execute})
+    elif execute:
+        print_line(f"aborted the transaction of producer {one.producer_id} in partition {partition} of {topic}")
+    else:
+        print_line(
+            f"would abort the transaction of producer {one.producer_id} in partition {partition} of {topic}: add "
+            "--execute"
+        )
+
+
+def _minutes_since(one: OpenTransaction) -> float:
+    return (time.time() - one.last_ms / 1000) / 60
+
+
+def _about_open(one: OpenTransaction) -> dict[str, Any]:
+    return {
+        "topic": one.partition.topic,
+        "partition": one.partition.partition,
+        "start_offset": one.start_offset,
+        "producer_id": one.producer_id,
+        "producer_epoch": one.producer_epoch,
+        "leader": one.leader,
+        "minutes": round(_minutes_since(one)),
+    }
 
 
 async def _known(transactions: Transactions, name: str) -> TransactionView:

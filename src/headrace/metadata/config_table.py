@@ -835,6 +835,13 @@ _BROKER_ONLY: Final = (
         doc="Bytes at which a log segment of __transaction_state is closed, when the topic is made.",
     ),
     ConfigDef(
+        key="transaction.partition.verification.enable",
+        type=ConfigType.BOOLEAN,
+        default="true",
+        doc="Whether the coordinator is asked before a partition takes the first batch of an old client's transaction "
+        "(KIP-890). Without it a transaction may hang, and hold up its readers.",
+    ),
+    ConfigDef(
         key="transaction.two.phase.commit.enable",
         type=ConfigType.BOOLEAN,
         default="false",

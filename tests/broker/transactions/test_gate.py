@@ -13,7 +13,9 @@ UNUSED: Any = None
 
 
 def gate() -> TransactionGate:
-    return TransactionGate(node=BrokerId(1), service=UNUSED, groups=UNUSED, address_of=lambda _: None)
+    return TransactionGate(
+        node=BrokerId(1), service=UNUSED, groups=UNUSED, address_of=lambda _: None, verifies=lambda: True
+    )
 
 
 async def test_turns_are_given_in_the_order_of_the_requests() -> None:

@@ -68,5 +68,11 @@ def build_transactions(
         new_producer_id=new_producer_id,
         on_bug=core.on_bug,
     )
-    gate = TransactionGate(node=core.node, service=service, groups=groups, address_of=cluster.address_of)
+    gate = TransactionGate(
+        node=core.node,
+        service=service,
+        groups=groups,
+        address_of=cluster.address_of,
+        verifies=lambda: core.text("transaction.partition.verification.enable") == "true",
+    )
     return Transactions(service=service, writer=writer, gate=gate, sender=sender)

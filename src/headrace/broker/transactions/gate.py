@@ -53,12 +53,15 @@ class TransactionGate:
         service: TransactionService,
         groups: GroupService,
         address_of: Callable[[BrokerId], Address | None],
+        verifies: Callable[[], bool],
     ) -> None:
-        """`address_of`: where other brokers reach a broker."""
+        """`address_of`: where other brokers reach a broker. `verifies`: whether the coordinator is asked for clients of
+        the old protocol (`transaction.partition.verification.enable`)."""
         self._node: Final = node
         self._service: Final = service
         self._groups: Final = groups
         self._address_of: Final = address_of
+        self._verifies: Final = verifies
         self._links = Links(TRANSACTION_GATE_LINKS_MAX)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -76,6 +79,8 @@ class TransactionGate:
     ) -> Answers:
         """Return NONE for each partition that the transaction has, else why its batch may not be appended. `adds`: the
         partitions are added first. While the transaction before is being ended, that is tried for a little while."""
+        if not (adds or self._verifies()):
+            return dict.fromkeys(partitions, ErrorCode.NONE)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TRANSACTION_GATE_WAIT_MS_MAX / 1000
         while True:

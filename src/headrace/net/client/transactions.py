@@ -6,10 +6,11 @@ Each request goes to the id's own coordinator, which is looked up again before e
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.base.ids import BrokerId
+from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
 from headrace.net.client.errors import RefusedError, check
@@ -43,6 +44,21 @@ class TransactionView:
     """Wall time in milliseconds; -1: it has begun no transaction."""
     coordinator: BrokerId
     partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """One that a partition's leader has open, whatever the coordinator knows of it."""
+
+    partition: TopicPartition
+    leader: BrokerId
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """Of the coordinator that wrote the producer's last marker there; -1: there is none."""
+    start_offset: int
+    last_ms: int
+    """The time of the producer's last batch there, in milliseconds of wall time."""
 
 
 class Transactions:
@@ -114,6 +130,86 @@ class Transactions:
 
         await self._cluster.retried(ask)
 
+    async def open_in(
+        self, topics: Collection[str] | None = None, broker: BrokerId | None = None
+    ) -> tuple[OpenTransaction, ...]:
+        """The open transactions of all partitions, as their leaders know them, by partition and offset. `topics` None:
+        of all topics. `broker`: only of those that it leads. Partitions without a leader are left out."""
+
+        async def ask() -> tuple[OpenTransaction, ...]:
+            view = await self._cluster.metadata(topics)
+            led: dict[BrokerId, dict[str, list[int]]] = {}
+            for name, topic in view.topics.items():
+                check(topic.error_code, f"Topic '{name}'")
+                for partition in topic.partitions:
+                    if partition.leader != NO_LEADER and broker in (None, partition.leader):
+                        led.setdefault(partition.leader, {}).setdefault(name, []).append(partition.index)
+            answers = await asyncio.gather(*(self._open_at(leader, asked) for leader, asked in led.items()))
+            found = [each for answer in answers for each in answer]
+            return tuple(sorted(found, key=lambda each: (*each.partition, each.start_offset)))
+
+        return await self._cluster.retried(ask)
+
+    async def _open_at(self, leader: BrokerId, led: Mapping[str, list[int]]) -> list[OpenTransaction]:
+        from headrace.wire.messages import describe_producers as wire
+
+        connection = await self._cluster.broker_connection(leader)
+        request = wire.DescribeProducersRequest(
+            topics=tuple(wire.TopicRequest(name, tuple(indexes)) for name, indexes in led.items())
+        )
+        response = await self._request(connection, ApiKey.DESCRIBE_PRODUCERS, request)
+        found = []
+        for topic in response.topics:
+            for partition in topic.partitions:
+                named = TopicPartition(topic.name, partition.partition_index)
+                check(partition.error_code, f"Partition {named.partition} of '{named.topic}'")
+                found += [
+                    OpenTransaction(
+                        partition=named,
+                        leader=leader,
+                        producer_id=each.producer_id,
+                        producer_epoch=each.producer_epoch,
+                        coordinator_epoch=each.coordinator_epoch,
+                        start_offset=each.current_txn_start_offset,
+                        last_ms=each.last_timestamp,
+                    )
+                    for each in partition.active_producers
+                    if each.current_txn_start_offset >= 0
+                ]
+        return found
+
+    async def hanging(self, found: Iterable[OpenTransaction]) -> tuple[OpenTransaction, ...]:
+        """Those that no coordinator will end: it has no such producer, or a transaction without that partition."""
+        found = tuple(found)
+        names = {each.producer_id: each.name for each in await self.list_all()} if found else {}
+        views = {
+            each.producer_id: await self.describe(names[each.producer_id])
+            for each in found
+            if each.producer_id in names
+        }
+        return tuple(each for each in found if not _is_known(each, views.get(each.producer_id)))
+
+    async def abort_at(self, one: OpenTransaction) -> None:
+        """Have the partition's leader write the marker that aborts this transaction, without the coordinator."""
+        from headrace.wire.messages import write_txn_markers as wire
+
+        async def ask() -> None:
+            connection = await self._cluster.broker_connection(one.leader)
+            marker = wire.WritableTxnMarker(
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                transaction_result=False,
+                topics=(wire.WritableTxnMarkerTopic(one.partition.topic, (one.partition.partition,)),),
+                coordinator_epoch=max(one.coordinator_epoch, 0),
+            )
+            response = await self._request(
+                connection, ApiKey.WRITE_TXN_MARKERS, wire.WriteTxnMarkersRequest(markers=(marker,))
+            )
+            for answer in response.markers[0].topics:
+                check(answer.partitions[0].error_code, f"Partition {one.partition.partition} of '{answer.name}'")
+
+        await self._cluster.retried(ask)
+
     async def _coordinator(self, name: str) -> tuple[Connection, BrokerId]:
         from headrace.wire.messages import find_coordinator as wire
 
@@ -128,3 +224,8 @@ class Transactions:
 
     async def _request(self, connection: Connection, key: ApiKey, message: object) -> Any:
         return await connection.request(key, message, timeout_ms=self._cluster.request_timeout_ms)
+
+
+def _is_known(one: OpenTransaction, view: TransactionView | None) -> bool:
+    """Whether the coordinator will end it."""
+    return view is not None and view.producer_id == one.producer_id and one.partition in view.partitions
