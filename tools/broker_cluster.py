@@ -18,8 +18,8 @@ from headrace.storage.disk import LocalDisk
 from tools import engine_under_test, warm
 from tools.server_process import port_held_for
 
-READY_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+READY_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 60.0
 TELLS_S: Final = 1.0
 """In which a broker that did not start tells where it stands (tools/warm.py)."""
 

@@ -17,8 +17,8 @@ from headrace.broker.home.identity import load_or_create
 from headrace.storage.disk import LocalDisk
 from tools import engine_under_test, warm
 
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 60.0
 
 
 class BrokerProcess:

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from headrace.broker.home.ports import HeldPorts
 
-START_TIMEOUT_S: Final = 30.0
+START_TIMEOUT_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.01
 STARTS_MAX: Final = 5
 """With a port each: another may have taken the first meanwhile."""

@@ -152,11 +152,17 @@ class Cluster:
         async with asyncio.timeout(DEADLINE_S):
             await reached.wait()
 
-    async def agree(self) -> MetadataImage:
-        """Wait until all images are at the index of the furthest, and give it."""
+    async def agree(self, *, is_carried_out: bool = True) -> MetadataImage:
+        """Wait until all images are at the index of the furthest, and give it.
+
+        A broker that has an image serves by it only once logs are open and roles given. That is waited for, too,
+        except where the test holds it up: `is_carried_out` is false.
+        """
         furthest = max((self.image(broker) for broker in self.brokers), key=lambda image: image.index)
         for broker in self.brokers:
             await self.until(broker, lambda image: image.index >= furthest.index)
+        for broker in self.brokers if is_carried_out else ():
+            await self.settled(broker)
         return furthest
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.base.ports import Buffer
 from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
-from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from headrace.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -22,8 +22,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 async def create(client: RawClient, name: str, partitions: int = 1, **configs: str) -> None:
     items = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=items)
-    (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
-    assert made.error_code == 0, made.error_message
+    await client.create(topic)
 
 
 def batch(*values: bytes, timestamp: int = 1_700_000_000_000, codec: Compression = Compression.NONE) -> bytes:

@@ -18,6 +18,7 @@ from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.storage.redis.links.address import RedisAddress
 from headrace.wire.apis import Api, ApiKey, api
+from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
@@ -38,6 +39,8 @@ async def running(
         yield f"{broker.host}:{broker.port}"
 
 
+LATE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+"""Answers to what the controller was asked, where it did not answer in time."""
 SPINS: Final = 200
 REST_S: Final = 0.001
 
@@ -93,9 +96,18 @@ class RawClient:
         return codec
 
     async def create_topic(self, name: str, partitions: int = 1) -> None:
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-        response = await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))
-        assert response.topics[0].error_code == 0
+        await self.create(CreatableTopic(name=name, num_partitions=partitions, replication_factor=1))
+
+    async def create(self, topic: CreatableTopic) -> Any:
+        """Create a topic that is not there; the result for it. On a busy machine the controller may answer so late
+        that nobody knows whether it was done: then it is asked again."""
+        was_late = False
+        while True:
+            (made,) = (await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
+            if not made.error_code or (was_late and made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                return made
+            assert made.error_code in LATE, made.error_message
+            was_late = True
 
 
 def _parted(address: str) -> tuple[str, int]:

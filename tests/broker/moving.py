@@ -30,12 +30,11 @@ from headrace.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
-    CreateTopicsRequest,
 )
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.clusters import DEADLINE_S, Cluster
 from tests.broker.data_path import batch, fetch, produce
-from tests.broker.group_broker import RawClient
+from tests.broker.group_broker import LATE, RawClient
 from tests.broker.replication_world import decoded
 from tests.broker.tiered import objects_in
 
@@ -102,9 +101,7 @@ class Moving:
             assignments=(CreatableReplicaAssignment(0, (owner,)),),
             configs=items,
         )
-        client = await self.client(owner)
-        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
-        assert made.error_code == 0, made.error_message
+        await (await self.client(owner)).create(topic)
         await self.cluster.agree()
 
     @property
@@ -155,11 +152,16 @@ class Moving:
 
     async def ask(self, to: int | None, through: int = A) -> int:
         """Have it moved, or what is under way cancelled; the error."""
-        wish = ReassignablePartition(0, None if to is None else (to,))
-        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic("t", (wish,)),))
-        response = await (await self.client(through)).ask(1, request)
-        assert response.error_code == 0
-        return int(response.responses[0].partitions[0].error_code)
+        (code,) = await self._wish("t", ReassignablePartition(0, None if to is None else (to,)), through=through)
+        return code
+
+    async def _wish(self, topic: str, *wishes: ReassignablePartition, through: int) -> list[int]:
+        """The error of each. It is asked again where a busy controller has not answered in time."""
+        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic(topic, wishes),))
+        client = await self.client(through)
+        while (response := await client.ask(1, request)).error_code:
+            assert response.error_code in LATE, response.error_message
+        return [int(each.error_code) for each in response.responses[0].partitions]
 
     async def move(self, to: int, through: int = A) -> None:
         """Until it is there, and everybody knows."""
@@ -199,9 +201,7 @@ class Moving:
         """Until that broker alone holds all of a topic."""
         partitions = len(self.cluster.image(A).topics[self.cluster.image(A).topic_ids[topic]].partitions)
         wishes = tuple(ReassignablePartition(at, (to,)) for at in range(partitions))
-        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic(topic, wishes),))
-        response = await (await self.client(A)).ask(1, request)
-        assert {one.error_code for one in response.responses[0].partitions} == {0}
+        assert set(await self._wish(topic, *wishes, through=A)) == {0}
 
         def is_there(image: MetadataImage) -> bool:
             found = image.topic(topic)
@@ -212,22 +212,15 @@ class Moving:
 
     async def place(self, *replicas: int, through: int = A) -> None:
         """Copied, until these are its replicas, all in sync."""
-        wish = ReassignablePartition(0, replicas)
-        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic("t", (wish,)),))
-        response = await (await self.client(through)).ask(1, request)
-        assert response.responses[0].partitions[0].error_code == 0
+        assert await self._wish("t", ReassignablePartition(0, replicas), through=through) == [0]
         for broker in self.cluster.brokers:
             await self.until(broker, lambda known: known.replicas == known.isr == replicas and not known.is_reassigned)
         await self.cluster.agree()
-        for broker in self.cluster.brokers:
-            await self.cluster.settled(broker)
 
     async def until_owned(self, by: int) -> None:
         for broker in self.cluster.brokers:
             await self.until(broker, lambda known: known.move is None and known.leader == by)
         await self.cluster.agree()
-        for broker in self.cluster.brokers:
-            await self.cluster.settled(broker)
 
     async def until(self, broker: int, holds: Callable[[PartitionImage], bool]) -> None:
         key = self.key

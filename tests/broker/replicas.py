@@ -17,12 +17,12 @@ from headrace.metadata.events import IsrChanged, LeaderChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.storage.engine.logs import PartitionLog
-from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from tests.broker import group_broker
 from tests.broker.clusters import Cluster
 from tests.broker.group_broker import RawClient
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -36,13 +36,9 @@ async def make_topic(cluster: Cluster, name: str, replicas: int, **configs: str)
     items = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas, configs=items)
     async with RawClient(cluster.bootstrap.split(",")[0]) as client:
-        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
-    assert made.error_code == 0, made.error_message
+        await client.create(topic)
     image = await cluster.agree()
-    key = TopicPartition(image.topic_ids[name], PartitionIndex(0))
-    for broker in known(image, key).replicas:
-        await cluster.settled(broker)
-    return key
+    return TopicPartition(image.topic_ids[name], PartitionIndex(0))
 
 
 def known(image: MetadataImage, key: TopicPartition) -> PartitionImage:

@@ -65,7 +65,7 @@ def test_up_says_ready_once_and_stops_cleanly(tmp_path: Path, stop: signal.Signa
         assert word == "ready"
         assert headrace("topic", "create", "there", "--bootstrap", address).returncode == 0
         process.send_signal(stop)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out) == (0, "")
         events = [json.loads(entry)["event"] for entry in err.splitlines()]
         assert events[0] == "ready"
@@ -121,13 +121,13 @@ def test_ipv6_addresses_are_in_brackets_wherever_they_are_told(tmp_path: Path) -
         assert headrace("topic", "create", "there", "--bootstrap", address).returncode == 0
         assert f" {address} " in headrace("broker", "list", "--bootstrap", address).stdout
         admin = AdminClient({"bootstrap.servers": address})
-        (node,) = admin.describe_cluster(request_timeout=30).result().nodes
+        (node,) = admin.describe_cluster(request_timeout=60).result().nodes
         assert f"[{node.host}]:{node.port}" == address
         asked = ConfigResource(ConfigResource.Type.BROKER, "1")
-        configs = admin.describe_configs([asked], request_timeout=30)[asked].result()
+        configs = admin.describe_configs([asked], request_timeout=60)[asked].result()
         assert configs["advertised.listeners"].value == f"PLAINTEXT://{address}"
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     events = {entry["event"]: entry for entry in map(json.loads, err.splitlines())}
     assert events["metrics"]["url"].startswith("http://[::1]:")
 
@@ -145,7 +145,7 @@ def test_a_pipe_whose_reader_leaves_is_quiet(headrace_broker: RunningBroker) -> 
         assert process.stdout.readline() == b"0\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
 
 
 def test_an_interrupted_reader_ends_quietly(headrace_broker: RunningBroker) -> None:
@@ -158,7 +158,7 @@ def test_an_interrupted_reader_ends_quietly(headrace_broker: RunningBroker) -> N
         assert process.stdout is not None
         assert process.stdout.readline() == b"x\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (130, b"", b"")
 
 
@@ -175,9 +175,9 @@ def test_an_interrupted_writer_ends_though_its_input_is_silent(headrace_broker: 
         writer.stdin.flush()
         assert reader.stdout.readline() == b"one line\n"
         writer.send_signal(signal.SIGINT)
-        assert writer.wait(30) == 130
+        assert writer.wait(60) == 130
         reader.send_signal(signal.SIGINT)
-        assert reader.wait(30) == 130
+        assert reader.wait(60) == 130
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
@@ -213,12 +213,12 @@ def test_help_is_quick() -> None:
 def test_the_whole_image_is_logged_where_everything_is(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--log-level", "debug") as (process, _):
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     reports = [entry for entry in map(json.loads, err.splitlines()) if entry["event"] == "metadata"]
     assert [broker["id"] for broker in reports[0]["brokers"]] == [1]
     with up(tmp_path / "data") as (process, _):
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert '"metadata"' not in err
     refused = headrace("up", "--data", str(tmp_path / "data"), "--log-level", "loud")
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -114,7 +114,7 @@ class Group:
 def make_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     wanted = NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    admin.create_topics([wanted])[topic].result(30)
+    admin.create_topics([wanted])[topic].result(60)
 
 
 async def each(does: str, groups: list[Group], *arguments: object) -> None:

@@ -78,7 +78,7 @@ def test_dump_log_segments_reads_what_headrace_wrote(broker: BrokerProcess) -> N
     config = {"segment.bytes": str(SEGMENT_BYTES)}
     topics = [NewTopic(f"dumped-{codec}", 1, 1, config=config) for codec in CODECS]
     for future in admin.create_topics(topics).values():
-        future.result(30)
+        future.result(60)
     for codec in CODECS:
         fill(broker.bootstrap, f"dumped-{codec}", codec)
     broker.kill()

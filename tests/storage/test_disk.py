@@ -145,7 +145,7 @@ def test_a_sync_that_fails_among_others_is_told_once_none_is_under_way(
     failed, ended = threading.Event(), threading.Event()
 
     def slow(_: int) -> None:
-        assert failed.wait(30)
+        assert failed.wait(60)
         ended.set()
 
     def broken(_: int) -> None:

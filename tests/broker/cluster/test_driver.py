@@ -68,7 +68,7 @@ class SlowDisk(LossyDisk):
     def operation(self) -> None:
         if not self.go.is_set() and threading.current_thread() is not threading.main_thread():
             self.waiting.set()
-            assert self.go.wait(20)
+            assert self.go.wait(60)
         self.syncs += 1
 
 
@@ -326,7 +326,7 @@ async def test_a_failed_snapshot_is_fatal_too(disk: SlowDisk, monkeypatch: pytes
     await driver.start()
     monkeypatch.setattr(disk, "rename", lambda source, target: (_ for _ in ()).throw(OSError(28, "No space left")))
     await driver.submit(count_up)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await failed.wait()
     with pytest.raises(StorageFailure):
         await driver.submit(count_up)

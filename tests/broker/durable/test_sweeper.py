@@ -353,7 +353,7 @@ class Gate(DirectoryObjects):
 
     def directories(self, prefix: str) -> Sequence[str]:
         self.asked.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(60)
         return super().directories(prefix)
 
 

@@ -174,7 +174,7 @@ async def test_who_wants_more_than_an_answer_may_hold_is_not_kept_waiting(
         asked = request(("t", wanted((0, 4))), min_bytes=2**31 - 1, max_bytes=1, max_wait_ms=2**31 - 1)
         asked = asked._replace(topics=tuple(topic._replace(topic_id=ids[topic.topic]) for topic in asked.topics))
         for client in (short, long):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert (await client.ask(version, asked)).responses[0].partitions[0].records
         assert taken == [True]
 
@@ -217,7 +217,7 @@ async def test_a_broker_that_stops_answers_who_waits(
         watch(self, waiter)
 
     monkeypatch.setattr(Partition, "watch", counted)
-    async with AsyncExitStack() as stack, asyncio.timeout(20):
+    async with AsyncExitStack() as stack, asyncio.timeout(60):
         broker = await stack.enter_async_context(AsyncExitStack())
         client = await stack.enter_async_context(RawClient(await broker.enter_async_context(running(tmp_path))))
         await create(client, "t", 1)

@@ -131,7 +131,7 @@ class Road:
         found: list[bytes] = []
         try:
             writer.write(struct.pack(">i", len(body)) + body + LAST)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     size = int.from_bytes(await reader.readexactly(4), "big")
                     answer = await reader.readexactly(size)

@@ -387,7 +387,7 @@ def test_a_seal_waits_for_the_batch_that_is_being_recompressed(tmp_path: Path, m
 
         def repack(*which: Any) -> Any:
             loop.call_soon_threadsafe(begun.set)
-            assert go.wait(30)
+            assert go.wait(60)
             return real(*which)
 
         def watched(partition: Partition) -> asyncio.Future[None] | None:

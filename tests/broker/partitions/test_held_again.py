@@ -119,7 +119,7 @@ def test_a_copy_that_is_held_again_while_its_removal_waits_is_there_at_the_end(
             await world.cluster.controller.metadata.submit(leads_and_comes)
             await place(world, "t", b)
             await place(world, "t", a)  # and it goes from B once it is there
-            await world.cluster.agree()
+            await world.cluster.agree(is_carried_out=False)  # A waits for `quiet`
             quiet.set()
             for _ in range(30):
                 if world.image("t", broker=b).replicas == (a,):

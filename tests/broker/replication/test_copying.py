@@ -295,7 +295,7 @@ def test_who_is_in_sync_is_not_held_back_by_the_throttle_of_before(tmp_path: Pat
                 leading._leader = leading._leader._replace(isr=in_sync.isr)
             hand.send(hand.says)
             await append(world, leading, b"a")
-            row = await asyncio.wait_for(hand.row(), 20)
+            row = await asyncio.wait_for(hand.row(), 60)
             assert decoded(row.records) == [(0, b"0"), (1, b"a")]
 
     run(tmp_path, work)
@@ -570,7 +570,7 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
 
     def held(self: FollowerPartition, offset: Offset) -> None:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         cut(self, offset)
 
     async def work(world: World) -> None:
@@ -619,7 +619,7 @@ def test_a_copy_that_comes_to_be_in_sync_does_not_wait_for_its_throttle_any_more
             led.tell(copier.row((await led.placed()).generation, as_led(0, b"a")))
             await until(lambda: copy.topic_partition in source._timers)
             parts.logs.assignments._roles._follow_on(copy, image)
-            assert (await asyncio.wait_for(led.placed(), 20)).log_end == 1
+            assert (await asyncio.wait_for(led.placed(), 60)).log_end == 1
 
     run(tmp_path, work)
 
@@ -659,7 +659,7 @@ def test_a_copy_that_is_not_to_be_changed_any_more_when_its_turn_comes_is_copied
             answers = [True, False]
             monkeypatch.setattr(copy.events, "is_to_begin_again", lambda _: bool(answers) and answers.pop(0))
             copier.copy_again()
-            placed = await asyncio.wait_for(led.placed(), 20)
+            placed = await asyncio.wait_for(led.placed(), 60)
             assert (answers, placed.log_end, placed.flushed_end) == ([], 1, 1)
             led.tell(copier.row(placed.generation, as_led(1, b"b")))
             assert (await led.flushed()).flushed_end == 2
@@ -684,7 +684,7 @@ def test_of_two_changes_that_wait_for_a_copy_the_last_says_when_it_is_copied_aga
 
             source._work(copy, source._change(copy, lambda: False, lambda: None))
             source._work(copy, source._change(copy, is_wanted, lambda: None))
-            placed = await asyncio.wait_for(led.placed(), 20)
+            placed = await asyncio.wait_for(led.placed(), 60)
             assert seen == [False, False]
             assert placed.log_end == 1
 

@@ -307,7 +307,7 @@ def test_a_copy_without_a_leader_keeps_no_other_from_being_begun_anew(
 
         def held(copy: FollowerPartition) -> None:
             dropped.set()
-            assert goes_on.wait(10)
+            assert goes_on.wait(60)
             begin_anew(copy)
 
         monkeypatch.setattr(FollowerPartition, "begin_anew", held)

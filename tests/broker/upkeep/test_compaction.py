@@ -86,7 +86,7 @@ async def running(data: Path, run: CleaningRunner, **configs: str) -> AsyncItera
     started_with = {"log.cleaner.backoff.ms": "20"} | configs
     config = BrokerConfig(data=data, port=0, configs=started_with)
     broker = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), cleaning=run)
-    async with asyncio.timeout(30), broker, RawClient(f"{broker.host}:{broker.port}") as client:
+    async with asyncio.timeout(60), broker, RawClient(f"{broker.host}:{broker.port}") as client:
         yield client
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-ENDS_S: Final = 30.0
+ENDS_S: Final = 60.0
 """For its end, once nothing more is asked."""
 
 

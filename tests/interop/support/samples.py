@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MEBIBYTE: Final = 1024 * 1024
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 
 
 class Message(NamedTuple):

@@ -20,6 +20,7 @@ from headrace.storage.redis.links.address import parse_redis_address
 from headrace.storage.redis.links.connection import Connection
 from headrace.storage.redis.log import RedisLog
 from headrace.wire.batches import check_batches, iterate_headers
+from tests.broker.group_broker import until
 from tests.storage.log.log_world import IDENTITY, NOW_MS, SMALL, batch
 from tools.redis_servers import RedisServer
 
@@ -99,6 +100,14 @@ async def offsets(log: RedisLog) -> list[tuple[int, int]]:
         found += [(header.base_offset, header.leader_epoch) for header in headers]
         at = Offset(headers[-1].next_offset)
     return found
+
+
+async def follow(replica: RedisServer, server: RedisServer) -> None:
+    """Have one copy the other, until both say so: a replica that knows it may not be counted yet."""
+    copying, copied = unstarted(replica).blocking, unstarted(server).blocking
+    copying.call("REPLICAOF", "127.0.0.1", server.port)
+    await until(lambda: b"master_link_status:up" in copying.call("INFO", "replication"))
+    await until(lambda: b"state=online" in copied.call("INFO", "replication"))
 
 
 async def restart(server: RedisServer) -> None:

@@ -131,7 +131,7 @@ async def test_where_redis_cannot_wait_for_its_disk_that_is_told_and_nothing_wai
         assert worth == ["a crash of its machine or process may lose the last second: this Redis has no WAITAOF"]
     log = opened(engine)
     append(log)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await flush(engine, log) is None
 
 

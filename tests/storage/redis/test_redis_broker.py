@@ -39,7 +39,7 @@ from headrace.wire.records import Record
 from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
 from tests.storage.redis.conftest import Start
-from tests.storage.redis.redis_world import SAFE, unstarted
+from tests.storage.redis.redis_world import SAFE, follow, unstarted
 from tools.redis_servers import RedisServer
 
 
@@ -67,13 +67,15 @@ async def running(
         data=directory, port=0, configs={**QUICK, **(of_broker or {})}, redis=parse_redis_address(server.url)
     )
     async with (
-        asyncio.timeout(60),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
         RawClient(f"{broker.host}:{broker.port}") as client,
     ):
+        world = Running(broker, client)
         if broker.image.topic("t") is None:
             await create(client, "t", 1, **configs)
-        yield Running(broker, client)
+        else:  # a new leader takes nothing that it finds for durable until Redis has confirmed it
+            await until(lambda: world.partition.high_watermark == world.partition.log.log_end_offset)
+        yield world
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -139,7 +141,6 @@ async def test_older_records_that_redis_does_not_give_are_asked_for_again(
     async with running(server, tmp_path) as world:
         assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
     async with running(server, tmp_path) as world:
-        await until(lambda: world.partition.high_watermark == 1)
         server.kill()
         refused = await fetch(world.client, "t", 0, wait_ms=30_000)
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -177,8 +178,7 @@ async def test_a_broker_stops_though_redis_does_not_answer_and_acknowledges_noth
         server.pause()
         sent = asyncio.ensure_future(produce(world.client, "t", batch(b"second")))
         await until(lambda: world.partition.log.log_end_offset == 2)
-        async with asyncio.timeout(20):
-            await world.broker.stop()
+        await world.broker.stop()
         with suppress(ConnectionError, asyncio.IncompleteReadError):  # then it was not told
             assert (await sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     server.resume()
@@ -222,25 +222,31 @@ async def test_the_offsets_topic_stays_small_however_often_is_committed(server: 
             bootstrap_servers=world.client.address, group_id="g", enable_auto_commit=False
         ) as reader:
             reader.assign([where])
-            for offset in range(500):
+            for offset in range(200):
                 await reader.commit({where: offset})
         (log,) = [each.log for each in world.broker.parts.partitions if each.topic == "__consumer_offsets"]
-        await until(lambda: log.gaps_below > 450 and log.size_bytes < 5_000)
-        assert log.log_end_offset == 500
+        await until(lambda: log.gaps_below > 150 and log.size_bytes < 5_000)
+        assert log.log_end_offset == 200
     asked = OffsetFetchRequestGroup(group_id="g", topics=None)
     async with running(server, tmp_path, configs) as world:
         while (found := (await world.client.ask(8, OffsetFetchRequest(groups=(asked,)))).groups[0]).error_code:
             assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert found.topics[0].partitions[0].committed_offset == 499
+        assert found.topics[0].partitions[0].committed_offset == 199
 
 
 async def with_replica(start: Start) -> tuple[RedisServer, RedisServer]:
     server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
     replica = start(*SAFE, tcp=True)
-    asked = unstarted(replica).blocking
-    asked.call("REPLICAOF", "127.0.0.1", server.port)
-    await until(lambda: b"master_link_status:up" in asked.call("INFO", "replication"))
+    await follow(replica, server)
     return server, replica
+
+
+async def acknowledged(client: RawClient, records: bytes) -> int:
+    """The offset of a batch, sent again as long as too few replicas have it in time. On a busy machine one that lives
+    may be late."""
+    while (answer := await produce(client, "t", records)).error_code:
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return int(answer.base_offset)
 
 
 @pytest.mark.usefixtures("engines")
@@ -252,11 +258,11 @@ async def test_a_topic_exists_once_a_replica_of_redis_has_it(
     async with running(server, tmp_path, {"min.insync.replicas": "2"}) as world:
         monkeypatch.setattr(watching, "REDIS_WAIT_MS", 4_900)
         replica.pause()
-        made = asyncio.ensure_future(create(world.client, "u", 1))
-        await until(lambda: asked.call("EXISTS", "headrace:topic:u") == 1)
         looked = MetadataRequest(topics=(MetadataRequestTopic(name="u"),), allow_auto_topic_creation=False)
         async with RawClient(world.client.address) as other:
-            for _ in range(20):
+            made = asyncio.ensure_future(create(world.client, "u", 1))
+            await until(lambda: asked.call("EXISTS", "headrace:topic:u") == 1)
+            for _ in range(3):  # few: it is made without the replica once Redis has waited for REDIS_WAIT_MS
                 (found,) = (await other.ask(9, looked)).topics
                 assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert not made.done()
@@ -273,25 +279,21 @@ async def test_a_replica_that_does_not_take_records_is_no_acknowledgement(
 ) -> None:
     server, replica = await with_replica(start)
     async with running(server, tmp_path, min_insync_replicas="2") as world:
-        assert (await produce(world.client, "t", batch(b"first"))).error_code == 0
+        await acknowledged(world.client, batch(b"first"))
         monkeypatch.setattr(flushing, "REDIS_WAIT_MS", 50)
         replica.pause()
         refused = await produce(world.client, "t", batch(b"second"))
         assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         replica.resume()
         monkeypatch.undo()
-        assert (await produce(world.client, "t", batch(b"third"))).error_code == 0
+        await acknowledged(world.client, batch(b"third"))
 
 
 @pytest.mark.usefixtures("engines")
 async def test_a_batch_that_comes_again_is_acknowledged_once_its_copies_are_there(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = start(*SAFE, "--repl-diskless-sync-delay", "0", tcp=True)
-    replica = start(*SAFE, tcp=True)
-    asked = unstarted(replica).blocking
-    asked.call("REPLICAOF", "127.0.0.1", server.port)
-    await until(lambda: b"master_link_status:up" in asked.call("INFO", "replication"))
+    server, replica = await with_replica(start)
     once = encode_batch([Record(0, 0, None, b"once")], producer_id=7, producer_epoch=0, base_sequence=0)
     async with running(server, tmp_path, min_insync_replicas="2") as world:
         monkeypatch.setattr(flushing, "REDIS_WAIT_MS", 50)
@@ -301,6 +303,4 @@ async def test_a_batch_that_comes_again_is_acknowledged_once_its_copies_are_ther
             assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         replica.resume()
         monkeypatch.undo()
-        while (answer := await produce(world.client, "t", once)).error_code:
-            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        assert answer.base_offset == 0
+        assert await acknowledged(world.client, once) == 0

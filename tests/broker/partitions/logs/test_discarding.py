@@ -136,7 +136,7 @@ async def test_what_fails_goes_behind_the_others_and_is_tried_again(monkeypatch:
 async def test_what_comes_while_nothing_can_be_removed_does_not_wait_nor_does_a_stop() -> None:
     done = list[str]()
     discarding = scripted()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         discarding.add([Scripted("a", 1, range(9), done)])
         await until(lambda: done == ["a fails"])
         discarding.add([Scripted("b", 1, (), done)])
