@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 
 from tests import loops
+from tests.interop.support.samples import described
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S = 60.0
@@ -33,8 +34,7 @@ def test_records_reach_every_broker_and_a_group_reads_them(tmp_path: Path) -> No
 def _produce_and_consume(cluster: BrokerCluster) -> None:
     admin = AdminClient({"bootstrap.servers": str(cluster.address(3))})
     admin.create_topics([NewTopic("orders", PARTITIONS, 1)])["orders"].result(DEADLINE_S)
-    described = admin.list_topics("orders", timeout=DEADLINE_S)
-    assert sorted({part.leader for part in described.topics["orders"].partitions.values()}) == [1, 2, 3]
+    assert {part.leader for part in described(admin, "orders", PARTITIONS)} == {1, 2, 3}
     failed: list[Any] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": str(cluster.address(1)), "enable.idempotence": True})
     for number in range(RECORDS):

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.metadata.config_table import RACK_AWARE
 from tests import loops
 from tests.interop import java_project
+from tests.interop.support.samples import described
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S = 60.0
@@ -137,7 +138,7 @@ def _make(cluster: BrokerCluster) -> tuple[int, int]:
     """The topic's leader, and a follower."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(DEADLINE_S)
-    (partition,) = admin.list_topics("orders", timeout=DEADLINE_S).topics["orders"].partitions.values()
+    (partition,) = described(admin, "orders", 1)
     return partition.leader, next(each for each in partition.replicas if each != partition.leader)
 
 

@@ -16,7 +16,7 @@ from tests.promises.support.load import QUIET
 from tools.broker_cluster import BrokerCluster
 
 DEADLINE_S: Final = 60.0
-POLL_S: Final = 10.0
+POLL_S: Final = 60.0
 PARTITIONS: Final = 3
 
 
@@ -42,6 +42,12 @@ def producer(cluster: BrokerCluster, transactional_id: str) -> Producer:
     made = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": transactional_id, **QUIET})
     made.init_transactions(DEADLINE_S)
     return made
+
+
+def until_marked(cluster: BrokerCluster, transactional_id: str) -> None:
+    """Wait until the markers of its last transaction are written: a commit is answered before that. The next producer
+    begins only then."""
+    producer(cluster, transactional_id)
 
 
 def send(made: Producer, topic: str, *values: str) -> None:
@@ -106,6 +112,7 @@ def test_an_open_transaction_is_not_seen_and_holds_up_what_comes_later(cluster: 
     assert other.flush(DEADLINE_S) == 0
     assert read(cluster, topic) == ["before", "before", "after", "before", "after"]
     made.commit_transaction(DEADLINE_S)
+    until_marked(cluster, f"{topic}-1")
     assert read(cluster, topic) == ["before", "open", "after", "before", "after", "before", "after"]
 
 
@@ -121,6 +128,7 @@ def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left_open(cluster:
     new.begin_transaction()
     send(new, topic, "b", "b", "b")
     new.commit_transaction(DEADLINE_S)
+    until_marked(cluster, f"{topic}-1")
     assert read(cluster, topic) == ["b", "b", "b"]
 
 
@@ -164,6 +172,7 @@ def test_what_is_consumed_transformed_and_produced_commits_with_its_offsets(clus
             done += len(messages)
         aborts = not aborts
     consumer.close()
+    until_marked(cluster, f"{topic}-1")
     assert sorted(read(cluster, target), key=int) == values
 
 

@@ -28,7 +28,7 @@ TOPIC: Final = "t"
 PARTITIONS: Final = 3
 PRODUCERS: Final = 3
 DEADLINE_S: Final = 60.0
-POLL_S: Final = 20.0
+POLL_S: Final = 60.0
 BEFORE_EACH_FAULT: Final = 8
 """Transactions that each producer ends before the next fault."""
 FAULTS: Final = ("coordinator", "leader", "all")
@@ -111,11 +111,14 @@ class Writer(threading.Thread):
             raise self.failure
 
     def stop(self) -> None:
+        """Stop, and wait until the markers of its last transaction are written: a commit is answered before that. The
+        next producer begins only then."""
         self.over.set()
         self.join(DEADLINE_S * 2)
         assert not self.is_alive()
         if self.failure is not None:
             raise self.failure
+        self._new()
 
 
 @contextmanager

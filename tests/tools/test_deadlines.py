@@ -16,6 +16,7 @@ LIMITS: Final = re.compile(
     r"asyncio\.timeout\((?P<block>[0-9.]+)\)"
     r"|asyncio\.wait_for\(.*, (?P<wait>[0-9.]+)\)"
     r"|assert [\w.]+\.wait\((?P<event>[0-9.]+)\)"
+    r"|to_thread\([\w.]+\.wait, (?P<thread>[0-9.]+)\)"
     r"|(?:process|reader|writer)\.wait\((?P<process>[0-9.]+)\)"
     r"|\.result\((?P<result>[0-9.]+)\)"
     r"|communicate\(timeout=(?P<output>[0-9.]+)\)"

@@ -191,7 +191,7 @@ async def test_a_heartbeat_is_answered_by_what_was_decided_before_it_came() -> N
         disk.go.clear()
         disk.waiting.clear()
         asked.on_peer_dead(BrokerId(2))
-        await asyncio.to_thread(disk.waiting.wait, 20)
+        assert await asyncio.to_thread(disk.waiting.wait, 60)
         assert not metadata.image.brokers[BrokerId(2)].fenced, "it is decided, and not committed"
         heartbeat = asyncio.ensure_future(asked.answer(beat(BrokerId(2), epochs)))
         for _ in range(5):
@@ -240,7 +240,7 @@ async def test_who_is_heard_while_another_is_fenced_for_silence_is_not_fenced(mo
             over = asked._sessions.tick(metadata.image, clock.monotonic())
         assert {broker for broker, _ in over} == {BrokerId(2), BrokerId(3)}
         started(asked._tick(asked._sessions), "one more look", lambda error: None)
-        await asyncio.to_thread(disk.waiting.wait, 20)
+        assert await asyncio.to_thread(disk.waiting.wait, 60)
         heartbeat = asyncio.ensure_future(asked.answer(beat(BrokerId(3), epochs)))
         for _ in range(5):
             await asyncio.sleep(0)

@@ -122,7 +122,7 @@ async def test_an_answer_waits_for_the_state_that_it_rests_on(disk: SlowDisk) ->
     await driver.start()
     disk.go.clear()
     first = asyncio.ensure_future(driver.submit(count_up))
-    await asyncio.to_thread(disk.waiting.wait, 20)
+    assert await asyncio.to_thread(disk.waiting.wait, 60)
     looker = asyncio.ensure_future(driver.submit(look))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def test_a_submitter_that_goes_away_undoes_nothing(disk: SlowDisk) -> None
     await driver.start()
     disk.go.clear()
     gone = asyncio.ensure_future(driver.submit(count_up))
-    await asyncio.to_thread(disk.waiting.wait, 20)
+    assert await asyncio.to_thread(disk.waiting.wait, 60)
     gone.cancel()
     disk.go.set()
     assert await driver.submit(count_up) == 1
@@ -226,7 +226,7 @@ async def test_what_was_decided_on_a_change_that_was_refused_is_decided_again(
     await driver.start()
     disk.go.clear()
     first = asyncio.ensure_future(driver.submit(count_up))
-    await asyncio.to_thread(disk.waiting.wait, 20)
+    assert await asyncio.to_thread(disk.waiting.wait, 60)
     second, third = (asyncio.ensure_future(driver.submit(decide)) for decide in (count_up, count_up_at_length))
     with pytest.raises(ChangeRefused):
         await second

@@ -581,7 +581,7 @@ def test_a_copy_that_is_cut_while_another_comes_to_lead_follows_that_one_afterwa
         source = world.cluster.brokers[slow].parts.replication.copying._sources[BrokerId(leader)]
         monkeypatch.setattr(FollowerPartition, "cut", held)
         source._work(copy, source._cut(copy, EpochEnd(LeaderEpoch(0), Offset(1))))
-        await asyncio.to_thread(begun.wait, 20)
+        assert await asyncio.to_thread(begun.wait, 60)
         await world.fence(leader)
         assert (world.leader("t"), copy.leader) == (next_one, next_one)
         go_on.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MEBIBYTE: Final = 1024 * 1024
@@ -23,6 +23,18 @@ class Message(NamedTuple):
 
 def topic_name(about: str) -> str:
     return f"interop-{about}-{uuid.uuid4().hex[:12]}"
+
+
+def described(admin: Any, topic: str, partitions: int) -> list[Any]:
+    """The partitions of a topic as librdkafka's client is told of them, each with a leader. The broker that it asks may
+    hear of a new topic later than the one that made it."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        known = admin.list_topics(timeout=DEADLINE_S).topics.get(topic)
+        found = [] if known is None else list(known.partitions.values())
+        if len(found) == partitions and all(each.leader >= 0 for each in found):
+            return found
+        assert time.monotonic() < deadline, f"{topic}: {found}"
 
 
 def recently() -> int:

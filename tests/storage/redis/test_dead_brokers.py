@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop.support.samples import described
 from tests.promises.support.load import QUIET
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import SAFE
@@ -30,10 +31,10 @@ async def test_partitions_of_a_dead_broker_are_led_by_others_long_before_its_ses
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         made = admin.create_topics([NewTopic("t", PARTITIONS, -1)])["t"]
         await asyncio.to_thread(made.result, DEADLINE_S)
-        told = await asyncio.to_thread(admin.list_topics, "t", DEADLINE_S)
-        others = (broker for broker in cluster.nodes if broker != told.controller_id)
-        victim = told.controller_id if is_controller else next(others)
-        assert {part.leader for part in told.topics["t"].partitions.values()} == set(cluster.nodes)
+        controller = (await asyncio.to_thread(admin.list_topics, timeout=DEADLINE_S)).controller_id
+        victim = controller if is_controller else next(each for each in cluster.nodes if each != controller)
+        told = await asyncio.to_thread(described, admin, "t", PARTITIONS)
+        assert {part.leader for part in told} == set(cluster.nodes)
         await cluster.kill(victim)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 50_000, **QUIET})
         outcomes: list[object] = []

@@ -36,6 +36,11 @@ final class Transactions {
         return made;
     }
 
+    /** Waits until the markers of the id's last transaction are written: a commit is answered before that. */
+    private static void untilMarked(Broker broker, String id) {
+        producer(broker, id).close();
+    }
+
     private static void send(Producer<byte[], byte[]> producer, String topic, String value) {
         for (int partition = 0; partition < PARTITIONS; partition++) {
             producer.send(new ProducerRecord<>(topic, partition, null, value.getBytes(UTF_8)));
@@ -134,6 +139,7 @@ final class Transactions {
                 aborts = !aborts;
             }
         }
+        untilMarked(broker, id);
         for (int partition = 0; partition < PARTITIONS; partition++) {
             int from = partition;
             List<String> wanted =
@@ -161,6 +167,7 @@ final class Transactions {
                 young.commitTransaction();
             }
         }
+        untilMarked(broker, id);
         for (int partition = 0; partition < PARTITIONS; partition++) {
             Check.equal(List.of("young"), read(broker, topic, partition), "what is left");
         }
