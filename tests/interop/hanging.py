@@ -15,7 +15,7 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 
 PRODUCE_VERSION = 8
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 VERIFICATION = "transaction.partition.verification.enable"
 
 
