@@ -139,6 +139,11 @@ class Cluster:
         """As that broker has it."""
         return self.brokers[broker].image
 
+    @property
+    def newest_image(self) -> MetadataImage:
+        """As the broker has it that knows most."""
+        return max(map(self.image, self.brokers), key=lambda image: image.index)
+
     async def until(self, broker: int, holds: Callable[[MetadataImage], bool]) -> None:
         """Wait until that broker's image is such."""
         running, reached = self.brokers[broker], asyncio.Event()
@@ -158,7 +163,7 @@ class Cluster:
         A broker that has an image serves by it only once logs are open and roles given. That is waited for, too,
         except where the test holds it up: `is_carried_out` is false.
         """
-        furthest = max((self.image(broker) for broker in self.brokers), key=lambda image: image.index)
+        furthest = self.newest_image
         for broker in self.brokers:
             await self.until(broker, lambda image: image.index >= furthest.index)
         for broker in self.brokers if is_carried_out else ():

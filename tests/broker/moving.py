@@ -106,7 +106,7 @@ class Moving:
 
     @property
     def key(self) -> TopicPartition:
-        image = self.cluster.image(next(iter(self.cluster.brokers)))
+        image = self.cluster.newest_image
         return TopicPartition(image.topic_ids["t"], PartitionIndex(0))
 
     def known(self, by: int) -> PartitionImage:

@@ -125,11 +125,13 @@ class World:
         return standings.flushed_ends.keys() == others and len(standings.isr) == len(standings.replicas)
 
     def key(self, name: str, index: int = 0) -> TopicPartition:
-        image = self.cluster.image(next(iter(self.cluster.brokers)))
+        image = self.cluster.newest_image
         return TopicPartition(image.topic_ids[name], PartitionIndex(index))
 
-    def image(self, name: str, index: int = 0, *, broker: int = 0) -> PartitionImage:
-        found = self.cluster.image(broker or next(iter(self.cluster.brokers))).partition(self.key(name, index))
+    def image(self, name: str, index: int = 0, *, broker: int | None = None) -> PartitionImage:
+        """Return it as that broker knows it, or the one that knows most."""
+        image = self.cluster.newest_image if broker is None else self.cluster.image(broker)
+        found = image.partition(self.key(name, index))
         assert found is not None
         return found
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,13 +26,13 @@ from tests.guard import Guard
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(Guard(margin_s={margin}, ends_s=0.5))
+    config.pluginmanager.register(Guard(margin_s={margin}, ends_s={ends}))
 """
 CONFIG: Final = """
 [pytest]
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
-timeout = 0.5
+timeout = {limit}
 """
 HEAD: Final = """
 import asyncio, atexit, subprocess, threading
@@ -76,7 +77,7 @@ def test_hangs():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.3)  # beyond the alarm
+            await asyncio.sleep(0.4)  # beyond the alarm
             print("it is cleaned up")
     loops.run(main())
 
@@ -88,7 +89,7 @@ async def test_hangs():
     try:
         await asyncio.Event().wait()
     finally:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.4)
         print("it is cleaned up")
 
 def test_goes_on():
@@ -146,9 +147,9 @@ class Ended(NamedTuple):
     err: str
 
 
-def ran(path: Path, body: str, *, margin: float = 0.5, nice: int = 0) -> Ended:
-    (path / "pytest.ini").write_text(CONFIG)
-    (path / "conftest.py").write_text(PLUGIN.format(margin=margin))
+def ran(path: Path, body: str, *, limit: float = 0.5, margin: float = 0.5, ends: float = 0.5, nice: int = 0) -> Ended:
+    (path / "pytest.ini").write_text(CONFIG.format(limit=limit))
+    (path / "conftest.py").write_text(PLUGIN.format(margin=margin, ends=ends))
     (path / "test_planted.py").write_text(HEAD + body)
     done = subprocess.run(
         ["nice", "-n", str(nice), sys.executable, "-m", "pytest", *WITHOUT, str(path)],
@@ -159,6 +160,10 @@ def ran(path: Path, body: str, *, margin: float = 0.5, nice: int = 0) -> Ended:
         timeout=ENDED_S,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+patient = partial(ran, limit=3.0, margin=30.0, ends=5.0)
+"""It has seconds for what goes on after a test that hangs, however slow the machine is."""
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_a_process_that_hangs_tells_its_stacks_and_ends(tmp_path: Path, body: st
 
 @pytest.mark.parametrize("body", [ON_UVLOOP, ON_ASYNCIO])
 def test_a_test_that_hangs_on_a_loop_fails_and_the_next_one_runs(tmp_path: Path, body: str) -> None:
-    ended = ran(tmp_path, body, margin=30)
+    ended = patient(tmp_path, body)
     assert ended.code == 1, ended
     assert "1 failed, 1 passed" in ended.out
     assert "TimeoutError" in ended.out
@@ -189,7 +194,7 @@ def test_a_test_that_hangs_on_a_loop_fails_and_the_next_one_runs(tmp_path: Path,
 
 @pytest.mark.parametrize("body", [CLEANING_UP, CLEANING_UP_ON_ASYNCIO])
 def test_what_a_test_cleans_up_beyond_its_limit_is_not_cut_off(tmp_path: Path, body: str) -> None:
-    ended = ran(tmp_path, body, margin=30)
+    ended = patient(tmp_path, body)
     assert ended.code == 1, ended
     assert "1 failed, 1 passed" in ended.out
     assert "it is cleaned up" in ended.out
@@ -197,7 +202,7 @@ def test_what_a_test_cleans_up_beyond_its_limit_is_not_cut_off(tmp_path: Path, b
 
 
 def test_a_thread_that_the_loop_would_wait_for_is_left_until_the_end(tmp_path: Path) -> None:
-    ended = ran(tmp_path, BESIDE_A_THREAD, margin=30)
+    ended = patient(tmp_path, BESIDE_A_THREAD)
     assert "1 failed, 1 passed" in ended.out
     assert ended.code == HUNG
     assert "what came after" in ended.err

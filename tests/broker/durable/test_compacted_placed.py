@@ -56,7 +56,7 @@ class Placed:
 
     @property
     def key(self) -> TopicPartition:
-        image = self._cluster.image(next(iter(self._cluster.brokers)))
+        image = self._cluster.newest_image
         return TopicPartition(image.topic_ids["t"], ZERO)
 
     def role(self, broker: int) -> Partition:
@@ -66,7 +66,7 @@ class Placed:
 
     @property
     def leader(self) -> int:
-        known = self._cluster.image(next(iter(self._cluster.brokers))).partition(self.key)
+        known = self._cluster.newest_image.partition(self.key)
         assert known is not None
         return int(known.leader)
 
