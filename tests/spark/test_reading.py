@@ -217,7 +217,9 @@ def test_an_end_by_time_is_not_above_the_end_that_was_planned(made: World, monke
 class Silent(Brokers):
     """From offset 3 on the broker gives nothing whole, though its log goes on."""
 
-    def fetch(self, topic: str, topic_id: TopicId, partition: int, offset: int) -> Future[FetchedBatches]:
+    def fetch(
+        self, topic: str, topic_id: TopicId, partition: int, offset: int, *, committed_only: bool = False
+    ) -> Future[FetchedBatches]:
         found: Future[FetchedBatches] = Future()
         data = encode_batch([Record(at, TIME, b"k", b"v") for at in range(3)]) if offset == 0 else b""
         found.set_result(FetchedBatches(memoryview(data), Offset(10), "b:1"))
@@ -241,8 +243,10 @@ class Flipping(Brokers):
 
     at = 70
 
-    def fetch(self, topic: str, topic_id: TopicId, partition: int, offset: int) -> Future[FetchedBatches]:
-        answer = super().fetch(topic, topic_id, partition, offset).result()
+    def fetch(
+        self, topic: str, topic_id: TopicId, partition: int, offset: int, *, committed_only: bool = False
+    ) -> Future[FetchedBatches]:
+        answer = super().fetch(topic, topic_id, partition, offset, committed_only=committed_only).result()
         data = bytearray(answer.data)
         for position, header in iterate_headers(answer.data):
             if header.base_offset <= 30 <= header.last_offset:

@@ -119,7 +119,7 @@ def world(root: Path, **configs: str) -> Iterator[World]:
         yield World(running.bootstrap, quick["durable.url"])
 
 
-def consumed(bootstrap: str, topics: Sequence[str]) -> list[Row]:
+def consumed(bootstrap: str, topics: Sequence[str], *, isolation: str = "read_committed") -> list[Row]:
     """All that librdkafka gives out of these topics, in the order of topic, partition and offset."""
     consumer = confluent_kafka.Consumer(
         {
@@ -129,7 +129,7 @@ def consumed(bootstrap: str, topics: Sequence[str]) -> list[Row]:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",  # and not to the end, which would look like nothing to read
             "check.crcs": True,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             **QUIET,
         }
     )

@@ -29,7 +29,7 @@ from headrace.replica.transactions import CompletedTransaction, Guard, OpenTrans
 from headrace.wire.batches import CONTROL, SEQUENCE_MAX, TRANSACTIONAL, BatchHeader
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
-from headrace.wire.transactions import EndMarker
+from headrace.wire.transactions import EndMarker, OpenTransaction
 
 EPOCH_MAX: Final = 2**15 - 1
 """Only a coordinator uses it, to fence a producer that has no epochs left."""
@@ -340,6 +340,10 @@ class ProducerStates:
                 -1 if first is None else first,
                 -1 if state.batches else state.marked_ms,
             )
+
+    def open_below(self, offset: int) -> tuple[OpenTransaction, ...]:
+        """Return the open transactions that begin below `offset`, the first one first."""
+        return tuple(OpenTransaction(each, first) for each, first in self._open.items() if first < offset)
 
     @property
     def ids(self) -> frozenset[int]:

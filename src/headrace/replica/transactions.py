@@ -12,7 +12,7 @@ VerificationStateEntry.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -105,6 +105,12 @@ class OpenTransactions:
         in_order = sorted(self._first.items(), key=lambda item: item[1])
         self._first.clear()
         self._first.update(in_order)
+
+    def keep(self, transactions: Collection[tuple[int, int]]) -> None:
+        """Forget all open transactions but these, each given by its producer id and first offset."""
+        for producer_id, first in list(self._first.items()):
+            if (producer_id, first) not in transactions:
+                del self._first[producer_id]
 
 
 class Guard:

@@ -87,9 +87,11 @@ class Brokers:
         """The topic as it is now. Raises UnknownTopicError where there is none, ClientError."""
         return self._ask(self._cluster.retried(lambda: self._cluster.existing_topic(name)))
 
-    def offsets(self, topic: str, partitions: Iterable[int], at: int) -> dict[PartitionIndex, Found]:
+    def offsets(
+        self, topic: str, partitions: Iterable[int], at: int, *, committed_only: bool = False
+    ) -> dict[PartitionIndex, Found]:
         """As `list_offsets`. Raises ClientError."""
-        return self._ask(list_offsets(self._cluster, topic, partitions, at))
+        return self._ask(list_offsets(self._cluster, topic, partitions, at, committed_only=committed_only))
 
     def bytes_per_offset(self, topic: str, ends: Mapping[PartitionIndex, int]) -> dict[PartitionIndex, float]:
         """Average bytes per offset of each partition's log, which ends at `ends`. Unknown ones are left out."""
@@ -151,8 +153,10 @@ class Brokers:
         """Stop the delivery. Unacknowledged batches may be stored or not."""
         self._ask(delivery.close())
 
-    def fetch(self, topic: str, topic_id: TopicId, partition: int, offset: int) -> Future[FetchedBatches]:
-        """Begin to fetch whole batches from `offset` on."""
+    def fetch(
+        self, topic: str, topic_id: TopicId, partition: int, offset: int, *, committed_only: bool = False
+    ) -> Future[FetchedBatches]:
+        """Begin to fetch whole batches from `offset` on, as `fetch_batches`."""
         return self.begin(
             fetch_batches(
                 self._cluster,
@@ -162,6 +166,7 @@ class Brokers:
                 offset,
                 bytes_max=SPARK_FETCH_BYTES,
                 wait_ms=SPARK_FETCH_WAIT_MS,
+                committed_only=committed_only,
             )
         )
 

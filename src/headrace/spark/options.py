@@ -40,6 +40,7 @@ OPTIONS: Final = (
     "repeatWindow",
     "mode",
     "quarantinePath",
+    "isolation",
     *STREAM_OPTIONS,
 )
 
@@ -93,6 +94,8 @@ class ReadOptions:
     """Whether a query's filters are used to read less (docs/SPARK.md says when that is safe)."""
     quarantine: str | None
     """Where corrupt ranges are written, with ``mode=PERMISSIVE``; None: they stop the job."""
+    committed_only: bool
+    """Whether rows of aborted transactions are left out, and what is at the last stable offset or above."""
     trigger_records_max: int | None
     trigger_bytes_max: int | None
 
@@ -139,6 +142,7 @@ def parse_options(
         repeat_window=_repeat_window(given),
         push_filters=boolean("pushFilters", given, default=False),
         quarantine=_quarantine(given),
+        committed_only=_isolation(given),
         trigger_records_max=positive("maxRecordsPerTrigger", given, "records"),
         trigger_bytes_max=positive("maxBytesPerTrigger", given, "bytes"),
     )
@@ -252,6 +256,13 @@ def _quarantine(given: Mapping[str, str]) -> str | None:
     if mode == "FAILFAST" and path:
         raise UsageError("Option quarantinePath needs mode=PERMISSIVE: without it, corrupt data stops the job.")
     return path or None
+
+
+def _isolation(given: Mapping[str, str]) -> bool:
+    isolation = given.get("isolation", "read_committed").strip().lower()
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise UsageError(f"Option isolation must be read_committed or read_uncommitted, not '{isolation:.50}'.")
+    return isolation == "read_committed"
 
 
 def boolean(name: str, given: Mapping[str, str], *, default: bool) -> bool:

@@ -11,7 +11,9 @@ Layout, big-endian, sizes in bytes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -27,6 +29,7 @@ KEY: Final = Struct(">hh")
 VALUE: Final = Struct(">hi")
 ABORTED: Final = Struct(">hqqqq")
 """One aborted transaction, as `.txnindex` files have it."""
+_last_of: Final = attrgetter("last_offset")
 
 
 class EndMarker(NamedTuple):
@@ -76,6 +79,31 @@ def decode_marker(batch: Buffer) -> EndMarker | None:
 def marker_in(batches: Buffer, at: int, header: BatchHeader) -> EndMarker | None:
     """As `decode_marker`, for the batch at `at` of several."""
     return decode_marker(memoryview(batches)[at : at + header.size])
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is not ended yet."""
+
+    producer_id: int
+    first_offset: int
+
+
+def overlapping(aborted: Sequence[AbortedTransaction], start: int, end: int) -> list[AbortedTransaction]:
+    """Those with offsets in [start, end), of transactions in the order of their markers."""
+    found: list[AbortedTransaction] = []
+    for at in range(bisect_left(aborted, start, key=_last_of), len(aborted)):
+        each = aborted[at]
+        if each.first_offset < end:
+            found.append(each)
+        if each.last_stable_offset >= end:
+            break
+    return found
+
+
+def joined(*lists: Iterable[AbortedTransaction]) -> list[AbortedTransaction]:
+    """All of these in the order of their markers, each once."""
+    found = {each.last_offset: each for aborted in lists for each in aborted}
+    return [found[at] for at in sorted(found)]
 
 
 def encode_aborted(aborted: Iterable[AbortedTransaction]) -> bytes:

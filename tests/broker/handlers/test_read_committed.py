@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from headrace.base.ids import Offset
 from headrace.broker.boot import Broker
@@ -22,7 +20,7 @@ from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.data_path import create
 from tests.broker.group_broker import QUICK, RawClient, until
-from tests.broker.in_transactions import Transactions
+from tests.broker.in_transactions import Transactions, by_aiokafka, by_librdkafka, interleaved
 
 READ_COMMITTED = 1
 DEADLINE_S = 60
@@ -146,69 +144,6 @@ async def test_records_that_were_deleted_hold_nobody_back(tmp_path: Path) -> Non
         transactions.mark(1, committed=False)
         await settled(transactions)
         assert listed(await fetched(client, 1)) == [(1, 0)]
-
-
-def interleaved(transactions: Transactions) -> list[bytes]:
-    """Many transactions over many segments; the values that readers are to see."""
-    seen, pending = [], dict[int, list[bytes]]()
-    order: list[tuple[int, bytes]] = []
-    gone: set[bytes] = set()
-    for number in range(120):
-        producer = number % 5
-        value = b"%d-%d" % (producer, number) + b"." * 400
-        transactions.write(producer, value)
-        order.append((producer, value))
-        pending.setdefault(producer, []).append(value)
-        if number % (7 + producer) == 0:
-            committed = number % 2 == 0
-            transactions.mark(producer, committed=committed)
-            gone |= set() if committed else set(pending[producer])
-            del pending[producer]
-    for producer in pending:
-        transactions.mark(producer, committed=producer % 2 == 0)
-        gone |= set() if producer % 2 == 0 else set(pending[producer])
-    seen = [value for _, value in order if value not in gone]
-    assert 10 < len(seen) < len(order) - 10
-    return seen
-
-
-async def by_aiokafka(bootstrap: str, count: int) -> list[bytes]:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        max_partition_fetch_bytes=6000,
-    )
-    await consumer.start()
-    try:
-        consumer.assign([TopicPartition("t", 0)])
-        found: list[bytes] = []
-        while len(found) < count:
-            found += [each.value for many in (await consumer.getmany(timeout_ms=500)).values() for each in many]
-        return found
-    finally:
-        await consumer.stop()
-
-
-def by_librdkafka(bootstrap: str, count: int) -> list[bytes]:
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "g",
-            "isolation.level": "read_committed",
-            "fetch.max.bytes": 6000,
-            "message.max.bytes": 6000,
-            "max.partition.fetch.bytes": 5000,
-        }
-    )
-    consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
-    found: list[bytes] = []
-    while len(found) < count:
-        message = consumer.poll(1)
-        if message is not None and message.error() is None:
-            found.append(message.value() or b"")
-    consumer.close()
-    return found
 
 
 async def test_clients_read_exactly_the_committed_records_of_interleaved_transactions(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
 from headrace.storage.tier.producers import producers_after, producers_of
 from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
-from headrace.wire.transactions import AbortedTransaction
+from headrace.wire.transactions import AbortedTransaction, joined
 
 log = structlog.get_logger(__name__)
 
@@ -214,18 +214,20 @@ class Exporter:
         await self.mirror_up(partition)
         return stored.descriptor.batch_bytes
 
-    async def store_next(self, partition: Partition, bytes_max: int) -> SealedTail | None:
-        """As `export_next`, but only store the segment, and do not publish it. Returns None where there is nothing to
+    async def store_next(self, partition: Partition, bytes_max: int, *, undecided: bool = False) -> SealedTail | None:
+        """As `export_next`, but only store the segment, and do not publish it. `undecided`: it may reach above the last
+        stable offset, which is right only where the partition is to be sealed. Returns None where there is nothing to
         export. Raises HeadraceError, OSError."""
         async with self.turn_of(partition):
             if not partition.is_exported or self._is_stuck(partition):
                 raise HeadraceError("Its log cannot be exported: durable.enable is off, or it differs from history.")
             start = self._next_start(partition)
-            if start >= partition.last_stable_offset:
+            end = partition.high_watermark if undecided else partition.last_stable_offset
+            if start >= end:
                 return None
             await self._look_for_others(partition)
-            chunks = await self._read(partition, start, partition.last_stable_offset, bytes_max)
-            stored = await self._store(partition, chunks)
+            chunks = await self._read(partition, start, end, bytes_max)
+            stored = await self._store(partition, chunks, end)
             if stored is None:
                 raise HeadraceError("Its topic is gone, or there is nothing that could be read.")
             return stored
@@ -374,21 +376,24 @@ class Exporter:
         """Write object, event, and mirror. Returns False where there is nothing to export any more."""
         await self._look_for_others(partition)
         chunks = await self._read(partition, start, end, DURABLE_SEGMENT_BYTES_MAX)
-        stored = await self._store(partition, chunks)
+        stored = await self._store(partition, chunks, partition.last_stable_offset)
         if stored is None:
             return False
         await self.publish(partition, stored.descriptor, stored.previous_hash)
         await self._mirror_up(partition)
         return True
 
-    async def _store(self, partition: Partition, chunks: Sequence[Buffer]) -> SealedTail | None:
-        """Store the object alone. Returns None where there is nothing to export any more."""
+    async def _store(self, partition: Partition, chunks: Sequence[Buffer], limit: Offset) -> SealedTail | None:
+        """Store the object alone; no batch may reach `limit`. Returns None where there is nothing to export any
+        more."""
         image = self._metadata.image
         topic = image.topic_by_id(partition.topic_partition.topic_id)
         if topic is None or not chunks:
             return None
-        start = Offset(parse_header(chunks[0]).base_offset)
+        start, end = Offset(parse_header(chunks[0]).base_offset), _end_of(chunks[-1])
         aborted: list[AbortedTransaction] = []
+        overlapping = partition.aborted_between(start, end)
+        undecided = partition.producers.open_below(end)
         encoded = await self._producers(partition, self._catalog(partition, image), start, chunks, aborted)
         source = ExportSource(
             cluster_id=image.cluster_id,
@@ -397,9 +402,10 @@ class Exporter:
             partition=partition.topic_partition.partition,
             leader_epoch=partition.leader_epoch,
             start_offset=start,
-            limit_offset=partition.last_stable_offset,
+            limit_offset=limit,
             producers=encoded,
-            aborted_transactions=tuple(aborted),
+            aborted_transactions=tuple(joined(aborted, overlapping)),
+            undecided_transactions=undecided,
             codec=partition.settings.storage_codec,
         )
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
@@ -444,6 +450,8 @@ class Exporter:
             )
         if before is None:
             before = partition.producers.as_of(start)
+            begun = (each for each in partition.aborted_between(start, Offset(start + 1)) if each.first_offset < start)
+            before.transactions.put((each.producer_id, Offset(each.first_offset)) for each in begun)
         return await self._in_thread(
             partial(producers_after, before, chunks, known=partition.producers.ids, aborted=aborted)
         )

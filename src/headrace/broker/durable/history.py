@@ -33,7 +33,16 @@ from headrace.base.ports import Clock, Objects
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.engine.reading import EpochEnd, FoundOffset
-from headrace.storage.tier.blocks import Block, Plan, epoch_at, first_at_or_after, highest_from, read_block, read_plan
+from headrace.storage.tier.blocks import (
+    Block,
+    Plan,
+    epoch_at,
+    first_at_or_after,
+    highest_from,
+    read_block,
+    read_plan,
+    told_later,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -117,23 +126,25 @@ class History:
         plan = self._plan(segment)
         number = FIRST_LOOK if plan is None else plan.block_of(offset)
         block = None if plan is None else self._cache.get((segment.key, number))
-        if plan is not None and isinstance(block, Block):
+        if plan is not None and isinstance(block, Block) and not _is_outdated(block, catalog):
             self._read_ahead(key, catalog, plan, number)
             return block
         self._check_failures(segment.key)
-        return self._load(segment, plan, number, offset)
+        return self._load(catalog, segment, plan, number, offset)
 
     def _plan(self, segment: SegmentDescriptor) -> Plan | None:
         found = self._cache.get((segment.key, FIRST_LOOK))
         return found if isinstance(found, Plan) else None
 
-    def _load(self, segment: SegmentDescriptor, plan: Plan | None, number: int, offset: int) -> Loading | None:
+    def _load(
+        self, catalog: PartitionCatalog, segment: SegmentDescriptor, plan: Plan | None, number: int, offset: int
+    ) -> Loading | None:
         name = (segment.key, number)
         if (flight := self._flights.get(name)) is not None:
             return flight
         if len(self._flights) >= HISTORY_READS_WAITING_MAX:
             return None
-        work = partial(_load, self._objects, segment, plan, offset)
+        work = partial(_load, self._objects, catalog, segment, plan, offset)
         flight = self._flights[name] = self._threads.run(work)
         flight.add_done_callback(partial(self._on_loaded, name))
         return flight
@@ -149,8 +160,8 @@ class History:
         self._on_success(name[0])
         plan, number, block = flight.result()
         if name[1] == FIRST_LOOK:
-            self._cache.put(name, plan, len(plan.footer.index) * _INDEX_ENTRY_BYTES)
-        self._cache.put((name[0], number), block, len(block.data))
+            self._cache.put(name, plan, _size_of(plan))
+        self._cache.put((name[0], number), block, len(block.data) + len(block.aborted) * _ABORTED_BYTES)
 
     def _read_ahead(self, key: TopicPartition, catalog: PartitionCatalog, plan: Plan, number: int) -> None:
         """Read the next blocks. One thread is left for reads that clients wait for."""
@@ -170,9 +181,9 @@ class History:
             is_idle = len(self._flights) < HISTORY_READS_AT_ONCE_MAX - 1
             if self._cache.get((segment.key, number)) is None and is_idle and segment.key not in self._failures:
                 if number == FIRST_LOOK:
-                    self._load(segment, None, number, segment.start_offset)
+                    self._load(catalog, segment, None, number, segment.start_offset)
                 else:
-                    self._load(segment, plan, number, plan.footer.index[plan.starts[number]].base_offset)
+                    self._load(catalog, segment, plan, number, plan.footer.index[plan.starts[number]].base_offset)
             if number == FIRST_LOOK:
                 return
 
@@ -291,7 +302,7 @@ class History:
         if (plan := self._plan(segment)) is not None:
             return plan
         plan = await self._read(segment.key, partial(read_plan, self._objects, segment))
-        self._cache.put((segment.key, FIRST_LOOK), plan, len(plan.footer.index) * _INDEX_ENTRY_BYTES)
+        self._cache.put((segment.key, FIRST_LOOK), plan, _size_of(plan))
         return plan
 
     async def _read(self, key: str, work: Callable[[], T]) -> T:
@@ -307,13 +318,28 @@ class History:
 
 _INDEX_ENTRY_BYTES: Final = 256
 """The approximate size of an index entry in memory."""
+_ABORTED_BYTES: Final = 256
+"""The approximate size of an aborted transaction in memory."""
 
 
-def _load(objects: Objects, segment: SegmentDescriptor, plan: Plan | None, offset: int) -> Loaded:
+def _size_of(plan: Plan) -> int:
+    footer = plan.footer
+    return len(footer.index) * _INDEX_ENTRY_BYTES + len(footer.aborted_transactions) * _ABORTED_BYTES
+
+
+def _is_outdated(block: Block, catalog: PartitionCatalog) -> bool:
+    """Whether later segments, which have come since it was read, may tell of aborted transactions in it."""
+    return block.told_to < catalog.next_offset
+
+
+def _load(
+    objects: Objects, catalog: PartitionCatalog, segment: SegmentDescriptor, plan: Plan | None, offset: int
+) -> Loaded:
     """Read the block at `offset`. Runs in a worker thread."""
     plan = plan or read_plan(objects, segment)
     number = plan.block_of(offset)
-    return Loaded(plan, number, read_block(objects, plan, number))
+    later = (entry.descriptor for entry in catalog.reaching(segment.next_offset))
+    return Loaded(plan, number, told_later(objects, plan, read_block(objects, plan, number), later))
 
 
 def _holding(catalog: PartitionCatalog, offset: int) -> SegmentDescriptor:

@@ -237,12 +237,13 @@ class Reader:
             else:
                 watched.append(partition)
                 if wanted.offset < partition.visible_end:
+                    block: Block | None = None
                     if wanted.offset < partition.log.log_start_offset:
-                        records, error = self._read_history(key, partition, wanted, size)
+                        records, block, error = self._read_history(key, partition, wanted, size)
                     else:
                         records, error = self._read(key, partition, wanted, size)
                     if self.committed_only and records:
-                        records, aborted, error = _with_aborted(partition, wanted, records)
+                        records, aborted, error = _with_aborted(partition, wanted, records, block)
                     size += len(records)
                     is_final = is_final or error is not ErrorCode.NONE
             found.append(new(Found, (key, error, partition, records, nearer, aborted)))
@@ -290,35 +291,37 @@ class Reader:
 
     def _read_history(
         self, key: PartitionKey, partition: Replica, wanted: Wanted, so_far: int
-    ) -> tuple[Buffer, ErrorCode]:
-        """As `_read`, below the log's start. Returns no bytes where they are still to be read from the store."""
+    ) -> tuple[Buffer, Block | None, ErrorCode]:
+        """As `_read`, below the log's start, with the block of the records. Returns no bytes where they are still to be
+        read from the store."""
         room = min(wanted.bytes_max, self._bytes_max - so_far)
+        end = partition.last_stable_offset if self.committed_only else partition.visible_end
         history, catalog = self._context.services.history, partition.history
         assert history is not None, "who has no store has no history"
         assert catalog is not None, "it says that it has it"
-        if room <= 0 and so_far > 0:
-            return b"", ErrorCode.NONE
+        if (room <= 0 and so_far > 0) or wanted.offset >= end:
+            return b"", None, ErrorCode.NONE
         loaded = self._loading.pop(key, None)
         found: Block | None = None
         if loaded is not None and loaded.done() and not loaded.cancelled():
             if loaded.exception() is not None:  # that was logged
-                return b"", ErrorCode.KAFKA_STORAGE_ERROR
+                return b"", None, ErrorCode.KAFKA_STORAGE_ERROR
             block = loaded.result().block
-            found = block if block.base_offset <= wanted.offset < block.next_offset else None
+            is_wanted = block.base_offset <= wanted.offset < block.next_offset
+            found = block if is_wanted and partition.tells_all_of(block) else None
         if found is None:
             if len(self._loading) >= HISTORY_LOADS_PER_FETCH_MAX:
-                return b"", ErrorCode.NONE
+                return b"", None, ErrorCode.NONE
             try:
                 looked = history.find(partition.topic_partition, catalog, wanted.offset)
             except HistoryUnavailable:  # that was logged
-                return b"", ErrorCode.KAFKA_STORAGE_ERROR
+                return b"", None, ErrorCode.KAFKA_STORAGE_ERROR
             if not isinstance(looked, Block):
                 if looked is not None:
                     self._loading[key] = looked
-                return b"", ErrorCode.NONE
+                return b"", None, ErrorCode.NONE
             found = looked
-        end = partition.last_stable_offset if self.committed_only else partition.visible_end
-        return found.read(wanted.offset, max(room, 0), end, at_least_one=so_far == 0), ErrorCode.NONE
+        return found.read(wanted.offset, max(room, 0), end, at_least_one=so_far == 0), found, ErrorCode.NONE
 
     def _find(self, key: PartitionKey) -> Replica | ErrorCode:
         image = self._context.image
@@ -381,11 +384,11 @@ def _with_list(aborted: Sequence[AbortedTransaction]) -> tuple[Any, ...]:
 
 
 def _with_aborted(
-    partition: Replica, wanted: Wanted, records: Buffer
+    partition: Replica, wanted: Wanted, records: Buffer, block: Block | None
 ) -> tuple[Buffer, Sequence[AbortedTransaction], ErrorCode]:
     """Return the records, and the aborted transactions among them; none of either where the latter cannot be read."""
     try:
-        return records, partition.aborted_in(wanted.offset, records), ErrorCode.NONE
+        return records, partition.aborted_in(wanted.offset, records, block), ErrorCode.NONE
     except (CorruptData, StorageFailure) as error:
         return b"", (), _unreadable(partition, wanted, error)
 

@@ -175,14 +175,21 @@ class _Road:
             if offset < high_watermark:
                 room = min(limit, bytes_max - size)
                 if room > 0 or not size:
-                    read = _read if offset >= partition.log.log_start_offset else self._read_history
-                    there = read(partition, Offset(offset), max(room, 0), committed_only, not size)
+                    block = None
+                    if offset < partition.log.log_start_offset:
+                        block = self._in_history(partition, Offset(offset))
+                        if block is None:
+                            return None
+                        end = partition.last_stable_offset if committed_only else high_watermark
+                        there: Buffer | None = block.read(offset, max(room, 0), end, at_least_one=not size)
+                    else:
+                        there = _read(partition, Offset(offset), max(room, 0), committed_only, not size)
                     if there is None:
                         return None
                     records = there
                     size += len(records)
                     if committed_only:
-                        ended = _aborted(partition, Offset(offset), records)
+                        ended = _aborted(partition, Offset(offset), records, block)
                         if ended is None:
                             return None
                         aborted = ended
@@ -190,10 +197,8 @@ class _Road:
             found.append((index, high_watermark, stable, start, records, aborted))
         return _Attempt(found, size, room_left)
 
-    def _read_history(
-        self, partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
-    ) -> Buffer | None:
-        """As `_read`, below the log's start. None, too, where the records are not in memory."""
+    def _in_history(self, partition: Replica, offset: Offset) -> Block | None:
+        """Return the block of history that holds `offset`; None where it is not in memory."""
         history, catalog = self._services.history, partition.history
         if history is None or catalog is None:
             return None
@@ -201,10 +206,7 @@ class _Road:
             block = history.find(partition.topic_partition, catalog, offset)
         except HistoryUnavailable:
             return None
-        if not isinstance(block, Block):
-            return None
-        end = partition.last_stable_offset if committed_only else partition.visible_end
-        return block.read(offset, bytes_max, end, at_least_one=at_least_one)
+        return block if isinstance(block, Block) else None
 
 
 def _read(
@@ -220,10 +222,12 @@ def _read(
         return None
 
 
-def _aborted(partition: Replica, offset: Offset, records: Buffer) -> Sequence[AbortedTransaction] | None:
+def _aborted(
+    partition: Replica, offset: Offset, records: Buffer, block: Block | None
+) -> Sequence[AbortedTransaction] | None:
     """Return the aborted transactions among these records; None where they cannot be read at once."""
     try:
-        return partition.aborted_in(offset, records)
+        return partition.aborted_in(offset, records, block)
     except (CorruptData, StorageFailure):
         return None
 

@@ -30,7 +30,7 @@ from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicP
 from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Buffer
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
-from headrace.broker.handlers.transactional_produce import EXPORTED, Admitting
+from headrace.broker.handlers.transactional_produce import Admitting
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.partitions.intake.forwarding import Forwarded
 from headrace.broker.partitions.partition import Partition
@@ -54,9 +54,6 @@ from headrace.wire.validation import RecordFault
 
 ACKS_NONE: Final = 0
 NOT_A_PART: Final = "The partition is not known to be a part of the producer's transaction."
-REASONS: Final = {
-    EXPORTED: "Transactions are not taken where history goes to a store: set durable.enable=false for the topic."
-}
 
 
 def handle(
@@ -213,7 +210,7 @@ class ProduceJob:
             if error is None:
                 self._append(found, data.records, outcome)
             else:
-                outcome.refuse(error, REASONS.get(error, NOT_A_PART))
+                outcome.refuse(error, NOT_A_PART)
 
     def _is_carried(self, topic_id: TopicId, data: PartitionProduceData, outcome: Outcome) -> bool:
         """Whether the partition is handed over, and its new leader gets the batch."""

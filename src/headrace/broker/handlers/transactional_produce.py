@@ -24,8 +24,6 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import ProduceRequest
 from headrace.wire.plain_produce import TOPIC_ID_VERSION
 
-EXPORTED: Final = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-"""Of a partition whose history goes to a store: durable segments do not tell aborted transactions yet."""
 ABORTABLE_VERSION: Final = 11
 ADDS_VERSION: Final = 12
 
@@ -73,9 +71,6 @@ class Admitting:
         adds = self.context.version >= ADDS_VERSION
         for wanted in self._wanted():
             partition = wanted.partition
-            if partition.has_store and partition.is_exported:
-                refused[partition.topic_partition] = EXPORTED
-                continue
             guard = partition.begin_verification(wanted.header, bumps_epochs=adds)
             if isinstance(guard, ErrorCode):
                 refused[partition.topic_partition] = guard

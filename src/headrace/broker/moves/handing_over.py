@@ -216,8 +216,9 @@ class Owner:
         return tail, producers
 
     async def _export_tail(self, partition: Partition) -> SealedTail | None:
-        """Store the last segment, which is published with the seal. None: everything is published."""
-        while (tail := await self._exporter.store_next(partition, MOVE_EXPORT_BYTES_MAX)) is not None:
+        """Store the last segment, which is published with the seal. None: everything is published. Transactions that
+        are open go along."""
+        while (tail := await self._exporter.store_next(partition, MOVE_EXPORT_BYTES_MAX, undecided=True)) is not None:
             has_any = bool(self._image().durable(partition.topic_partition).entries)
             if has_any and tail.descriptor.end_offset + 1 == partition.log.log_end_offset:
                 return tail

@@ -28,9 +28,10 @@ from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
 from headrace.storage.engine.logs import PartitionLog
+from headrace.storage.tier.blocks import Block
 from headrace.wire.batches import BatchHeader, end_of
 from headrace.wire.errors import ErrorCode
-from headrace.wire.transactions import AbortedTransaction, EndMarker
+from headrace.wire.transactions import AbortedTransaction, EndMarker, joined, overlapping
 from headrace.wire.validation import RecordFault
 
 log = structlog.get_logger(__name__)
@@ -134,21 +135,17 @@ class Replica(ABC):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end for read_committed readers: everything below is decided. Below the log's start, all is."""
+        """The end for read_committed readers: everything below is decided. What is deleted counts as decided."""
         end = self.visible_end
         stable = self.producers.stable_end(end)
-        return stable if stable == end else max(stable, min(self.log.log_start_offset, end))
+        return stable if stable == end else max(stable, min(self.start_offset, end))
 
     @property
     def is_exported(self) -> bool:
         """Whether the partition is exported. Durable history has no gaps: a log with gaps above the end of its history
-        is not. Where history is there first, compaction goes no further than it (`cleanable_end`). A log with aborted
-        transactions is not exported either, because readers of history do not hear of them yet."""
+        is not. Where history is there first, compaction goes no further than it (`cleanable_end`)."""
         exported = 0 if self.history is None else self.history.next_offset
-        aborted = self.log.aborted
-        return (
-            self.settings.durable and self.log.gaps_below <= exported and not (aborted is not None and aborted.has_any)
-        )
+        return self.settings.durable and self.log.gaps_below <= exported
 
     @property
     def cleanable_end(self) -> Offset:
@@ -238,14 +235,29 @@ class Replica(ABC):
             return b""
         return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
 
-    def aborted_in(self, offset: Offset, records: Buffer) -> Sequence[AbortedTransaction]:
-        """Return the aborted transactions that overlap with these records, which were read from `offset` on. They are
-        at most as many as the markers in the records and the transactions that are open at their end. Raises as
+    def aborted_in(self, offset: Offset, records: Buffer, block: Block | None = None) -> Sequence[AbortedTransaction]:
+        """Return the aborted transactions that overlap with these records, which were read from `offset` on, from the
+        log or from a block of history. They are at most as many as the markers in the records and the transactions that
+        are open at their end. Raises as `read`."""
+        if not records:
+            return ()
+        if block is None:
+            return self.aborted_between(offset, end_of(records))
+        if block.told_to == LAST_OFFSET and not block.aborted:
+            return ()
+        end = end_of(records)
+        told = overlapping(block.aborted, offset, end)
+        return told if block.told_to == LAST_OFFSET else joined(told, self.aborted_between(offset, end))
+
+    def aborted_between(self, start: Offset, end: Offset) -> Sequence[AbortedTransaction]:
+        """Return the aborted transactions with offsets in [start, end) whose markers are in the log. Raises as
         `read`."""
         index = self.log.aborted
-        if index is None or not index.has_any or not records:
-            return ()
-        return index.between(offset, end_of(records))
+        return () if index is None or not index.has_any else index.between(start, end)
+
+    def tells_all_of(self, block: Block) -> bool:
+        """Whether a block of history and the log together have all aborted transactions in it."""
+        return self.log.log_start_offset <= block.told_to
 
     def _on_marker(self, header: BatchHeader, marker: EndMarker | None, base_offset: Offset, now_ms: int) -> None:
         """Note a control batch that was appended. Raises StorageFailure."""

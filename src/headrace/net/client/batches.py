@@ -13,10 +13,12 @@ from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import FETCH_LANE, TOPIC_IDS_SINCE
 from headrace.net.client.errors import ClientError, RefusedError, check
+from headrace.net.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import whole_batches
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import describe_log_dirs, fetch
+from headrace.wire.transactions import OpenTransaction
 
 
 class TopicReplacedError(RefusedError):
@@ -32,16 +34,28 @@ class FetchedBatches(NamedTuple):
 
     data: memoryview
     """Whole batches, back to back. The first may begin below the offset, or above it where offsets are gone."""
-    high_watermark: Offset
+    end: Offset
+    """The end of what the reader may see: the high watermark, or with `committed_only` the last stable offset."""
     broker: str
     """The broker that answered."""
+    aborted: tuple[OpenTransaction, ...] = ()
+    """With `committed_only`: the aborted transactions among the batches."""
 
 
 async def fetch_batches(
-    cluster: Cluster, topic: str, topic_id: TopicId, partition: int, offset: int, *, bytes_max: int, wait_ms: int
+    cluster: Cluster,
+    topic: str,
+    topic_id: TopicId,
+    partition: int,
+    offset: int,
+    *,
+    bytes_max: int,
+    wait_ms: int,
+    committed_only: bool = False,
 ) -> FetchedBatches:
-    """Fetch batches from the partition's leader, waiting up to `wait_ms` for some to arrive. Raises ClientError; a
-    RefusedError with OFFSET_OUT_OF_RANGE means that the offset does not exist.
+    """Fetch batches from the partition's leader, waiting up to `wait_ms` for some to arrive. `committed_only`: none of
+    a transaction that is open, or behind it. Raises ClientError; a RefusedError with OFFSET_OUT_OF_RANGE means that the
+    offset does not exist.
     """
 
     async def ask() -> FetchedBatches:
@@ -62,6 +76,7 @@ async def fetch_batches(
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=bytes_max,
+            isolation_level=READ_COMMITTED if committed_only else READ_UNCOMMITTED,
             topics=(fetch.FetchTopic(topic=topic, topic_id=topic_id, partitions=(asked,)),),
         )
         timeout_ms = cluster.request_timeout_ms + wait_ms
@@ -73,7 +88,9 @@ async def fetch_batches(
                     check(part.error_code, subject)
                     data = memoryview(part.records if part.records is not None else b"")
                     whole = data[: whole_batches(data)]
-                    return FetchedBatches(whole, Offset(part.high_watermark), str(connection.address))
+                    end = part.last_stable_offset if committed_only else part.high_watermark
+                    aborted = tuple(OpenTransaction(*each) for each in part.aborted_transactions or ())
+                    return FetchedBatches(whole, Offset(end), str(connection.address), aborted)
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, subject, "the answer says nothing of it")
 
     return await cluster.retried(ask, (topic,))

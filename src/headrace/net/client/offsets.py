@@ -17,6 +17,8 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 CONSUMER_REPLICA_ID = -1
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
 
 
 class Found(NamedTuple):
@@ -28,18 +30,24 @@ class Found(NamedTuple):
     timestamp_ms: int
 
 
-async def list_offsets(cluster: Cluster, topic: str, partitions: Iterable[int], at: int) -> dict[PartitionIndex, Found]:
+async def list_offsets(
+    cluster: Cluster, topic: str, partitions: Iterable[int], at: int, *, committed_only: bool = False
+) -> dict[PartitionIndex, Found]:
     """For each partition, an offset chosen by `at`.
 
-    LATEST is the high watermark; EARLIEST and MAX_TIMESTAMP are as in Kafka. Any other `at` is a timestamp (ms since
-    1970), and selects the first record at or after it. Raises ClientError.
+    LATEST is the high watermark, or with `committed_only` the last stable offset; EARLIEST and MAX_TIMESTAMP are as in
+    Kafka. Any other `at` is a timestamp (ms since 1970), and selects the first record at or after it. Raises
+    ClientError.
     """
     wanted = [PartitionIndex(index) for index in partitions]
 
     async def ask() -> dict[PartitionIndex, Found]:
         groups = await cluster.by_leader((topic, index) for index in wanted)
         answers = await asyncio.gather(
-            *(_ask(cluster, leader, topic, [view for _, view in views], at) for leader, views in groups.items())
+            *(
+                _ask(cluster, leader, topic, [view for _, view in views], at, committed_only=committed_only)
+                for leader, views in groups.items()
+            )
         )
         return {index: found for answer in answers for index, found in answer.items()}
 
@@ -48,7 +56,7 @@ async def list_offsets(cluster: Cluster, topic: str, partitions: Iterable[int], 
 
 
 async def _ask(
-    cluster: Cluster, leader: BrokerId, topic: str, views: list[PartitionView], at: int
+    cluster: Cluster, leader: BrokerId, topic: str, views: list[PartitionView], at: int, *, committed_only: bool
 ) -> dict[PartitionIndex, Found]:
     connection = await cluster.broker_connection(leader)
     parts = tuple(
@@ -56,7 +64,9 @@ async def _ask(
         for view in views
     )
     request = wire.ListOffsetsRequest(
-        replica_id=CONSUMER_REPLICA_ID, topics=(wire.ListOffsetsTopic(name=topic, partitions=parts),)
+        replica_id=CONSUMER_REPLICA_ID,
+        isolation_level=READ_COMMITTED if committed_only else READ_UNCOMMITTED,
+        topics=(wire.ListOffsetsTopic(name=topic, partitions=parts),),
     )
     response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=cluster.request_timeout_ms)
     found: dict[PartitionIndex, Found] = {}

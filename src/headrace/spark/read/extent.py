@@ -21,6 +21,7 @@ from headrace.net.client.offsets import EARLIEST as BROKERS_EARLIEST
 from headrace.net.client.offsets import LATEST as BROKERS_LATEST
 from headrace.spark.brokers import Brokers
 from headrace.spark.options import EARLIEST, LATEST, Bound, ReadOptions
+from headrace.spark.read.committed import stable_end
 from headrace.storage.tier.following import first_at
 from headrace.storage.tier.mirror import MirroredTopic
 from headrace.storage.tier.reader import DamagedHistory, Store
@@ -40,10 +41,12 @@ class ReadTopic(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The existing offsets of one partition; the end is exclusive."""
+    """The existing offsets of one partition; the ends are exclusive."""
 
     start: int
     end: int
+    stable: int
+    """The last stable offset, with ``isolation=read_committed``; else the end."""
 
 
 class PartitionRange(NamedTuple):
@@ -81,6 +84,8 @@ class Sources:
         self.store = store if store is not None or options.store is None else Store.open(options.store)
         self.brokers = brokers if brokers is not None or options.bootstrap is None else Brokers(options.bootstrap)
         self._mirrored: dict[TopicId, MirroredTopic] = {}
+        self._stable: dict[tuple[TopicId, int], tuple[str, int]] = {}
+        """The last stable offsets in the store, each with the head of the catalog that it was read by."""
 
     def close(self) -> None:
         """Idempotent."""
@@ -166,13 +171,31 @@ class Sources:
     def extents(self, topic: ReadTopic, catalogs: Mapping[int, PartitionCatalog | None]) -> dict[int, Extent]:
         """The existing offsets of each partition. Raises ClientError."""
         if self.brokers is None:
-            return {partition: _durable_extent(catalog) for partition, catalog in catalogs.items()}
+            return {
+                partition: self._durable_extent(topic, partition, catalog) for partition, catalog in catalogs.items()
+            }
         starts = self.brokers.offsets(topic.name, catalogs, BROKERS_EARLIEST)
         ends = self.brokers.offsets(topic.name, catalogs, BROKERS_LATEST)
+        stable = ends
+        if self.options.committed_only:
+            stable = self.brokers.offsets(topic.name, catalogs, BROKERS_LATEST, committed_only=True)
         return {
-            partition: Extent(starts[PartitionIndex(partition)].offset, ends[PartitionIndex(partition)].offset)
+            partition: _extent(*(found[PartitionIndex(partition)].offset for found in (starts, ends, stable)))
             for partition in catalogs
         }
+
+    def _durable_extent(self, topic: ReadTopic, partition: int, catalog: PartitionCatalog | None) -> Extent:
+        if catalog is None:
+            return Extent(0, 0, 0)
+        stable = int(catalog.next_offset)
+        if self.options.committed_only and self.store is not None:
+            head, known = self._stable.get((topic.id, partition), ("", 0))
+            try:
+                stable = known if head == catalog.head else stable_end(self.store, topic.name, partition, catalog)
+                self._stable[topic.id, partition] = catalog.head, stable
+            except DamagedHistory:  # the tasks will report it
+                pass
+        return Extent(catalog.readable_start, catalog.next_offset, max(stable, catalog.readable_start))
 
     def resolved(
         self,
@@ -188,7 +211,7 @@ class Sources:
         found = {}
         for partition, extent in extents.items():
             offset = named.get(partition, bound.rest)
-            found[partition] = extent.start if offset == EARLIEST else extent.end if offset == LATEST else offset
+            found[partition] = extent.start if offset == EARLIEST else extent.stable if offset == LATEST else offset
         return found
 
     def _at_time(
@@ -212,7 +235,7 @@ class Sources:
         offsets = {}
         for partition, extent in extents.items():
             offset = found.get(partition)
-            offsets[partition] = extent.end if offset is None else min(offset, extent.end)  # more may have come since
+            offsets[partition] = extent.stable if offset is None else min(offset, extent.stable)  # more may have come
         return offsets
 
     def ranges(self) -> list[PartitionRange]:
@@ -229,9 +252,20 @@ class Sources:
             ends = self.resolved(topic, self.options.ending, extents, catalogs)
             for partition, extent in extents.items():
                 start, end = self.there(topic, partition, starts[partition], ends[partition], extent)
-                end = max(start, end)
+                end = max(start, self._decided(topic, partition, end, extent))
                 found.append(PartitionRange(topic, partition, start, end, catalogs[partition], extent.start))
         return found
+
+    def _decided(self, topic: ReadTopic, partition: int, end: int, extent: Extent) -> int:
+        """The end of a batch read: nothing is read of transactions that are open, or behind them."""
+        if end > extent.stable:
+            log.warning(
+                "Topic '%s', partition %d is read to its last stable offset, %d: a transaction is open there.",
+                topic.name,
+                partition,
+                extent.stable,
+            )
+        return min(end, extent.stable)
 
     def there(self, topic: ReadTopic, partition: int, start: int, end: int, extent: Extent) -> tuple[int, int]:
         """The range, where all of it exists. Otherwise raises DataLoss, or with ``failOnDataLoss=false`` cuts it."""
@@ -263,8 +297,9 @@ def steady_catalog(store: Store, topic: MirroredTopic, partition: int) -> Partit
     return store.catalog(topic, PartitionIndex(partition))
 
 
-def _durable_extent(catalog: PartitionCatalog | None) -> Extent:
-    return Extent(0, 0) if catalog is None else Extent(catalog.readable_start, catalog.next_offset)
+def _extent(start: int, end: int, stable: int) -> Extent:
+    """`stable` was asked for later, and may be above the end."""
+    return Extent(start, max(end, stable), stable)
 
 
 def begun_at(topic: ReadTopic, partition: int, catalog: PartitionCatalog | None) -> int:

@@ -5,6 +5,7 @@ Promises:
 - Offsets never go back, except in a topic made again under its name, with ``failOnDataLoss=false``.
 - Limits are kept, exactly in records and approximately in bytes, though each batch makes progress.
 - Offsets of a checkpoint that are gone, or belong to another topic of that name, raise DataLoss.
+- With ``isolation=read_committed`` no offset is above the last stable one.
 - Offsets before everything that a store ever had are no loss to a stream that began when the store was empty.
 
 A new partition is read from its start. Imports no Spark.
@@ -80,7 +81,7 @@ class Follower:
         begins = parsed(start)
         there = self._there() if self._target is None else self._target
         if _ends_before(there, begins):
-            self._check_there(begins, self._there())
+            self._check_there(begins, self._there(undecided=True))
         ends = merged(begins, there, first=begins == self._initial)
         if is_same(begins, ends):
             return start
@@ -105,11 +106,12 @@ class Follower:
             )
         return topics
 
-    def _there(self) -> Positions:
+    def _there(self, *, undecided: bool = False) -> Positions:
+        """The ends that may be read to; `undecided`: of all that exists."""
         found = {}
         for topic in self._topics():
             extents = self.sources.extents(topic, self._topic_catalogs(topic))
-            ends = {partition: extent.end for partition, extent in extents.items()}
+            ends = {partition: extent.end if undecided else extent.stable for partition, extent in extents.items()}
             starts = {partition: extent.start for partition, extent in extents.items()}
             found[topic.name] = TopicOffsets(str(topic.id), ends, starts)
         return found

@@ -2,7 +2,8 @@
 
 Promises:
 
-- Every record of the parts is read once, in order within a partition, without control batches.
+- Every record of the parts is read once, in order within a partition, without control batches. With
+  ``isolation=read_committed``, the default, none is of an aborted transaction.
 - A range that retention removed from a log is searched in the store. An object that is gone is searched by the present
   catalog.
 - Records that are nowhere raise DataLoss, which names them. With ``failOnDataLoss=false`` there is a warning.
@@ -29,6 +30,7 @@ from headrace.net.client.offsets import EARLIEST
 from headrace.spark.brokers import Brokers
 from headrace.spark.options import ReadOptions
 from headrace.spark.read.columns import Columns
+from headrace.spark.read.committed import Hidden, HiddenInAnswer, HiddenInStore, UndecidedError, aborted_in
 from headrace.spark.read.decode import Rows, added, rows_for
 from headrace.spark.read.extent import DataLoss, steady_catalog
 from headrace.spark.read.plan import HotPart, Part, Place, StorePart, Task, durable_parts
@@ -135,16 +137,27 @@ class TaskReader:
         cut, footer = None, None
         try:
             cut, footer = self._cut(self._store, part)
+            hidden = self._hidden(self._store, part, footer)
             if cut is not None:
                 for buffer, batches in self._store.read(cut):
-                    yield from self._add(part.place, cut.key, buffer, batches, self._at, part.end, rows)
+                    yield from self._add(part.place, cut.key, buffer, batches, self._at, part.end, rows, hidden)
         except SegmentGone:
             raise
+        except UndecidedError as error:
+            if self._brokers is None:
+                self._unreachable(part.place, part.end, error)
+            self._at = max(self._at, part.start)
+            yield from self._fetched(HotPart(part.place, self._at, part.end), rows)
         except DamagedHistory:
             if self._quarantine is None:
                 raise
             yield from self._around(self._store, part, cut, footer, rows)
         self._at = max(self._at, part.end)
+
+    def _hidden(self, store: Store, part: StorePart, footer: SegmentFooter | None) -> Hidden | None:
+        if not self._options.committed_only:
+            return None
+        return HiddenInStore(lambda: aborted_in(store, part, footer, lambda: self._catalog(part.place)))
 
     def _cut(self, store: Store, part: StorePart) -> tuple[SegmentSlice | None, SegmentFooter | None]:
         """The slice of the segment to read: all of it, or the batches that its index finds. None: nothing."""
@@ -174,18 +187,21 @@ class TaskReader:
         try:
             if part.segment.is_packed and not cut.blocks:
                 cut, marks = blocks_found(store, cut, part.segment.object_bytes)
+            hidden = self._hidden(store, part, footer)
             for found in salvaged(store, cut, marks):
-                yield from self._salvaged(found, part.place, cut.key, part.end, rows)
+                yield from self._salvaged(found, part.place, cut.key, part.end, rows, hidden)
         except SegmentGone:
             raise
         except DamagedHistory as error:
             yield from self._salvaged(
-                Bad(self._at, cut.end_offset - 1, str(error.reason)), part.place, cut.key, part.end, rows
+                Bad(self._at, cut.end_offset - 1, str(error.reason)), part.place, cut.key, part.end, rows, None
             )
 
-    def _salvaged(self, found: Good | Bad, place: Place, key: str, end: int, rows: Rows) -> Iterator[Any]:
+    def _salvaged(
+        self, found: Good | Bad, place: Place, key: str, end: int, rows: Rows, hidden: Hidden | None
+    ) -> Iterator[Any]:
         if isinstance(found, Good):
-            yield from self._add(place, key, found.data, found.batches, self._at, end, rows)
+            yield from self._add(place, key, found.data, found.batches, self._at, end, rows, hidden)
         elif found.last >= self._at and found.first < end:
             self._set_aside(place, max(found.first, self._at), min(found.last, end - 1), key, found.reason)
             self._at = min(found.last + 1, end)
@@ -214,7 +230,7 @@ class TaskReader:
                         empty = 0
                     continue
                 empty = 0
-                if following < min(end, answer.high_watermark):
+                if following < min(end, answer.end):
                     asked, pending = following, self._begin(place, following)
                 yield from self._answer(place, answer, end, rows)
         finally:
@@ -225,7 +241,7 @@ class TaskReader:
         """Handle missing batches. Offsets beyond the log's end are lost. If the log has them but never returns a whole
         batch, that is damage.
         """
-        ends_at = answer.high_watermark
+        ends_at = answer.end
         if ends_at <= self._at:
             self._lose(place, end, f"the log on {answer.broker} ends at {ends_at}, and nothing more comes")
             return
@@ -238,16 +254,18 @@ class TaskReader:
 
     def _begin(self, place: Place, offset: int) -> Future[FetchedBatches]:
         assert self._brokers is not None
-        return self._brokers.fetch(place.topic, place.topic_id, place.partition, offset)
+        committed_only = self._options.committed_only
+        return self._brokers.fetch(place.topic, place.topic_id, place.partition, offset, committed_only=committed_only)
 
     def _answer(self, place: Place, answer: FetchedBatches, end: int, rows: Rows) -> Iterator[Any]:
         origin = f"broker {answer.broker}"
-        found = [*walk(answer.data, self._at, answer.high_watermark, gaps=True)]
+        found = [*walk(answer.data, self._at, answer.end, gaps=True)]
         bad = [each for each in found if isinstance(each, Bad)]
         if bad and self._quarantine is None:
             raise DamagedHistory(place.topic, place.partition, bad[0].first, origin, bad[0].reason)
+        hidden = HiddenInAnswer(answer.aborted) if self._options.committed_only else None
         for each in found:
-            yield from self._salvaged(each, place, origin, end, rows)
+            yield from self._salvaged(each, place, origin, end, rows, hidden)
         if not bad:
             self._at = max(self._at, min(end_of(answer.data), end))  # the next batch may lie behind a gap
 
@@ -343,13 +361,17 @@ class TaskReader:
         start: int,
         end: int,
         rows: Rows,
+        hidden: Hidden | None,
     ) -> Iterator[Any]:
-        """Add checked batches, of which the records from `start` up to `end` are wanted."""
+        """Add checked batches, of which the records from `start` up to `end` are wanted, unless they are hidden."""
         view, self._key = memoryview(data), key
         for at, header in batches:
             if header.base_offset >= end:
                 break
-            if header.next_offset > start and header.count and not header.is_control:
+            is_hidden = header.is_control
+            if header.is_transactional and hidden is not None:
+                is_hidden = hidden.hides(view, at, header)
+            if header.next_offset > start and header.count and not is_hidden:
                 try:
                     yield from self._unpacked(added(view, at, header, start, end), rows)
                 except CorruptData as error:

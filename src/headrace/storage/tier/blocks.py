@@ -15,7 +15,7 @@ that clients cannot read are mended, once they are proven. All calls block: neve
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import HISTORY_BLOCK_BYTES
 from headrace.base.ports import Objects, ReadableObjects
 from headrace.metadata.segments import SegmentDescriptor
@@ -33,6 +33,7 @@ from headrace.storage.engine.reading import FoundOffset
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
 from headrace.storage.tier.packed import parts_of, read_parts
 from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, mend_emptied, small_records
+from headrace.wire.transactions import AbortedTransaction, OpenTransaction, joined, overlapping
 
 _HEAD: Final = Struct(">qi11xi")
 """Fields of a batch: base offset, length, last offset delta."""
@@ -62,10 +63,16 @@ class Block(NamedTuple):
     data: bytes
     marks: Sequence[tuple[int, int]]
     """Base offset and position of some of its batches, in order, beginning with the first."""
+    aborted: Sequence[AbortedTransaction] = ()
+    """Aborted transactions with offsets in it, in the order of their markers."""
+    told_to: int = LAST_OFFSET
+    """Transactions in it whose markers lie at this offset or above are not in `aborted`."""
 
     def read(self, start: int, bytes_max: int, end: int, *, at_least_one: bool) -> memoryview:
         """As `PartitionLog.read`: whole batches below `end`, from the one that holds `start` to the block's end."""
         assert self.base_offset <= start < self.next_offset, "it is in this block"
+        if start >= end:
+            return memoryview(b"")
         data, marks = self.data, self.marks
         at = first = self._position(start)
         if bytes_max >= len(data) - first and self.next_offset <= end:
@@ -167,7 +174,29 @@ def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
         _check_unaided(footer, data, marks[0][0], next_offset)
     if plan.segment.lacks_records:
         data = bytes(mend_emptied(data))
-    return Block(marks[0][0], next_offset, data, marks)
+    aborted = overlapping(footer.aborted_transactions, marks[0][0], next_offset)
+    told_to = plan.segment.next_offset if _undecided(footer, next_offset) else LAST_OFFSET
+    return Block(marks[0][0], next_offset, data, marks, aborted, told_to)
+
+
+def _undecided(footer: SegmentFooter, below: int) -> set[OpenTransaction]:
+    """The transactions that begin below, and whose end the footer does not tell."""
+    return {each for each in footer.undecided_transactions if each.first_offset < below}
+
+
+def told_later(objects: ReadableObjects, plan: Plan, block: Block, later: Iterable[SegmentDescriptor]) -> Block:
+    """The block, with the transactions in it that later segments tell to be aborted; `later` are all of these. Raises
+    as `read_plan`.
+    """
+    undecided, found, told_to = _undecided(plan.footer, block.next_offset), block.aborted, block.told_to
+    for segment in later if undecided else ():
+        footer = read_footer(objects, segment)
+        found = joined(found, overlapping(footer.aborted_transactions, block.base_offset, block.next_offset))
+        undecided &= set(footer.undecided_transactions)
+        told_to = segment.next_offset if undecided else LAST_OFFSET
+        if not undecided:
+            break
+    return block._replace(aborted=found, told_to=told_to)
 
 
 def _check_unaided(footer: SegmentFooter, data: bytes, expected: int, next_offset: int) -> None:

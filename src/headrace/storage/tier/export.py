@@ -33,7 +33,7 @@ from headrace.storage.tier.format import (
 )
 from headrace.wire.batches import check_batches
 from headrace.wire.compression import Compression
-from headrace.wire.transactions import AbortedTransaction
+from headrace.wire.transactions import AbortedTransaction, OpenTransaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,9 @@ class ExportSource:
     producers: Any = None
     """State of the producers after the last batch, in the form of `storage.tier.producers`; None: unknown."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    """All that overlap with the batches, in the order of their markers."""
+    undecided_transactions: tuple[OpenTransaction, ...] = ()
+    """Those that are still open, and begin below the end of the batches."""
     gaps_below: Offset = FIRST_OFFSET
     """Batches below it may lack records, because of compaction."""
     first_timestamp_ms: int | None = None
@@ -175,6 +178,7 @@ def _describe(source: ExportSource, chunks: Sequence[Buffer], *, is_packed: bool
         index=tuple(index),
         producers=source.producers,
         aborted_transactions=source.aborted_transactions,
+        undecided_transactions=source.undecided_transactions,
         checksums=tuple(checksums),
     )
 

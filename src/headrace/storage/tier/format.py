@@ -31,8 +31,10 @@ The footer's fields:
   per 64 KiB or more; in version 2, for the first batch of each block;
 - ``producers``: the producer snapshot after the last batch, as in the log's own snapshot file, in Base64 and without
   times (null in the oldest segments);
-- ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each that ends in this
-  segment;
+- ``aborted_transactions``: ``[producer id, first offset, last offset, last stable offset]`` of each that overlaps with
+  this segment, in the order of their markers, which may lie behind it;
+- ``undecided_transactions``: ``[producer id, first offset]`` of each that nobody had ended yet, in a segment that was
+  exported for a seal. Later segments, or the log, tell how it ended (absent where there is none);
 - ``checksums``: for each entry of ``index``, the CRC32C of all bytes from that batch up to the next entry's. They prove
   a part of the object without the rest (absent in the oldest segments);
 - ``blocks`` (only in version 2): for each entry of ``index``, the block's position in the object, and last the end of
@@ -57,7 +59,7 @@ from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, To
 from headrace.base.limits import SEGMENT_FOOTER_BYTES_MAX
 from headrace.metadata.descriptors import DIGEST_CHARS
 from headrace.metadata.segment_keys import SegmentKey
-from headrace.wire.transactions import AbortedTransaction
+from headrace.wire.transactions import AbortedTransaction, OpenTransaction, joined
 
 FORMAT: Final = "headrace durable segment"
 FORMAT_VERSION: Final = 1
@@ -67,6 +69,10 @@ TRAILER: Final = Struct(">IIII8s")
 INDEX_INTERVAL_BYTES: Final = 64 * 1024
 TAIL_GUESS_BYTES: Final = 64 * 1024
 """Bytes that a reader requests first: the footer of a 64 MiB segment usually fits."""
+
+
+_OPTIONAL: Final = frozenset({"checksums", "blocks", "undecided_transactions"})
+"""Fields that not every footer has."""
 
 
 class EpochStart(NamedTuple):
@@ -102,6 +108,9 @@ class SegmentFooter:
     index: tuple[IndexEntry, ...]
     producers: Any
     aborted_transactions: tuple[AbortedTransaction, ...]
+    """All that overlap with it, but those of `undecided_transactions`, in the order of their markers."""
+    undecided_transactions: tuple[OpenTransaction, ...] = ()
+    """Those that were open when it was exported. They begin in it, or below."""
     checksums: tuple[int, ...] = ()
     """CRC32C of the batches from each entry of `index` to the next; empty: unknown."""
     blocks: tuple[int, ...] = ()
@@ -117,8 +126,9 @@ def encode_footer(footer: SegmentFooter) -> bytes:
     """The footer and the trailer, which follow the batches in the object."""
     fields = {name: getattr(footer, name) for name in SegmentFooter.__slots__}
     version = PACKED_VERSION if footer.blocks else FORMAT_VERSION
-    if not footer.blocks:
-        del fields["blocks"]
+    for name in ("blocks", "undecided_transactions"):
+        if not fields[name]:
+            del fields[name]
     fields |= {"topic_id": str(footer.topic_id), "format": FORMAT, "version": version}
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     return text + TRAILER.pack(len(text), crc32c(text), version, 0, MAGIC)
@@ -151,13 +161,15 @@ def decode_footer(tail: bytes) -> SegmentFooter:
 
 
 def _footer_from(fields: Mapping[str, Any]) -> SegmentFooter:
-    known = {name: fields[name] for name in SegmentFooter.__slots__ if name not in ("checksums", "blocks")}
+    known = {name: fields[name] for name in SegmentFooter.__slots__ if name not in _OPTIONAL}
     known["checksums"] = tuple(fields.get("checksums", ()))
     known["blocks"] = tuple(fields.get("blocks", ()))
     known["topic_id"] = TopicId(UUID(fields["topic_id"]))
     known["leader_epochs"] = tuple(EpochStart(*item) for item in fields["leader_epochs"])
     known["index"] = tuple(IndexEntry(*item) for item in fields["index"])
-    known["aborted_transactions"] = tuple(AbortedTransaction(*item) for item in fields["aborted_transactions"])
+    known["aborted_transactions"] = tuple(joined(AbortedTransaction(*item) for item in fields["aborted_transactions"]))
+    undecided = fields.get("undecided_transactions", ())
+    known["undecided_transactions"] = tuple(OpenTransaction(*item) for item in undecided)
     if not known["index"]:
         raise ValueError("its offset index is empty")
     if known["checksums"] and len(known["checksums"]) != len(known["index"]):

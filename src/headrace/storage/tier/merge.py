@@ -22,6 +22,7 @@ from headrace.storage.tier.format import SegmentFooter, decode_footer
 from headrace.storage.tier.packed import batches_of
 from headrace.wire.batches import mend_emptied
 from headrace.wire.compression import Compression
+from headrace.wire.transactions import joined
 
 
 def mergeable(
@@ -102,7 +103,8 @@ def made_of(
         start_offset=segments[0].start_offset,
         limit_offset=segments[-1].next_offset,
         producers=last.producers,
-        aborted_transactions=tuple(each for footer in footers for each in footer.aborted_transactions),
+        aborted_transactions=tuple(joined(*(footer.aborted_transactions for footer in footers))),
+        undecided_transactions=last.undecided_transactions,
         gaps_below=segments[-1].next_offset,
         first_timestamp_ms=segments[0].first_timestamp_ms,
         codec=codec,

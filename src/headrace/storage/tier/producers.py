@@ -32,8 +32,8 @@ def producers_after(
     aborted: list[AbortedTransaction] | None = None,
 ) -> str:
     """The producers for the footer of these batches, which follow on `before`; `before` is updated. Only `known`
-    producers are included, since the leader has forgotten all others. `aborted` gets the transactions whose abort
-    markers are in the batches. Raises CorruptData.
+    producers are included, since the leader has forgotten all others, and those with a transaction that is open behind
+    the batches. `aborted` gets the transactions whose abort markers are in the batches. Raises CorruptData.
     """
     for chunk in chunks:
         for ended in replayed(before, chunk, UNKNOWN_MS):
@@ -42,7 +42,7 @@ def producers_after(
     told = (
         entry._replace(batches=[each._replace(timestamp=UNKNOWN_MS) for each in entry.batches], marked_ms=UNKNOWN_MS)
         for entry in before.entries()
-        if entry.producer_id in known
+        if entry.producer_id in known or entry.transaction_start >= 0
     )
     return b64encode(encode_snapshot(told)).decode()
 

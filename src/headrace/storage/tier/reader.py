@@ -26,6 +26,7 @@ from headrace.storage.objects import open_objects
 from headrace.storage.tier.blocks import check_footer
 from headrace.storage.tier.chunks import ChunkRef, read_chunk
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, cuts_of, decode_footer, footer_length
+from headrace.storage.tier.marked import TransactionCheck
 from headrace.storage.tier.mirror import (
     NAMES,
     MirroredState,
@@ -53,6 +54,9 @@ __all__ = [
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """Bytes requested from the store at a time while batches are read."""
+
+PROBLEMS_NAMED_MAX: Final = 3
+"""Differences of one segment's transactions that an error names."""
 
 CheckedBatches: TypeAlias = list[tuple[int, BatchHeader]]
 """Positions in a buffer and headers of whole, checked batches."""
@@ -347,8 +351,9 @@ class Store:
         """
         catalog = self.catalog(topic, partition)
         records = size = 0
+        transactions = TransactionCheck()
         for entry in catalog:
-            self.verify_segment(topic.name, partition, entry.descriptor)
+            self.verify_segment(topic.name, partition, entry.descriptor, transactions)
             records += entry.descriptor.records
             size += entry.descriptor.object_bytes
         return VerifiedPartition(
@@ -361,11 +366,16 @@ class Store:
             head=catalog.head,
         )
 
-    def verify_segment(self, topic: str, partition: int, segment: SegmentDescriptor) -> None:
-        """Read one object and prove it: SHA-256, CRC32C, footer, batches, offsets. Raises DamagedHistory."""
+    def verify_segment(
+        self, topic: str, partition: int, segment: SegmentDescriptor, transactions: TransactionCheck
+    ) -> None:
+        """Read one object and prove it: SHA-256, CRC32C, footer, batches, offsets, transactions. `transactions` was
+        told of all segments before it. Raises DamagedHistory."""
         try:
-            check_object(segment, self._objects.get(segment.key))
+            body = self._objects.get(segment.key)
+            check_transactions(segment, body, check_object(segment, body), transactions)
         except (CorruptData, FileNotFoundError) as error:
+            transactions.forget()
             raise DamagedHistory(topic, partition, segment.start_offset, segment.key, error) from error
 
 
@@ -381,6 +391,17 @@ def check_object(segment: SegmentDescriptor, body: bytes) -> CheckedBatches:
     found = check_batches(batches, gaps_below=segment.next_offset if segment.lacks_records else 0)
     _check_contents(segment, found)
     return found
+
+
+def check_transactions(
+    segment: SegmentDescriptor, body: bytes, found: CheckedBatches, transactions: TransactionCheck
+) -> None:
+    """Prove what a checked object tells of transactions. Raises CorruptData."""
+    footer = decode_footer(body)
+    if transactions.has_work(footer, (header for _, header in found)):
+        problems = list(transactions.problems(footer, batches_of(body, footer), is_thinned=segment.lacks_records))
+        if problems:
+            raise CorruptData("; ".join(problems[:PROBLEMS_NAMED_MAX]))
 
 
 def _as_damage(topic: MirroredTopic, partition: PartitionIndex, error: CorruptData) -> DamagedHistory:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import Offset, PartitionIndex
 from headrace.metadata.segments import PartitionCatalog
+from headrace.storage.tier.marked import TransactionCheck
 from headrace.storage.tier.reader import DamagedHistory, Store
 
 
@@ -20,9 +21,10 @@ def segment_problems(
     """Yields the problem of each unsound object, with its start offset. `on_read` is called with the batch bytes of
     each object, once it was checked. Raises StorageFailure where the store cannot be read at all.
     """
+    transactions = TransactionCheck()
     for entry in catalog:
         try:
-            store.verify_segment(topic, partition, entry.descriptor)
+            store.verify_segment(topic, partition, entry.descriptor, transactions)
         except DamagedHistory as error:
             yield entry.descriptor.start_offset, sentence(error)
         on_read(entry.descriptor.batch_bytes)

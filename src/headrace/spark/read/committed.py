@@ -1,0 +1,101 @@
+"""Tells batches of transactions of which no rows are made: markers, and all of aborted transactions.
+
+Promises what a consumer under read_committed gets. What is asked lies below the last stable offset, so that each
+transaction in it has ended. Nothing is read before a batch of a transaction is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ports import Buffer
+from headrace.metadata.segments import PartitionCatalog
+from headrace.storage.decided import Decided
+from headrace.storage.tier.format import SegmentFooter
+from headrace.storage.tier.reader import Store
+from headrace.wire.batches import BatchHeader
+from headrace.wire.transactions import AbortedTransaction, OpenTransaction, joined, marker_in
+
+if TYPE_CHECKING:
+    from headrace.spark.read.plan import StorePart
+
+
+class UndecidedError(HeadraceError):
+    """The store does not tell how a transaction of a segment ended: brokers do."""
+
+
+class Hidden(Protocol):
+    """It is asked for each batch of a transaction, in order."""
+
+    def hides(self, view: Buffer, at: int, header: BatchHeader) -> bool:
+        """Whether no rows are made of the batch at `at`."""
+        ...
+
+
+class HiddenInStore:
+    """The hidden batches of one segment."""
+
+    def __init__(self, aborted: Callable[[], Sequence[AbortedTransaction]]) -> None:
+        """`aborted` is called once, where it is needed. It may raise DamagedHistory and UndecidedError."""
+        self._aborted = aborted
+        self._decided: Decided | None = None
+
+    def hides(self, view: Buffer, at: int, header: BatchHeader) -> bool:
+        if header.is_control:
+            return True
+        if self._decided is None:
+            self._decided = Decided(self._aborted())
+        return self._decided.is_aborted(header)
+
+
+class HiddenInAnswer:
+    """The hidden batches of one answer of a broker, which names aborted transactions by their first offsets."""
+
+    def __init__(self, aborted: Iterable[OpenTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda each: -each.first_offset)
+        self._aborted: set[int] = set()
+        """Producers whose transaction is an aborted one where the reader is."""
+
+    def hides(self, view: Buffer, at: int, header: BatchHeader) -> bool:
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            self._aborted.add(self._coming.pop().producer_id)
+        if not header.is_control:
+            return header.producer_id in self._aborted
+        marker = marker_in(view, at, header)
+        if marker is not None and not marker.committed:
+            self._aborted.discard(header.producer_id)
+        return True
+
+
+def aborted_in(
+    store: Store, part: StorePart, footer: SegmentFooter | None, catalog: Callable[[], PartitionCatalog | None]
+) -> Sequence[AbortedTransaction]:
+    """The aborted transactions that overlap with the part's segment. `footer`: the segment's, where it was read;
+    `catalog`: reads the present one. Raises UndecidedError, DamagedHistory.
+    """
+    topic, partition = part.place.topic, part.place.partition
+    footer = footer or store.footer(topic, partition, part.segment)
+    undecided = {each for each in footer.undecided_transactions if each.first_offset < part.end}
+    if not undecided:
+        return footer.aborted_transactions
+    found, known = list(footer.aborted_transactions), catalog()
+    for entry in () if known is None else known.reaching(part.segment.next_offset):
+        later = store.footer(topic, partition, entry.descriptor)
+        found = joined(found, later.aborted_transactions)
+        undecided &= set(later.undecided_transactions)
+        if not undecided:
+            return found
+    raise UndecidedError(f"Topic '{topic}', partition {partition}: a transaction may be open at {part.end}.")
+
+
+def stable_end(store: Store, topic: str, partition: int, catalog: PartitionCatalog) -> int:
+    """The last stable offset of durable history: its end, unless a move left a transaction open there. Raises
+    DamagedHistory.
+    """
+    if catalog.last is None:
+        return int(catalog.next_offset)
+    footer = store.footer(topic, partition, catalog.last.descriptor)
+    opened = (each.first_offset for each in footer.undecided_transactions)
+    return max(min(opened, default=int(catalog.next_offset)), int(catalog.readable_start))

@@ -1,0 +1,159 @@
+"""A producer in the middle of a transaction sees a move as nothing, and readers of committed records neither."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from headrace.base.ids import Offset
+from headrace.replica.transactions import OpenTransactions
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from tests import loops
+from tests.broker.group_broker import RawClient, until
+from tests.broker.in_transactions import by_aiokafka, by_librdkafka
+from tests.broker.moving import A, B, C, Moving, moving
+from tests.broker.transactions.test_wire import ID, Client
+
+DEADLINE_S = 60.0
+BY_SEAL = {"segment_bytes": "4096"}
+BY_COPY = {"segment_bytes": "4096", "durable_enable": "false"}
+ROADS = pytest.mark.parametrize("configs", [BY_SEAL, BY_COPY], ids=["by seal", "by copy"])
+FEW = {
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+PADDING = b"." * 3_000
+"""Each record nearly fills a segment."""
+
+
+def run(root: Path, work: Callable[[Moving], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(DEADLINE_S), moving(root, configs=FEW) as world:
+            await work(world)
+
+    loops.run(whole())
+
+
+async def hand_over(world: Moving, to: int, configs: dict[str, str]) -> None:
+    await (world.place(to) if configs == BY_COPY else world.move(to))
+
+
+def state_of(world: Moving, broker: int) -> list[Any]:
+    """What it knows of the producers, without times, which recoveries guess."""
+    return [
+        (
+            each.producer_id,
+            each.epoch,
+            [batch[:4] for batch in each.batches],
+            each.coordinator_epoch,
+            each.transaction_start,
+        )
+        for each in sorted(world.leading(broker).producers.entries())
+    ]
+
+
+class Writer:
+    """A transactional producer of librdkafka."""
+
+    def __init__(self, world: Moving, transactional_id: str) -> None:
+        servers = ",".join(str(world.cluster.address(broker)) for broker in world.cluster.brokers)
+        self._made = Producer({"bootstrap.servers": servers, "transactional.id": transactional_id, "linger.ms": 0})
+
+    async def begin(self) -> None:
+        await asyncio.to_thread(self._made.init_transactions, DEADLINE_S)
+        self._made.begin_transaction()
+
+    async def write(self, value: bytes) -> None:
+        self._made.produce("t", value + PADDING, partition=0)
+        assert await asyncio.to_thread(self._made.flush, DEADLINE_S) == 0
+
+    async def end(self, *, commit: bool) -> None:
+        end = self._made.commit_transaction if commit else self._made.abort_transaction
+        await asyncio.to_thread(end, DEADLINE_S)
+
+
+async def story(world: Moving, configs: dict[str, str]) -> list[bytes]:
+    """Two transactions that are open in two moves, one of which is aborted. Returns what readers are to see."""
+    await world.make(A, **configs)
+    one, other = Writer(world, "one"), Writer(world, "other")
+    await one.begin()
+    await other.begin()
+    await world.write(A, b"plain")
+    await one.write(b"one-1")
+    await other.write(b"other-1")
+    for source, target in ((A, B), (B, C)):
+        before = state_of(world, source)
+        await hand_over(world, target, configs)
+        assert state_of(world, target) == before
+        assert world.leading(target).last_stable_offset == 1
+        await one.write(b"one-%d" % target)
+        await other.write(b"other-%d" % target)
+    await other.end(commit=False)
+    await until(lambda: world.leading(C).last_stable_offset == 1)  # the first is still open
+    await one.end(commit=True)
+    await until(lambda: world.leading(C).last_stable_offset == world.leading(C).log.log_end_offset == 9)
+    return [b"plain", *(b"one-%d" % at + PADDING for at in (1, 2, 3))]
+
+
+@ROADS
+def test_a_transaction_goes_along_in_moves_and_ends_behind_them(configs: dict[str, str], tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        seen = await story(world, configs)
+        address = str(world.cluster.address(C))
+        assert await by_aiokafka(address, len(seen)) == seen
+        assert await asyncio.to_thread(by_librdkafka, address, len(seen)) == seen
+        await hand_over(world, A, configs)  # the markers are in history, too
+        address = str(world.cluster.address(A))
+        assert await by_aiokafka(address, len(seen)) == seen
+
+    run(tmp_path, work)
+
+
+@ROADS
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_new_protocol_goes_along_too(configs: dict[str, str], commit: bool, tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        async with AsyncExitStack() as stack:
+            await world.make(A, **configs)
+            coordinator = await coordinator_of(world, stack)
+            producer = await coordinator.init(version=5)
+            leader = Client(await world.client(A))
+            assert await leader.produce(producer, 0, version=12) == 0
+            await hand_over(world, B, configs)
+            leader = Client(await world.client(B))
+            assert await leader.produce(producer, 0, version=12) == 0  # sent again: it is there
+            assert await leader.produce(producer, 1, version=12) == 0
+            assert world.leading(B).log.log_end_offset == 2
+            ended = await coordinator.end(producer, commit=commit, version=5)
+            assert (ended.error_code, ended.producer_epoch) == (0, producer.producer_epoch + 1)
+            await until(lambda: world.leading(B).last_stable_offset == 3)
+            aborted = world.leading(B).aborted_between(Offset(0), Offset(3))
+            assert [each[:3] for each in aborted] == ([] if commit else [(producer.producer_id, 0, 2)])
+
+    run(tmp_path, work)
+
+
+async def coordinator_of(world: Moving, stack: AsyncExitStack) -> Client:
+    """Once there is one."""
+    while True:
+        found = await (await world.client(A)).ask(2, FindCoordinatorRequest(key=ID, key_type=1))
+        if found.error_code == 0:
+            return Client(await stack.enter_async_context(RawClient(f"{found.host}:{found.port}")))
+        await asyncio.sleep(0.01)
+
+
+def test_state_that_is_lost_in_a_move_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted move takes no open transaction along."""
+    monkeypatch.setattr(OpenTransactions, "put", lambda *_: None)
+
+    async def work(world: Moving) -> None:
+        with pytest.raises(AssertionError):
+            await story(world, BY_SEAL)
+
+    run(tmp_path, work)
