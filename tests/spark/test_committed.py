@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -9,11 +10,18 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.base.errors import UsageError
+from headrace.base.ids import PartitionIndex
 from headrace.metadata.segments import SegmentDescriptor
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.hanging import hanging
+from headrace.net.client.transactions import Transactions
 from headrace.spark.options import parse_options
+from headrace.spark.pipelines.audit.examining import examine
 from headrace.spark.read.committed import Hidden, HiddenInAnswer, HiddenInStore
 from headrace.spark.read.follow import Follower, Limits
-from headrace.storage.tier.format import SegmentFooter
+from headrace.storage.tier.format import SegmentFooter, decode_footer
+from headrace.storage.tier.marked import TransactionCheck
+from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import Store
 from tests.promises.support.load import QUIET
 from tests.spark.world import World, consumed, planned, read, world
@@ -74,8 +82,51 @@ def test_rows_are_those_that_a_consumer_of_committed_records_gets(tmp_path: Path
         end = made.exported("t", 100)
         alone = {"bootstrap": ""}
         assert read(made.options("t", **alone)) == [row for row in wanted if row[2] < end]
+        assert_sound(made)
         some = read(made.options("t", **alone, startingOffsets='{"t": {"0": 37}}', endingOffsets='{"t": {"0": 90}}'))
         assert some == [row for row in wanted if 37 <= row[2] < 90]
+
+
+def assert_sound(made: World) -> None:
+    """As an audit finds it."""
+    store = Store.open(made.store)
+    before, told = None, 0
+    for entry in store.catalog(store.topic("t"), PartitionIndex(0)):
+        assert examine(entry.descriptor, store.objects, before).problems == []
+        footer = store.footer("t", 0, entry.descriptor)
+        lacking = replace(footer, aborted_transactions=())
+        found = list(TransactionCheck().problems(lacking, batches_in(store, entry.descriptor), is_thinned=False))
+        told += bool(found)
+        before = entry.descriptor
+    assert told  # where nothing is known of the segments before: those that begin and end in one
+
+
+def batches_in(store: Store, segment: SegmentDescriptor) -> bytes:
+    body = store.objects.get(segment.key)
+    return bytes(batches_of(body, decode_footer(body)))
+
+
+def test_a_transaction_hangs_that_no_coordinator_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found(made: World) -> list[int]:
+        async with Cluster(made.bootstrap) as cluster:
+            return [each.first_offset for each in await hanging(cluster, "t", [0])]
+
+    async def nobody(_: Transactions) -> tuple[()]:
+        return ()
+
+    with world(tmp_path, **CONFIGS) as made:
+        made.create("t")
+        one = Producer({"bootstrap.servers": made.bootstrap, "transactional.id": "one", **QUIET})
+        one.init_transactions(WAIT_S)
+        one.begin_transaction()
+        one.produce("t", b"v", partition=0)
+        assert one.flush(WAIT_S) == 0
+        assert made.ask(found(made)) == []
+        with monkeypatch.context() as planted:
+            planted.setattr(Transactions, "list_all", nobody)
+            assert made.ask(found(made)) == [0]
+            one.commit_transaction(WAIT_S)
+            assert made.ask(found(made)) == []
 
 
 def test_a_stream_does_not_pass_the_last_stable_offset(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ SOURCE: Final = (
     "failOnDataLoss",
     "mode",
     "quarantinePath",
+    "isolation",
     "maxBytesPerPartition",
     *STREAM_OPTIONS,
 )

@@ -30,6 +30,15 @@ class TransactionCheck:
         self._told: list[AbortedTransaction] = []
         """Those aborted whose markers lie behind it."""
 
+    def begin_after(self, footer: SegmentFooter) -> None:
+        """Note the footer of the segment before the next one, which was not checked."""
+        after = producers_of(footer.producers) or ProducerStates()
+        self._note(footer, frozenset(after.open_below(footer.end_offset + 1)))
+
+    def _note(self, footer: SegmentFooter, still_open: frozenset[OpenTransaction]) -> None:
+        self._next, self._open, self._producers = footer.end_offset + 1, still_open, footer.producers
+        self._told = [each for each in footer.aborted_transactions if each.last_offset > footer.end_offset]
+
     def forget(self) -> None:
         """Note that a segment could not be read."""
         self._next, self._open, self._told = -1, None, []
@@ -58,8 +67,7 @@ class TransactionCheck:
         still_open = frozenset(after.open_below(footer.end_offset + 1))
         yield from _against_markers(footer, aborts, ended if knows_before else None)
         yield from self._against_neighbours(footer, still_open)
-        self._next, self._open, self._producers = footer.end_offset + 1, still_open, footer.producers
-        self._told = [each for each in footer.aborted_transactions if each.last_offset > footer.end_offset]
+        self._note(footer, still_open)
 
     def _against_neighbours(self, footer: SegmentFooter, still_open: frozenset[OpenTransaction]) -> Iterator[str]:
         known = set(footer.aborted_transactions)

@@ -49,6 +49,7 @@ __all__ = [
     "Store",
     "VerifiedPartition",
     "check_object",
+    "check_transactions",
     "rebuilt",
 ]
 

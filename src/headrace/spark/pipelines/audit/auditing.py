@@ -134,12 +134,14 @@ def _work(catalogs: Catalogs) -> list[tuple[Examined, ...]]:
     found: list[tuple[Examined, ...]] = []
     task, size = list[Examined](), 0
     for (name, partition), (_, catalog) in catalogs.items():
+        before = None
         for entry in catalog:
             if task and size + entry.descriptor.object_bytes > AUDIT_TASK_BYTES:
                 found.append(tuple(task))
                 task, size = [], 0
-            task.append(Examined(name, partition, entry.descriptor))
+            task.append(Examined(name, partition, entry.descriptor, before))
             size += entry.descriptor.object_bytes
+            before = entry.descriptor
     return [*found, tuple(task)] if task else found
 
 

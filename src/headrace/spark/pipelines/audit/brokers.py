@@ -12,6 +12,7 @@ from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
+from headrace.net.client.hanging import hanging
 from headrace.net.client.members import Members
 from headrace.net.client.offsets import LATEST
 from headrace.spark.brokers import EARLIEST_LOCAL
@@ -36,8 +37,20 @@ def problems_beside(
     problems = [
         *mirror_problems(topic.name, partition, mirrored, catalog),
         *seam_problems(topic.name, partition, catalog, starts[partition].offset, ends[partition].offset),
+        *brokers.begin(_hanging(brokers.bootstrap, topic, partition)).result(),
     ]
     return problems, absent_by_brokers(topic, int(partition), catalog) if mirrored.end_offset < 0 else None
+
+
+async def _hanging(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> list[str]:
+    """The transactions that nobody will end, behind which no reader of committed records gets."""
+    async with Cluster(bootstrap) as cluster:
+        found = await hanging(cluster, topic.name, [partition])
+    return [
+        f"Topic '{topic.name}', partition {partition}: the transaction of producer {each.producer_id} hangs, open from "
+        f"offset {each.first_offset} on and known to no coordinator: end it with kafka-transactions.sh abort."
+        for each in found
+    ]
 
 
 async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,10 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import AUDIT_PROBLEMS_MAX
 from headrace.base.ports import Objects
 from headrace.metadata.segments import SegmentDescriptor
+from headrace.storage.tier.blocks import read_footer
+from headrace.storage.tier.format import SegmentFooter, decode_footer
+from headrace.storage.tier.marked import TransactionCheck
+from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import check_object
 from headrace.wire.batches import DELETE_HORIZON, SEQUENCE_MAX, BatchHeader
 
@@ -43,6 +48,8 @@ class Examined(NamedTuple):
     topic: str
     partition: int
     segment: SegmentDescriptor
+    before: SegmentDescriptor | None = None
+    """The segment before it."""
 
 
 @dataclass(slots=True)
@@ -86,8 +93,8 @@ class Finding:
 
 def examined(objects: Objects, found: Iterable[Examined]) -> Iterator[Any]:
     """A RecordBatch of FINDING_SCHEMA for each segment. Raises StorageFailure where the store cannot be read at all."""
-    for topic, partition, segment in found:
-        finding = examine(segment, objects)
+    for topic, partition, segment, before in found:
+        finding = examine(segment, objects, before)
         row = {
             "topic": topic,
             "partition": partition,
@@ -97,14 +104,18 @@ def examined(objects: Objects, found: Iterable[Examined]) -> Iterator[Any]:
         yield pa.RecordBatch.from_pylist([row], schema=FINDING_SCHEMA)
 
 
-def examine(segment: SegmentDescriptor, objects: Objects) -> Finding:
+def examine(segment: SegmentDescriptor, objects: Objects, before: SegmentDescriptor | None = None) -> Finding:
+    """`before`: the segment before it, of which the footer alone is read, and only where there are transactions."""
     finding = Finding(bytes=segment.object_bytes)
     try:
-        headers = [header for _, header in check_object(segment, objects.get(segment.key))]
+        body = objects.get(segment.key)
+        found = check_object(segment, body)
     except (CorruptData, FileNotFoundError) as error:
         finding.whole = False
         finding.tell(f"object '{segment.key}': {str(error).rstrip('.')}")
         return finding
+    headers = [header for _, header in found]
+    _transactions(finding, segment, body, headers, lambda: None if before is None else read_footer(objects, before))
     finding.records, finding.batches = sum(header.count for header in headers), len(headers)
     finding.packed = dict(Counter(header.compression.name.lower() for header in headers))
     _epochs(finding, segment, headers)
@@ -113,6 +124,28 @@ def examine(segment: SegmentDescriptor, objects: Objects) -> Finding:
     if not finding.thinned:
         _sequences(finding, headers)
     return finding
+
+
+def _transactions(
+    finding: Finding,
+    segment: SegmentDescriptor,
+    body: bytes,
+    headers: Iterable[BatchHeader],
+    before: Callable[[], SegmentFooter | None],
+) -> None:
+    """Compare markers and ranges of aborted transactions. `before` reads the footer of the segment before it."""
+    footer, check = decode_footer(body), TransactionCheck()
+    if not check.has_work(footer, headers):
+        return
+    batches = batches_of(body, footer)
+    with suppress(CorruptData, FileNotFoundError, EOFError):  # that is a finding of its own
+        if (footer_before := before()) is not None:
+            check.begin_after(footer_before)
+    try:
+        for problem in check.problems(footer, batches, is_thinned=segment.lacks_records):
+            finding.tell(problem)
+    except CorruptData as error:
+        finding.tell(f"its transactions cannot be read: {str(error).rstrip('.')}")
 
 
 def _epochs(finding: Finding, segment: SegmentDescriptor, headers: Sequence[BatchHeader]) -> None:

@@ -85,6 +85,7 @@ def _options(bootstrap: str, topic: str, starts: Mapping[PartitionIndex, int], *
         "columns": "key,partition,headers" if with_keys else "partition,headers",
         "startingOffsets": json.dumps({topic: {str(at): offset for at, offset in starts.items()}}),
         "failOnDataLoss": "false",  # deleted records cannot be searched
+        "isolation": "read_uncommitted",  # rows of a replay are in no transaction, but others' may be open below them
     }
     return parse_options(given, streaming=False)
 
