@@ -14,8 +14,10 @@ from headrace.metadata.descriptors import DIGEST_CHARS, SegmentDescriptor
 
 _KEY: Final = re.compile(
     r"clusters/([^/]+)/topics/([0-9a-f-]{36})/([0-9]{1,10})/"
-    r"([0-9]{20})-([0-9]{20})-([0-9]{10})(?:-([0-9]{10}))?-([0-9a-f]{16})\.segment"
+    r"([0-9]{20})-([0-9]{20})-([0-9]{10})(?:-([0-9]{10}))?-([0-9a-f]{16})(\.open)?\.segment"
 )
+
+UNDECIDED: Final = ".open.segment"
 
 
 class SegmentKey(NamedTuple):
@@ -31,12 +33,16 @@ class SegmentKey(NamedTuple):
     digest: str
     made_in: LeaderEpoch | None = None
     """For a merged segment: the leader epoch in which it was made."""
+    is_undecided: bool = False
+    """Whether its footer names transactions that were open when it was exported. Of other segments, a reader need not
+    ask."""
 
     def __str__(self) -> str:
         offsets = f"{self.start_offset:020d}-{self.end_offset:020d}"
         directory = partition_prefix(self.cluster_id, TopicPartition(self.topic_id, self.partition))
         made_in = "" if self.made_in is None else f"-{self.made_in:010d}"
-        return f"{directory}{offsets}-{self.leader_epoch:010d}{made_in}-{self.digest}.segment"
+        mark = ".open" if self.is_undecided else ""
+        return f"{directory}{offsets}-{self.leader_epoch:010d}{made_in}-{self.digest}{mark}.segment"
 
     @classmethod
     def parse(cls, key: str) -> SegmentKey | None:
@@ -44,7 +50,7 @@ class SegmentKey(NamedTuple):
         found = _KEY.fullmatch(key)
         if found is None:
             return None
-        cluster, topic, partition, start, end, epoch, made_in, digest = found.groups()
+        cluster, topic, partition, start, end, epoch, made_in, digest, mark = found.groups()
         try:
             topic_id = TopicId(UUID(topic))
         except ValueError:
@@ -58,6 +64,7 @@ class SegmentKey(NamedTuple):
             LeaderEpoch(int(epoch)),
             digest,
             None if made_in is None else LeaderEpoch(int(made_in)),
+            mark is not None,
         )
         return named if str(named) == key else None
 
@@ -70,7 +77,7 @@ class SegmentKey(NamedTuple):
         *,
         made_in: LeaderEpoch | None = None,
     ) -> SegmentKey:
-        """The key that this segment must have."""
+        """The key that this segment must have. Its own says whether it is undecided."""
         return cls(
             cluster_id,
             *partition,
@@ -79,7 +86,13 @@ class SegmentKey(NamedTuple):
             segment.leader_epoch,
             segment.sha256[:DIGEST_CHARS],
             made_in,
+            is_undecided(segment),
         )
+
+
+def is_undecided(segment: SegmentDescriptor) -> bool:
+    """Whether the segment's footer names transactions that were open when it was exported."""
+    return segment.key.endswith(UNDECIDED)
 
 
 def topics_prefix(cluster_id: ClusterId) -> str:

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.base.ids import Offset
+from headrace.metadata.segment_keys import is_undecided
 from headrace.replica.transactions import OpenTransactions
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests import loops
@@ -105,6 +106,8 @@ async def story(world: Moving, configs: dict[str, str]) -> list[bytes]:
 def test_a_transaction_goes_along_in_moves_and_ends_behind_them(configs: dict[str, str], tmp_path: Path) -> None:
     async def work(world: Moving) -> None:
         seen = await story(world, configs)
+        if configs == BY_SEAL:
+            assert [is_undecided(each.descriptor) for each in world.leading(C).history or ()][-1]
         address = str(world.cluster.address(C))
         assert await by_aiokafka(address, len(seen)) == seen
         assert await asyncio.to_thread(by_librdkafka, address, len(seen)) == seen

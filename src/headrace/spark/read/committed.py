@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ports import Buffer
+from headrace.metadata.segment_keys import is_undecided
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.decided import Decided
 from headrace.storage.tier.format import SegmentFooter
@@ -94,8 +95,9 @@ def stable_end(store: Store, topic: str, partition: int, catalog: PartitionCatal
     """The last stable offset of durable history: its end, unless a move left a transaction open there. Raises
     DamagedHistory.
     """
-    if catalog.last is None:
+    last = catalog.last
+    if last is None or not is_undecided(last.descriptor):
         return int(catalog.next_offset)
-    footer = store.footer(topic, partition, catalog.last.descriptor)
+    footer = store.footer(topic, partition, last.descriptor)
     opened = (each.first_offset for each in footer.undecided_transactions)
     return max(min(opened, default=int(catalog.next_offset)), int(catalog.readable_start))

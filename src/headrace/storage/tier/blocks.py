@@ -28,6 +28,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import HISTORY_BLOCK_BYTES
 from headrace.base.ports import Objects, ReadableObjects
+from headrace.metadata.segment_keys import is_undecided
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.engine.reading import FoundOffset
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
@@ -141,6 +142,10 @@ def check_footer(segment: SegmentDescriptor, footer: SegmentFooter) -> None:
     last_epoch = footer.leader_epochs[-1].leader_epoch if footer.leader_epochs else NO_EPOCH
     if segment.last_epoch not in (NO_EPOCH, last_epoch):
         raise CorruptData(f"its footer's last epoch is {last_epoch}, the catalog's {segment.last_epoch}")
+    if is_undecided(segment) != bool(footer.undecided_transactions):
+        raise CorruptData(
+            f"its footer names {len(footer.undecided_transactions)} open transactions, as its key does not"
+        )
     for name in ("start_offset", "end_offset", "leader_epoch", "records", "batch_bytes", "crc32c"):
         if getattr(segment, name) != getattr(footer, name):
             raise CorruptData(f"its footer's {name} is {getattr(footer, name)}, the catalog's {getattr(segment, name)}")

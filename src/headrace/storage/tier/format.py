@@ -204,6 +204,7 @@ def segment_key(footer: SegmentFooter, sha256: str, made_in: LeaderEpoch | None 
             footer.leader_epoch,
             sha256[:DIGEST_CHARS],
             made_in,
+            bool(footer.undecided_transactions),
         )
     )
 
