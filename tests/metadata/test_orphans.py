@@ -30,6 +30,7 @@ keys = st.builds(
     st.integers(0, 4).map(LeaderEpoch),
     st.just("0" * 16),
     st.none() | st.integers(0, 4).map(LeaderEpoch),
+    st.booleans(),
 )
 
 

@@ -227,4 +227,4 @@ def test_option_names_are_taken_in_any_case_and_a_path_is_a_store() -> None:
     parsed = parse_options({"PATH": "/a", "Topic": "t", "INCLUDEHEADERS": "True", "maxbytesperpartition": "5"})
     assert (parsed.store, parsed.selection.topics, parsed.partition_bytes_max) == ("/a", ("t",), 5)
     assert "headers" in parsed.columns
-    assert len(OPTIONS) == len(set(OPTIONS)) == 21
+    assert len(OPTIONS) == len(set(OPTIONS)) == 22
