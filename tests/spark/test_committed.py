@@ -11,13 +11,13 @@ from confluent_kafka import Producer
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import PartitionIndex
-from headrace.metadata.segments import SegmentDescriptor
-from headrace.net.client.cluster import Cluster
-from headrace.net.client.hanging import hanging
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.net.client.transactions import Transactions
 from headrace.spark.options import parse_options
+from headrace.spark.pipelines.audit.brokers import problems_beside
 from headrace.spark.pipelines.audit.examining import examine
 from headrace.spark.read.committed import Hidden, HiddenInAnswer, HiddenInStore
+from headrace.spark.read.extent import Sources
 from headrace.spark.read.follow import Follower, Limits
 from headrace.storage.tier.format import SegmentFooter, decode_footer
 from headrace.storage.tier.marked import TransactionCheck
@@ -107,9 +107,14 @@ def batches_in(store: Store, segment: SegmentDescriptor) -> bytes:
 
 
 def test_a_transaction_hangs_that_no_coordinator_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def found(made: World) -> list[int]:
-        async with Cluster(made.bootstrap) as cluster:
-            return [each.first_offset for each in await hanging(cluster, "t", [0])]
+    def found(made: World) -> list[str]:
+        sources = Sources(parse_options(made.options("t"), streaming=False))
+        try:
+            (topic,) = sources.topics()
+            catalog = PartitionCatalog.empty(topic.id, PartitionIndex(0))
+            return problems_beside(sources, topic, PartitionIndex(0), catalog)[0]
+        finally:
+            sources.close()
 
     async def nobody(_: Transactions) -> tuple[()]:
         return ()
@@ -121,12 +126,13 @@ def test_a_transaction_hangs_that_no_coordinator_knows(tmp_path: Path, monkeypat
         one.begin_transaction()
         one.produce("t", b"v", partition=0)
         assert one.flush(WAIT_S) == 0
-        assert made.ask(found(made)) == []
+        assert found(made) == []
         with monkeypatch.context() as planted:
             planted.setattr(Transactions, "list_all", nobody)
-            assert made.ask(found(made)) == [0]
+            (problem,) = found(made)
+            assert "hangs, open from offset 0 on" in problem
             one.commit_transaction(WAIT_S)
-            assert made.ask(found(made)) == []
+            assert found(made) == []
 
 
 def test_a_stream_does_not_pass_the_last_stable_offset(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
-from headrace.net.client.hanging import hanging
 from headrace.net.client.members import Members
 from headrace.net.client.offsets import LATEST
+from headrace.net.client.transactions import Transactions
 from headrace.spark.brokers import EARLIEST_LOCAL
 from headrace.spark.pipelines.audit.unmirrored import Absent, absent_by_brokers
 from headrace.spark.read.extent import ReadTopic, Sources
@@ -43,13 +43,19 @@ def problems_beside(
 
 
 async def _hanging(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> list[str]:
-    """The transactions that nobody will end, behind which no reader of committed records gets."""
+    """The transactions that nobody will end, behind which no reader of committed records gets. One that only ends
+    meanwhile is not among them."""
     async with Cluster(bootstrap) as cluster:
-        found = await hanging(cluster, topic.name, [partition])
+        transactions = Transactions(cluster)
+        found = [each for each in await transactions.open_in([topic.name]) if each.partition.partition == partition]
+        left = await transactions.hanging(found)
+        now = await transactions.open_in([topic.name]) if left else ()
+    still_open = {(each.partition, each.producer_id, each.start_offset) for each in now}
     return [
         f"Topic '{topic.name}', partition {partition}: the transaction of producer {each.producer_id} hangs, open from "
-        f"offset {each.first_offset} on and known to no coordinator: end it with kafka-transactions.sh abort."
-        for each in found
+        f"offset {each.start_offset} on, and no coordinator will end it: see 'headrace txn find-hanging'."
+        for each in left
+        if (each.partition, each.producer_id, each.start_offset) in still_open
     ]
 
 
