@@ -46,7 +46,7 @@ async def hand_over(world: Moving, to: int, configs: dict[str, str]) -> None:
 
 
 def state_of(world: Moving, broker: int) -> list[Any]:
-    """What it knows of the producers, without times, which recoveries guess."""
+    """The producers that it knows, without times, which recoveries guess."""
     return [
         (
             each.producer_id,

@@ -135,7 +135,7 @@ class Replica(ABC):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end for read_committed readers: everything below is decided. What is deleted counts as decided."""
+        """The end for read_committed readers: everything below is decided. Deleted offsets count as decided."""
         end = self.visible_end
         stable = self.producers.stable_end(end)
         return stable if stable == end else max(stable, min(self.start_offset, end))

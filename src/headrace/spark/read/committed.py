@@ -1,6 +1,6 @@
 """Tells batches of transactions of which no rows are made: markers, and all of aborted transactions.
 
-Promises what a consumer under read_committed gets. What is asked lies below the last stable offset, so that each
+Promises what a consumer under read_committed gets. All of it lies below the last stable offset, so that each
 transaction in it has ended. Nothing is read before a batch of a transaction is met.
 """
 
