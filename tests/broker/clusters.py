@@ -178,6 +178,7 @@ async def running(directory: Path, voters: int, configs: Mapping[str, str] | Non
     cluster.give_birth(voters)
     try:
         await cluster.start(*range(1, voters + 1))
+        await cluster.agree()  # each knows that the others are ready
         yield cluster
     finally:
         await cluster.stop(*cluster.brokers)

@@ -248,6 +248,7 @@ async def moving(
     cluster.give_birth(brokers)
     try:
         await cluster.start(*range(1, brokers + 1))
+        await cluster.agree()  # each knows that the others are ready
         async with AsyncExitStack() as stack:
             yield Moving(cluster, stack)
     finally:

@@ -266,6 +266,7 @@ async def replicating(
             world = World(cluster, stack)
             try:
                 await cluster.start(*ALL)
+                await cluster.agree()  # each knows that the others are ready
                 assert set(cluster.brokers) == {BrokerId(each) for each in ALL}
                 yield world
             except asyncio.CancelledError:

@@ -13,7 +13,6 @@ from headrace.base.addresses import Address
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.partitions.partition import Partition
 from headrace.cli.main import main
-from headrace.cli.work.diagnosis import findings
 from headrace.cli.work.recovering import recovery_lines
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.recovery import RecoveryWish
@@ -26,6 +25,7 @@ from tests.broker.durable.test_recovery_from_history import DURABLE, lose, until
 from tests.broker.durable.test_recovery_from_history import run as run_brokers
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving
+from tests.broker.patience import findings
 from tests.broker.replication_world import World, replicating
 from tests.broker.tiered import objects_in
 from tests.cli.test_move_commands import command
@@ -196,13 +196,13 @@ async def no_store(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     code = await asyncio.to_thread(main, [*RECOVER, "--bootstrap", world.cluster.bootstrap])
     assert code == 2
     assert "No broker has a durable store" in capsys.readouterr().err
-    (finding,) = [each for each in await findings(world.cluster.bootstrap) if each.kind == "offline"]
+    (finding,) = [each for each in await findings(world.cluster) if each.kind == "offline"]
     assert "headrace topic elect t --partition 0 --unclean" in finding.todo
 
 
 def test_doctor_names_it_where_history_is_all_that_lives(tmp_path: Path) -> None:
     async def work(world: Moving) -> None:
-        (finding,) = [each for each in await findings(world.cluster.bootstrap) if each.kind == "offline"]
+        (finding,) = [each for each in await findings(world.cluster) if each.kind == "offline"]
         assert finding.subject == "t-0"
         assert "start broker 1 with its disk" in finding.todo
         assert "'headrace durable recover t --partition 0'" in finding.todo
@@ -220,14 +220,14 @@ def test_doctor_says_that_a_partition_waits_for_the_store(tmp_path: Path) -> Non
         control = world.cluster.brokers[B].parts.control
         await control.submit(RecoverPartitions(wish=RecoveryWish(topic="t", to=BrokerId(B))))
         await until(lambda: bool(world.partitions(B).waits))
-        (finding,) = [each for each in await findings(world.cluster.bootstrap) if each.kind == "waits for history"]
+        (finding,) = [each for each in await findings(world.cluster) if each.kind == "waits for history"]
         assert finding.subject == "t-0 on broker 2"
         assert "offset 5" in finding.text
         assert "the store (durable.url) can be reached" in finding.todo
         assert "scripted: the store cannot be reached" in finding.todo
         store.is_down = False
         await until(lambda: isinstance(world.partitions(B).role(world.key), Partition))
-        assert not [each for each in await findings(world.cluster.bootstrap) if each.kind == "waits for history"]
+        assert not [each for each in await findings(world.cluster) if each.kind == "waits for history"]
 
     run(tmp_path, work, store)
 

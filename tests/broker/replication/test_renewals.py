@@ -18,7 +18,6 @@ from headrace.base.ports import Disk, Space
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.replication import renewals as renewals_module
-from headrace.cli.work.diagnosis import findings
 from headrace.controller.decision import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import LeaderChanged
@@ -31,6 +30,7 @@ from tests import loops
 from tests.broker.data_path import batch, produce
 from tests.broker.group_broker import until
 from tests.broker.local_logs import local
+from tests.broker.patience import findings
 from tests.broker.replicas import elect, known, set_isr
 from tests.broker.replication_world import World, replicating
 
@@ -147,7 +147,7 @@ def test_an_isr_is_not_left_that_would_be_too_small(tmp_path: Path, replicas: in
             await world.turns()
         assert (world.image("t").leader_epoch, len(world.image("t").isr)) == (epoch, replicas)
         assert told.obstacle(world.key("t")) == renewals_module.TOO_FEW
-        (found,) = [each for each in await findings(world.cluster.bootstrap) if each.kind == "damaged"]
+        (found,) = [each for each in await findings(world.cluster) if each.kind == "damaged"]
         assert (found.subject, found.todo) == (f"t-0 on broker {follower}", renewals_module.TOO_FEW)
         assert world.role(follower, "t").is_damaged
         assert (await produce(await world.client(leader), "t", record(99))).error_code == 0
@@ -193,7 +193,7 @@ def test_where_the_leader_has_damaged_the_same_nobody_leaves_and_it_is_told_once
         obstacles = [line["obstacle"] for line in told if line["event"] == "a damaged log is not copied anew now"]
         assert set(obstacles) >= {renewals_module.LEADER_DAMAGED, renewals_module.NONE_SOUND}
         assert len(obstacles) == len(set(obstacles)) <= 3
-        found = [each for each in await findings(world.cluster.bootstrap) if each.kind == "damaged"]
+        found = [each for each in await findings(world.cluster) if each.kind == "damaged"]
         assert {each.subject for each in found} == {f"t-0 on broker {each}" for each in (leader, follower)}
 
     run(tmp_path, work)
