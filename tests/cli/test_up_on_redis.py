@@ -16,7 +16,6 @@ import redis
 
 from tools.redis_servers import RedisServer, valkey
 
-pytestmark = pytest.mark.timeout(120)
 HEADRACE: Final = (sys.executable, "-m", "headrace.cli.main")
 
 
@@ -60,7 +59,7 @@ def send(up: Up, *values: bytes) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": up.bootstrap, "acks": "all"})
     for value in values:
         producer.produce("orders", value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def read(up: Up, count: int) -> list[bytes]:

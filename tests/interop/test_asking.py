@@ -27,7 +27,6 @@ def test_it_answers_and_ends() -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.timeout(60)
 def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "ENDS_S", 0.01)
     process = program(NEVER_ENDS)
@@ -40,7 +39,6 @@ class Interrupted(BaseException):
     """As a test's limit raises it."""
 
 
-@pytest.mark.timeout(60)
 def test_an_answer_that_was_not_waited_for_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     process = program(ANSWERS)
     assert process.stdout is not None

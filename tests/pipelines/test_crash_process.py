@@ -18,7 +18,6 @@ pathlib.Path(sys.argv[1]).write_text(str(subprocess.Popen(["sleep", "1000"]).pid
 """
 
 
-@pytest.mark.timeout(60)
 def test_a_child_that_outlives_the_driver_is_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     popen = subprocess.Popen
     told = tmp_path / "pid"
@@ -33,5 +32,5 @@ def test_a_child_that_outlives_the_driver_is_ended_with_it(tmp_path: Path, monke
         monkeypatch.setattr(crash, "WAIT_S", 0.1)
         with pytest.raises(AssertionError, match="goes on"):
             running.wait()
-    psutil.wait_procs([child], 30)
+    psutil.wait_procs([child], 60)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE

@@ -12,6 +12,8 @@ from typing import Final
 
 TESTS: Final = Path(__file__).parent.parent
 LEAST_S: Final = 60
+OF_A_TEST_S: Final = 180
+"""The limit that each test has where it names none."""
 LIMITS: Final = re.compile(
     r"asyncio\.timeout\((?P<block>[0-9.]+)\)"
     r"|asyncio\.wait_for\(.*, (?P<wait>[0-9.]+)\)"
@@ -23,8 +25,8 @@ LIMITS: Final = re.compile(
     r"|request_timeout=(?P<request>[0-9.]+)\)"
     r"|(?:DEADLINE|ENDS|ENDED|TIMEOUT|LIMIT)_S(?:: Final)? = (?P<named>[0-9.]+)$"
 )
-EXEMPT: Final = ("sim/", "broker/kit/test_lease.py", "tools/test_deadlines.py")
-"""Folders and files on virtual time, and this one."""
+EXEMPT: Final = ("sim/", "broker/kit/test_lease.py", "tools/test_deadlines.py", "tools/test_guard.py")
+"""Folders and files on virtual time, and files that write of limits."""
 IN_VAIN: Final = ("broker/handlers/test_data_wire.py: await asyncio.wait_for(silent, 0.2)",)
 """Waits for what is not to come: a slow machine makes them weaker, never wrong."""
 
@@ -36,9 +38,9 @@ def limits() -> Iterator[str]:
         if name.startswith(EXEMPT):
             continue
         for line in path.read_text().splitlines():
-            found = LIMITS.search(line)
-            if found is not None and any(float(each) < LEAST_S for each in found.groups() if each is not None):
-                yield f"{name}: {line.strip()}"
+            for kind, given in (found.groupdict() if (found := LIMITS.search(line)) else {}).items():
+                if given is not None and float(given) < (OF_A_TEST_S if kind == "test" else LEAST_S):
+                    yield f"{name}: {line.strip()}"
 
 
 def test_what_a_test_waits_for_has_a_minute() -> None:

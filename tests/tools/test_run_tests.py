@@ -54,7 +54,6 @@ def test_what_hung_is_kept_too() -> None:
     assert work.hung == [f"{run_tests.HUNG}this ++++"]
 
 
-@pytest.mark.timeout(60)
 def test_a_process_whose_child_holds_the_pipe_is_waited_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
     work = said(LEAVES_A_CHILD, SAYS_MUCH, patience_s=0.01)
     assert work.codes == [0, 0]

@@ -40,7 +40,6 @@ from tests.broker.group_broker import until
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import refuse_once
 
-pytestmark = pytest.mark.timeout(60)
 KEYS = Keys()
 QUICK = LeaseTimes(lasts=300, poll=20)
 STEADY = LeaseTimes(lasts=30_000, poll=20)
