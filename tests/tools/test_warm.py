@@ -77,6 +77,13 @@ def test_each_end_is_told_to_the_one_that_waits_for_it(tmp_path: Path) -> None:
         each.kill()  # of one that has ended, nobody is killed
 
 
+def test_the_forking_process_has_one_thread_so_that_no_lock_is_held_when_it_forks() -> None:
+    """A lock that another thread held would never be released in the forked process."""
+    ran("--version")
+    (forks,) = warm._made
+    assert len(os.listdir(f"/proc/{forks._process.pid}/task")) == 1
+
+
 def test_brokers_of_the_short_tier_are_forked() -> None:
     assert warm.is_on() == (os.environ.get("HEADRACE_TIER") != "long")
     assert warm.COMMAND[0] == sys.executable
