@@ -30,6 +30,7 @@ TABLES: Final = {
     "removals": TESTS / "test_removals.py",
     "lost-quorums": TESTS / "test_lost_quorums.py",
     "groups": TESTS / "test_groups.py",
+    "transactions": TESTS / "transactions" / "test_transactions.py",
     "moves": TESTS / "test_moves.py",
     "copies": TESTS / "test_copies.py",
     "tables": TESTS / "test_tables.py",

@@ -23,6 +23,7 @@ PARTS: Final = (
     ("moves", ("--cluster", "--part", "moves")),
     ("rot", ("--cluster", "--part", "rot")),
     ("groups", ("--cluster", "--part", "groups")),
+    ("transactions", ("--cluster", "--part", "transactions")),
     ("removals", ("--cluster", "--part", "removals")),
     ("redis", ("--cluster", "--part", "redis")),
     ("broker", ()),

@@ -206,3 +206,16 @@ def test_many_ended_transactions_hold_the_stable_end_back_rather_than_take_room(
     assert states.stable_end(Offset(2)) == 2
     assert states.stable_end(Offset(9_000)) <= 9_000
     assert states.stable_end(Offset(10_000)) == 10_000
+
+
+def test_a_question_that_was_never_used_says_nothing_of_the_next_epoch() -> None:
+    """A client of the new protocol asked and died. One of the old protocol has its id now, and its marker has the epoch
+    of its batches. In the new protocol such a marker would be of the transaction before."""
+    states = ProducerStates()
+    old = states.begin_verification(batch(7, 0, 0), 0, bumps_epochs=True)
+    guard = states.begin_verification(batch(7, 2, 0), 0)
+    assert isinstance(guard, Guard)
+    assert guard is not old
+    assert states.check(batch(7, 2, 0), guard, verifies=True) is ACCEPT
+    states.on_appended(batch(7, 2, 0), Offset(0), 0)
+    assert states.check_marker(7, 2, 0) is ACCEPT

@@ -258,7 +258,7 @@ class ProducerStates:
             if header.is_control:
                 return
             asked = self._asked.get(producer_id)
-            if asked is not None and asked.bumps_epochs:
+            if asked is not None and asked.bumps_epochs and asked.epoch == header.producer_epoch:
                 self._bumping.add(producer_id)
             self.verifications.on_appended(producer_id)
             self.transactions.begin(producer_id, base_offset)

@@ -125,16 +125,16 @@ class Verification:
 
     guard: Final[Guard]
     since_ms: Final[int]
-    epoch: int
+    epoch: Final[int]
     lowest_sequence: int
     """Batches with higher sequences must not come first."""
-    bumps_epochs: bool
+    bumps_epochs: Final[bool]
     """The producer's epoch rises with each transaction (KIP-890), so that each begins with sequence 0."""
 
     def heed(self, epoch: int, sequence: int) -> None:
         """Note another batch that waits for the same answer."""
-        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
-            self.epoch, self.lowest_sequence = epoch, sequence
+        if epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
 
 
 class Verifications:
@@ -148,11 +148,13 @@ class Verifications:
         """By producer id."""
 
     def ask(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, bumps_epochs: bool) -> Guard:
-        """Return the guard that a batch needs, once the coordinator has verified its transaction."""
+        """Return the guard that a batch needs, once the coordinator has verified its transaction. A question about a
+        later epoch takes the place of the earlier one, whose client may have spoken another protocol."""
         known = self._waiting.get(producer_id)
-        if known is not None:
+        if known is not None and epoch <= known.epoch:
             known.heed(epoch, sequence)
             return known.guard
+        self._waiting.pop(producer_id, None)
         if len(self._waiting) >= VERIFICATIONS_PER_PARTITION_MAX:
             del self._waiting[next(iter(self._waiting))]
         asked = Verification(Guard(), now_ms, epoch, sequence, bumps_epochs)

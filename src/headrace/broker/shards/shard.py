@@ -163,6 +163,9 @@ class Shard(ABC, Generic[Kept, Event]):
         elif self.partition.lacks_room and self.partition.availability is ErrorCode.NONE:
             for name, write, *_ in entries:  # the lack of room is reported for all partitions together
                 self._refuse(name, write, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.partition.availability is ErrorCode.NONE:
+            for name, write, *_ in entries:  # it is led here for now; a shard that is given up would load it at once
+                self._refuse(name, write, ErrorCode.NOT_COORDINATOR)
         elif outcome.error in IN_DOUBT:
             self.lose()
         elif outcome.error is ErrorCode.MESSAGE_TOO_LARGE and len(entries) > 1:

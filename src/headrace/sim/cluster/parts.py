@@ -4,6 +4,7 @@ By default these are the metadata of a cluster, and the records of replicated pa
 - records on disks that damage their content, with brokers that are removed for good, or with a lost quorum;
 - consumer groups;
 - hand-overs of partitions;
+- transactions;
 - replicas behind durable history, also with a compacted topic;
 - brokers whose records and metadata are in a Redis.
 
@@ -30,6 +31,8 @@ from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.records.run import run_records, run_rotten
 from headrace.sim.cluster.replica_plants import LOST_QUORUM_PLANTS, REMOVAL_PLANTS, REPLICA_PLANTS, ROT_PLANTS
 from headrace.sim.cluster.run import ClusterOutcome, run_cluster
+from headrace.sim.cluster.transactions.plants import TRANSACTION_PLANTS
+from headrace.sim.cluster.transactions.run import run_transactions
 from headrace.sim.redis.door import REDIS_PLANTS, run_redis
 
 PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
@@ -39,6 +42,7 @@ PARTS: Final[Mapping[str, Callable[[int], ClusterOutcome]]] = {
     "removals": run_removals,
     "lost-quorums": run_lost_quorums,
     "groups": run_groups,
+    "transactions": run_transactions,
     "moves": run_moves,
     "copies": run_copies,
     "tables": run_tables,
@@ -53,6 +57,7 @@ ALL_PLANTS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     **REMOVAL_PLANTS,
     **LOST_QUORUM_PLANTS,
     **GROUP_PLANTS,
+    **TRANSACTION_PLANTS,
     **MOVE_PLANTS,
     **COPY_PLANTS,
     **MERGE_PLANTS,

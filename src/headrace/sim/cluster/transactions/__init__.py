@@ -1,0 +1,1 @@
+"""Transactions in simulated clusters: producers and readers, their history, and the judges of it."""

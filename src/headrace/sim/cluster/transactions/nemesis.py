@@ -1,0 +1,55 @@
+"""Faults for transactions: those of the records' part, and faults aimed at the moment when a transaction ends.
+
+The decision, the markers and the end are written by different brokers, milliseconds apart. Soon after a client has
+asked for an end, the coordinator dies, or all power is lost. Sometimes copies of partitions go to other brokers and
+back, those of coordinators among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from headrace.sim.cluster.host import Host
+from headrace.sim.cluster.nemesis import Act
+from headrace.sim.cluster.records.assigning import AssigningNemesis
+
+TRANSACTIONS: Final = "__transaction_state"
+AT_ENDS: Final = (0.0, 0.0, 0.1, 0.3)
+"""Probability of a fault at the end of a transaction."""
+AT_ONCE_SECONDS_MAX: Final = 0.03
+REASSIGNS: Final = 0.4
+"""Share of the runs in which copies go away and back."""
+
+
+class TransactionsNemesis(AssigningNemesis):
+    """The nemesis, as the module says."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._reassigns = self._random.random() < REASSIGNS
+        self._at_ends = 0.0
+
+    def _mood(self) -> list[tuple[Act, float]]:
+        mood = super()._mood()
+        self._at_ends = self._random.choice(AT_ENDS)
+        return [(act, weight) for act, weight in mood if self._reassigns or act != self.away_and_back]
+
+    def on_end(self) -> None:
+        """A client asks for the end of its transaction now."""
+        if not self.is_over and self._random.random() < self._at_ends:
+            self._later(self._random.random() * AT_ONCE_SECONDS_MAX, self._strike_coordinator)
+
+    def _strike_coordinator(self) -> None:
+        key = next((key for key, topic in self._partitions.items() if topic == TRANSACTIONS), None)
+        host = None if key is None else self._leader_of(key)
+        if host is None or host.is_paused:
+            return
+        self.acts += 1
+        roll = self._random.random()
+        if roll < 0.3:
+            self.all_power_cut()
+        elif roll < 0.9:
+            self._random.choice((Host.kill, Host.power_cut))(host)
+            self._boot_later(host)
+        else:
+            self._cut_off(host)
