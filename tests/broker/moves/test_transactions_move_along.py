@@ -16,8 +16,9 @@ from headrace.metadata.segment_keys import is_undecided
 from headrace.replica.transactions import OpenTransactions
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests import loops
+from tests.broker.durable.test_recovery_from_history import lose, recover, until_led
 from tests.broker.group_broker import RawClient, until
-from tests.broker.in_transactions import by_aiokafka, by_librdkafka
+from tests.broker.in_transactions import Transactions, by_aiokafka, by_librdkafka
 from tests.broker.moving import A, B, C, Moving, moving
 from tests.broker.transactions.test_wire import ID, Client
 
@@ -149,6 +150,50 @@ async def coordinator_of(world: Moving, stack: AsyncExitStack) -> Client:
         if found.error_code == 0:
             return Client(await stack.enter_async_context(RawClient(f"{found.host}:{found.port}")))
         await asyncio.sleep(0.01)
+
+
+async def with_an_abort_behind_history(world: Moving) -> None:
+    """On A: history ends in the middle of a transaction, whose abort marker is in the log alone."""
+    await world.make(A, segment_bytes="14000", local_retention_bytes="0")
+    transactions = Transactions(world.leading(A))
+    transactions.write(1, b"aborted" + bytes(10_000))
+    transactions.write(2, b"committed" + bytes(10_000))
+    transactions.mark(1, committed=False)
+    transactions.mark(2, committed=True)
+    await until(lambda: (known := world.leading(A).history) is not None and known.next_offset == 1)
+
+
+def test_a_copy_that_begins_behind_history_knows_the_transactions_there(tmp_path: Path) -> None:
+    """It leads then, and its readers see nothing of the one that was aborted."""
+
+    async def work(world: Moving) -> None:
+        await with_an_abort_behind_history(world)
+        await until(lambda: world.leading(A).log.log_start_offset == 1)
+        await world.place(A, B)
+        await world.place(B)
+        leader = world.leading(B)
+        assert (leader.log.log_start_offset, leader.start_offset, leader.last_stable_offset) == (1, 0, 4)
+        assert [each[:3] for each in leader.aborted_between(Offset(0), Offset(4))] == [(1, 0, 2)]
+        (seen,) = await by_aiokafka(str(world.cluster.address(B)), 1)
+        assert seen.startswith(b"committed")
+
+    run(tmp_path, work)
+
+
+def test_readers_do_not_wait_for_markers_that_are_lost_with_a_log(tmp_path: Path) -> None:
+    """Its owner is gone for good. History tells how the transaction ended."""
+
+    async def work(world: Moving) -> None:
+        await with_an_abort_behind_history(world)
+        await lose(world, A)
+        await recover(world, B)
+        await until_led(world, B)
+        await world.write(B, b"later")
+        leader = world.leading(B)
+        assert (leader.last_stable_offset, leader.log.log_end_offset) == (2, 2)
+        assert await by_aiokafka(str(world.cluster.address(B)), 1) == [b"later"]
+
+    run(tmp_path, work)
 
 
 def test_state_that_is_lost_in_a_move_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
