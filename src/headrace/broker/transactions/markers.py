@@ -1,7 +1,8 @@
 """Has the markers of decided transactions written, by whoever leads each partition now.
 
 Promises:
-- Each marker that is asked for has an outcome, in time: an answer that is lost counts as none.
+- Each marker that is asked for has an outcome, in time: an answer that is lost counts as none. So does a question that
+  the broker's stop cuts off.
 - Markers for one broker share requests, of which one is under way at a time.
 - A partition counts as gone only where an image that the controller has confirmed lacks it.
 """
@@ -80,6 +81,7 @@ class MarkerSender:
         self._waiting: dict[BrokerId, list[_Part]] = defaultdict(list)
         self._senders: dict[BrokerId, asyncio.Task[None]] = {}
         self._looks: set[asyncio.Task[None]] = set()
+        self._has_stopped = False
 
     def send(self, effect: SendMarkers, settled: Settled, is_over: Callable[[], bool]) -> None:
         """Have the markers written. `settled` is called with the outcomes, now or later, in one part or several.
@@ -96,9 +98,7 @@ class MarkerSender:
         for leader, partitions in by_leader.items():
             self._put(leader, _Part(effect.number, marker, tuple(partitions), settled, is_over))
         if missing:
-            look = started(self._look_for(effect.number, missing, settled), "partitions of markers", self._on_bug)
-            self._looks.add(look)
-            look.add_done_callback(self._looks.discard)
+            self._look(_Part(effect.number, marker, tuple(missing), settled, is_over))
 
     def _leader(self, named: NamedPartition) -> BrokerId | None:
         """The partition's leader, -1 where it has none; None where it does not exist."""
@@ -107,6 +107,20 @@ class MarkerSender:
             return None
         return BrokerId(topic.partitions[named.partition].leader)
 
+    def _look(self, part: _Part) -> None:
+        if self._has_stopped:
+            part.settle({})
+            return
+        look = started(self._look_for(part), "partitions of markers", self._on_bug)
+        self._looks.add(look)
+
+        def over(look: asyncio.Task[None]) -> None:
+            self._looks.discard(look)
+            if look.cancelled():  # perhaps before it began
+                part.settle({})
+
+        look.add_done_callback(over)
+
     def _put(self, leader: BrokerId, part: _Part) -> None:
         if leader < 0:
             part.settle(dict.fromkeys(part.partitions, ErrorCode.LEADER_NOT_AVAILABLE))
@@ -114,6 +128,9 @@ class MarkerSender:
         if leader == self._node:
             for each in part.partitions:
                 self._write(each, part)
+            return
+        if self._has_stopped:
+            part.settle({})
             return
         self._waiting[leader].append(part)
         sender = self._senders.get(leader)
@@ -126,12 +143,12 @@ class MarkerSender:
 
         self._writer.write(partition, part.marker, done)
 
-    async def _look_for(self, number: int, missing: Sequence[NamedPartition], settled: Settled) -> None:
+    async def _look_for(self, part: _Part) -> None:
         """Look again for partitions that this broker's image lacks: it may be behind."""
         is_up_to_date = await self._lease.renew()
-        gone = frozenset(each for each in missing if is_up_to_date and self._leader(each) is None)
-        errors = dict.fromkeys(set(missing) - gone, ErrorCode.LEADER_NOT_AVAILABLE)
-        settled(MarkersSettled(number=number, errors=errors, gone=gone))
+        gone = frozenset(each for each in part.partitions if is_up_to_date and self._leader(each) is None)
+        errors = dict.fromkeys(set(part.partitions) - gone, ErrorCode.LEADER_NOT_AVAILABLE)
+        part.settled(MarkersSettled(number=part.number, errors=errors, gone=gone))
 
     async def _send_all(self, leader: BrokerId) -> None:
         while waiting := self._waiting[leader][:MARKERS_PER_REQUEST_MAX]:
@@ -169,10 +186,14 @@ class MarkerSender:
 
     async def stop(self) -> None:
         """Send nothing more. Decided transactions are gone on with by the next coordinator."""
+        self._has_stopped = True
         tasks = [*self._senders.values(), *self._looks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for part in [part for parts in self._waiting.values() for part in parts]:
+            part.settle({})
+        self._waiting.clear()
         await self._links.close()
 
 
