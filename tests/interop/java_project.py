@@ -1,4 +1,5 @@
-"""The small Maven project in java/, which holds Apache Kafka's own Java client: built once for its sources."""
+"""The Maven projects of these tests, such as java/, which holds Apache Kafka's own Java client: built once for their
+sources."""
 
 from __future__ import annotations
 
@@ -12,30 +13,31 @@ from typing import Final
 from tools import kafka_jars
 
 PROJECT: Final = Path(__file__).parent / "java"
-TARGET: Final = PROJECT / "target"
-STAMP: Final = TARGET / "BUILT"
-"""A digest of the sources that TARGET was built from."""
+STAMP: Final = "BUILT"
+"""The file in a project's target directory with a digest of the sources that it was built from."""
 BUILD_TIMEOUT_S: Final = 600.0
 IS_POSSIBLE: Final = shutil.which("java") is not None and shutil.which("mvn") is not None
 REASON: Final = "the Java client needs java and mvn on the PATH"
 
 
 @functools.cache
-def built() -> list[str]:
-    """The start of a command that runs one of its classes."""
-    goals = ["compile", "dependency:copy-dependencies", f"-DoutputDirectory={TARGET / 'libs'}"]
-    build = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(PROJECT / "pom.xml"), *goals]
+def built(project: Path = PROJECT) -> list[str]:
+    """The start of a command that runs one of its classes; CalledProcessError where Maven fails."""
+    target = project / "target"
+    stamp = target / STAMP
+    goals = ["compile", "dependency:copy-dependencies", f"-DoutputDirectory={target / 'libs'}"]
+    build = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(project / "pom.xml"), *goals]
     with kafka_jars.maven_alone():
-        wanted = _digest()
-        if not STAMP.exists() or STAMP.read_text() != wanted:
+        wanted = _digest(project)
+        if not stamp.exists() or stamp.read_text() != wanted:
             subprocess.run(build, check=True, timeout=BUILD_TIMEOUT_S)
-            STAMP.write_text(wanted)
-    return [*kafka_jars.QUICK_JAVA, "-cp", f"{TARGET / 'classes'}:{TARGET / 'libs'}/*"]
+            stamp.write_text(wanted)
+    return [*kafka_jars.QUICK_JAVA, "-cp", f"{target / 'classes'}:{target / 'libs'}/*"]
 
 
-def _digest() -> str:
+def _digest(project: Path) -> str:
     """Of all that is built."""
-    digest = hashlib.sha256((PROJECT / "pom.xml").read_bytes())
-    for each in sorted((PROJECT / "src").rglob("*.java")):
-        digest.update(str(each.relative_to(PROJECT)).encode() + each.read_bytes())
+    digest = hashlib.sha256((project / "pom.xml").read_bytes())
+    for each in sorted((project / "src").rglob("*.java")):
+        digest.update(str(each.relative_to(project)).encode() + each.read_bytes())
     return digest.hexdigest()

@@ -1,0 +1,27 @@
+"""A cluster of three brokers, for tests that are not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from tools.broker_cluster import BrokerCluster
+
+OPTIONS: Final = ("--config", "group.initial.rebalance.delay.ms=0")
+
+
+class Brokers:
+    """See the module."""
+
+    def __init__(self, cluster: BrokerCluster, runner: asyncio.Runner) -> None:
+        self._cluster = cluster
+        self._runner = runner
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def replace(self, broker: int) -> None:
+        """SIGKILL, and start it again."""
+        self._runner.run(self._cluster.kill(broker))
+        self._runner.run(self._cluster.start(broker))
