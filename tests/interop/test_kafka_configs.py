@@ -17,7 +17,7 @@ from headrace.metadata.config_defs import ConfigType, read, written
 from headrace.metadata.config_table import EVERY_TOPIC_DEF
 from headrace.metadata.kafka_configs import TOPIC_FACTS, Fact
 from tests.interop.support.asking import asked
-from tests.tiers import examples
+from tests.tiers import examples, long_only
 from tools import generate_kafka_configs, kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
@@ -71,6 +71,7 @@ def kafka() -> Iterator[Callable[..., str | None]]:
         yield answer
 
 
+@long_only
 def test_the_checked_in_table_is_what_kafka_s_classes_say() -> None:
     assert generate_kafka_configs.main(["--check"]) == 0
 
