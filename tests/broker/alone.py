@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
@@ -13,7 +14,9 @@ from headrace.broker.core import Incarnation
 INCARNATION: Final = IncarnationId(UUID(int=1))
 
 
-def membership(metadata: Any, control: Any, *, interval_s: float = 10.0) -> Membership:
+def membership(
+    metadata: Any, control: Any, *, interval_s: float = 10.0, on_end: Callable[[Any], object] = lambda _: None
+) -> Membership:
     """Of broker 1, which follows `metadata` and asks `control`."""
     identity: Any = SimpleNamespace(
         cluster_id=ClusterId("c"), broker_id=BrokerId(1), directory_id=DirectoryId(UUID(int=2))
@@ -31,5 +34,5 @@ def membership(metadata: Any, control: Any, *, interval_s: float = 10.0) -> Memb
         is_full=lambda: False,
         states=tuple,
         now_ms=lambda: 0,
-        on_end=lambda _: None,
+        on_end=on_end,
     )

@@ -555,6 +555,7 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     st.builds(
         ev.QuorumRecovered, number=small.map(lambda number: number + 1), recovery=texts, broker_id=brokers, at_ms=small
     ),
+    st.builds(ev.ChangesDoubted, number=small),
     st.builds(ev.BrokerFenced, broker_id=brokers, broker_epoch=small),
     st.builds(ev.BrokerUnfenced, broker_id=brokers, broker_epoch=small),
     wild_creations,

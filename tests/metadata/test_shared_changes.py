@@ -15,9 +15,11 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
+from headrace.base.limits import DOUBTED_EPOCHS, DOUBTED_PRODUCER_IDS
 from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import (
+    ChangesDoubted,
     ClusterBorn,
     LeaderChanged,
     MetadataEvent,
@@ -104,3 +106,17 @@ def test_the_index_of_its_creation_is_a_topics_own_and_stays_in_snapshots() -> N
     local = EMPTY_IMAGE.replay([ClusterBorn(cluster_id=ClusterId("c"))], index=1)
     local = local.replay([TopicCreated(topic_id=TOPIC, name="t", partitions=(led_by(ME),), configs={})], index=2)
     assert [topic.created_index for topic in local.topics.values()] == [0]
+
+
+def test_a_doubt_raises_all_epochs_and_is_work_for_whoever_leads() -> None:
+    before = image(ME)
+    delta = changed(before, ChangesDoubted(number=2))
+    (now,) = delta.after.topics[TOPIC].partitions
+    assert (now.leader, now.leader_epoch, now.partition_epoch) == (ME, 2 * DOUBTED_EPOCHS, 2 * DOUBTED_EPOCHS)
+    assert delta.after.next_producer_id == 2 * DOUBTED_PRODUCER_IDS
+    assert [local.key for local in delta.local_changes(ME).leaders] == [KEY]
+    assert delta.may_lack_changes
+    later = changed(delta.after, ChangesDoubted(number=2))
+    assert later.after.topics == delta.after.topics, "it is no news"
+    assert not later.may_lack_changes
+    assert changed(delta.after, ChangesDoubted(number=3)).after.topics[TOPIC].partitions[0].leader_epoch == 30_000

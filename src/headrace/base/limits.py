@@ -651,6 +651,13 @@ QUORUM_RECOVERY_PRODUCER_IDS: Final = 2**40
 """Added to producer ids."""
 QUORUM_PROBE_MS: Final = 2_000
 """Longest that `headrace quorum recover` waits for each other broker to answer that it is alive."""
+DOUBTED_INDEXES: Final = 2**24
+"""Added to the commit log's index where its store may have lost the last entries. More than that are never lost at
+once."""
+DOUBTED_EPOCHS: Final = 10_000
+"""Added to every partition's epochs then. They have 31 bits, which leaves room for two hundred thousand doubts."""
+DOUBTED_PRODUCER_IDS: Final = 2**34
+"""Added to producer ids then: more than as many entries give out."""
 RAFT_TICK_MS: Final = 50
 RAFT_HEARTBEAT_TICKS: Final = 3
 RAFT_ELECTION_TICKS: Final = 20
@@ -889,6 +896,9 @@ REDIS_METADATA_SENT_AT_ONCE: Final = 500
 """Entries of them that go in one round trip."""
 REDIS_METADATA_INLINE_BYTES: Final = 32 * 1024
 """Bytes of them that are decoded on the event loop before they are sent; more are in a worker thread."""
+REDIS_METADATA_AHEAD_MS: Final = 10_000
+"""For so long a broker that has read more than the commit log in Redis holds waits until a controller goes on. Then it
+takes what is there."""
 REDIS_BACKOFF_MS_MIN: Final = 20
 REDIS_BACKOFF_MS_MAX: Final = 1_000
 """Pause after a connection to Redis failed; it doubles from the first to the second of these."""

@@ -87,6 +87,7 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
         "next_producer_id": image.next_producer_id,
         "votes_withheld": sorted(image.withheld),
         "lineage": str(image.lineage),
+        "doubts": image.doubts,
         "brokers": [shape_of(BrokerImage).encode(broker) for _, broker in sorted(image.brokers.items())],
         "broker_configs": {
             "default" if broker is None else str(broker): dict(sorted(configs.items()))

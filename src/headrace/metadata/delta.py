@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from headrace.base.ids import BrokerId, TopicId, TopicPartition
-from headrace.metadata.events import MetadataEvent
+from headrace.metadata.events import ChangesDoubted, MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 
@@ -58,9 +58,16 @@ class ImageDelta:
     def of(cls, before: MetadataImage, events: Iterable[MetadataEvent], *, index: int | None = None) -> ImageDelta:
         """The delta that a committed entry makes."""
         events = tuple(events)
+        after = before.replay(events, index=index)
+        if any(isinstance(event, ChangesDoubted) for event in events):
+            return cls(before, after)
         named = (getattr(event, "topic_id", None) for event in events)
-        touched = frozenset(name for name in named if name is not None)
-        return cls(before, before.replay(events, index=index), touched)
+        return cls(before, after, frozenset(name for name in named if name is not None))
+
+    @property
+    def may_lack_changes(self) -> bool:
+        """Whether the store of the commit log has lost, or may have lost, changes that the earlier image has."""
+        return self.after.doubts > self.before.doubts or self.after.index < self.before.index
 
     def changed_topics(self) -> Iterator[tuple[TopicImage | None, TopicImage | None]]:
         """(before, after) of every topic that differs; None where the topic is absent."""

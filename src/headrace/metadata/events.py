@@ -410,6 +410,17 @@ class QuorumRecovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesDoubted:
+    """The store of the commit log may have lost its last entries. Every partition's epochs, and producer ids, rise
+    above what these may have given out. So do indexes: this entry's own leaves a gap."""
+
+    TYPE: ClassVar[int] = 34
+    VERSION: ClassVar[int] = 0
+    number: int
+    """Counted from 1. Epochs and ids rise once for each number above the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveProven:
     """The target, in this incarnation, has read what the source exported."""
 
@@ -463,6 +474,7 @@ MetadataEvent: TypeAlias = (
     | QuorumGrown
     | VoteWithheld
     | QuorumRecovered
+    | ChangesDoubted
     | MoveProven
     | MoveRetargeted
 )

@@ -35,6 +35,7 @@ from headrace.metadata.events import (
     BrokerUnfenced,
     CatalogAnchored,
     CatalogListed,
+    ChangesDoubted,
     ClusterBorn,
     ConfigChanged,
     GroupConfigChanged,
@@ -90,6 +91,8 @@ class MetadataImage:
     """Configs of consumer groups, by the group's name; absent: none."""
     recovery: QuorumRecovery | None = None
     """The last recovery of a lost quorum; None: there was none."""
+    doubts: int = 0
+    """How often the store of the commit log may have lost its last entries."""
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Client quotas, by entity and then by key; absent: none. It stays one object until a quota changes."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -209,6 +212,7 @@ class MetadataImage:
             next_producer_id=builder.next_producer_id,
             withheld=builder.withheld,
             recovery=builder.recovery,
+            doubts=builder.doubts,
             quotas=builder.quotas,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
@@ -220,6 +224,8 @@ class MetadataImage:
         """Events that replay on `EMPTY_IMAGE` (at this index) to an equal image. Lazy: safe to run in a thread."""
         if self.cluster_id:
             yield ClusterBorn(cluster_id=self.cluster_id, engine=self.engine)
+        if self.doubts:  # before anything that would rise by it
+            yield ChangesDoubted(number=self.doubts)
         for broker in sorted(self.brokers.values(), key=lambda broker: broker.id):
             yield BrokerRegistered(
                 broker_id=broker.id,

@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, assert_never
 import immutables
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import NO_LEADER, BrokerEpoch, BrokerId, Lineage, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import (
+    NO_LEADER,
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Lineage,
+    PartitionEpoch,
+    PartitionIndex,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
+from headrace.base.limits import DOUBTED_EPOCHS, DOUBTED_PRODUCER_IDS
 from headrace.metadata.events import (
     BrokerFenced,
     BrokerRegistered,
@@ -25,6 +37,7 @@ from headrace.metadata.events import (
     BrokerUnfenced,
     CatalogAnchored,
     CatalogListed,
+    ChangesDoubted,
     ClusterBorn,
     ConfigChanged,
     DesiredReplicasChanged,
@@ -80,6 +93,7 @@ class ImageBuilder:
         self.next_producer_id = image.next_producer_id
         self.withheld = image.withheld
         self.recovery = image.recovery
+        self.doubts = image.doubts
         self.quotas = image.quotas
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
@@ -168,6 +182,8 @@ class ImageBuilder:
                     self.withheld = self.withheld.union((event.broker_id,))
             case QuorumRecovered():
                 self._recover_quorum(event)
+            case ChangesDoubted():
+                self._rise(event)
             case _:
                 assert_never(event)
 
@@ -175,6 +191,22 @@ class ImageBuilder:
         if self.recovery is None or event.number > self.recovery.lineage.number:
             lineage = Lineage(event.number, event.recovery)
             self.recovery = QuorumRecovery(lineage=lineage, broker_id=event.broker_id, at_ms=event.at_ms)
+
+    def _rise(self, event: ChangesDoubted) -> None:
+        times = max(0, event.number - self.doubts)
+        self.doubts += times
+        self.next_producer_id = ProducerId(self.next_producer_id + times * DOUBTED_PRODUCER_IDS)
+        there = self.topics.finish()
+        self.topics = there.mutate()
+        for topic_id in there if times else ():
+            partitions = self._list(topic_id)
+            assert partitions is not None, "it exists"
+            for known in partitions:
+                partitions[known.index] = replace(
+                    known,
+                    leader_epoch=LeaderEpoch(known.leader_epoch + times * DOUBTED_EPOCHS),
+                    partition_epoch=PartitionEpoch(known.partition_epoch + times * DOUBTED_EPOCHS),
+                )
 
     def _register(self, event: BrokerRegistered) -> None:
         known = self.brokers.get(event.broker_id)

@@ -4,7 +4,8 @@ Raft among the brokers is one implementation, and users of the port do not know 
 changes in one way: the node that holds the newest epoch decides and appends, and every node replays committed entries.
 
 Promises of each implementation:
-- Entries have the indexes 1, 2, 3 and so on. Two nodes never get different entries at one index.
+- Entries have rising indexes, which leave no gap but where an entry says so. Two nodes never get different entries at
+  one index.
 - An entry is handed to the tail once it can never be lost or replaced, in order, each once.
 - At most one node holds an epoch, and epochs only rise. Entries that are appended in an epoch that is over never count.
 
@@ -36,6 +37,8 @@ class Committed:
     """The epoch in which it was appended."""
     data: bytes
     """Encoded events (`metadata.codec`). Empty: the entry changes no metadata, and only counts."""
+    behind: int | None = None
+    """The index of the entry before it; None: one less than its own."""
 
 
 class Tail(Protocol):

@@ -24,6 +24,12 @@ from headrace.sim.loop import VirtualLoop
 from tests.broker.alone import INCARNATION, membership
 
 
+def image_of(me: Any, *, index: int = 1, doubts: int = 0) -> Any:
+    """An image in which this broker is registered as `me`; None: it is not."""
+    brokers = {} if me is None else {BrokerId(1): me}
+    return SimpleNamespace(brokers=brokers, missing_listeners=dict, index=index, doubts=doubts)
+
+
 class Quorum:
     """Takes the registration, and tells of it when it is told to."""
 
@@ -50,7 +56,7 @@ def test_who_waits_for_its_registration_says_so() -> None:
             assert not registering.done()
             assert quorum.asked == 3, "it may have been removed, from the quorum too, before it heard of anything"
             known = SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7))
-            after: Any = SimpleNamespace(brokers={BrokerId(1): known}, missing_listeners=dict)
+            after = image_of(known)
             quorum.tell(ImageDelta(EMPTY_IMAGE, after))
             await registering
         assert member._incarnation.epoch == 7
@@ -107,5 +113,33 @@ def test_a_broker_whose_metadata_fails_meanwhile_does_not_wait_for_ever() -> Non
 
     loop = VirtualLoop(random.Random(1))
     loop.run_until_complete(asyncio.wait_for(work(), 60))
+    loop.workers.close()
+    loop.close()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_broker_whose_registration_is_lost_registers_again_and_one_that_was_removed_stops(is_lost: bool) -> None:
+    async def work() -> None:
+        quorum, ends = Quorum(), list[Exception]()
+        member = membership(quorum, quorum, on_end=ends.append)
+        registering = asyncio.ensure_future(member.register([], None))
+        await asyncio.sleep(0)
+        there = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
+        quorum.tell(ImageDelta(EMPTY_IMAGE, there))
+        await registering
+        gone = image_of(None, index=9, doubts=int(is_lost))
+        quorum.tell(ImageDelta(there, gone))
+        await asyncio.sleep(0)
+        if not is_lost:
+            assert "was removed" in str(ends[0])
+            return
+        assert quorum.asked == 2
+        quorum.tell(ImageDelta(gone, gone))
+        quorum.tell(ImageDelta(gone, image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(10)))))
+        await asyncio.sleep(2 * REGISTRATION_TOLD_MS / 1000)
+        assert (quorum.asked, ends, member._incarnation.epoch) == (2, [], 10)
+
+    loop = VirtualLoop(random.Random(1))
+    loop.run_until_complete(work())
     loop.workers.close()
     loop.close()

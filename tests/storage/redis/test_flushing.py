@@ -45,6 +45,27 @@ async def test_answers_behind_a_call_that_is_sent_again_do_not_count(
     assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == list(range(0, 60, 10))
 
 
+@pytest.mark.parametrize("function", ["append", "claim"])
+async def test_records_of_an_epoch_that_was_over_meanwhile_lie_below_the_next_ones(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """Its leader is elected again while they wait for Redis, and a call has to be sent again."""
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    log.assign_epoch(LeaderEpoch(3))
+    append(log, 3, seed=1)
+    if function == "claim":
+        refuse_once(monkeypatch, "append", "TRYAGAIN Multiple keys request during rehashing of slot")
+        assert isinstance(await flush(engine, log), Diverged), "the next epoch has begun without them"
+        return
+    refuse_once(monkeypatch, "claim", "LOADING Redis is loading the dataset in memory")
+    assert await flush(engine, log) is None
+    assert await offsets(log) == [(0, 0), (2, 3)]
+    begun = engine.blocking.call("ZRANGE", log.keys.epochs, 0, -1, "WITHSCORES")
+    assert [(int(epoch), int(at)) for epoch, at in begun] == [(0, 0), (3, 2)]
+
+
 @pytest.mark.usefixtures("engines")
 async def test_a_server_that_restarts_empty_has_lost_what_was_acknowledged(
     start: Start, monkeypatch: pytest.MonkeyPatch

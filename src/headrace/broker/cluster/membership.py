@@ -4,6 +4,7 @@ Promises:
 - A process is one incarnation, and serves nothing before it has replayed its own registration.
 - It is `ready` only once it is unfenced.
 - Where another process takes its place, or it is removed, it stops by itself and says so.
+- Where the store of the commit log has lost its registration, it registers again, as the same incarnation.
 - It notices within a heartbeat of its session's end that the controller does not hear it.
 - A broker that is told to stop goes on for a moment where followers of its partitions are about to be in sync. So
   brokers may be restarted one after the other.
@@ -85,6 +86,12 @@ class Membership:
         """Set when the image has changed since it was last cleared."""
         self._registered = asyncio.Event()
         """Set when this process's registration is in the image."""
+        self._follows = False
+        """Whether it has been there once."""
+        self._ask: RegisterBroker | None = None
+        """Its registration, once it was asked for."""
+        self._returning: asyncio.Task[None] | None = None
+        """A registration that is asked for again."""
         self._over = False
         self._beats: asyncio.Task[None] | None = None
         self._contact: asyncio.Task[None] | None = None
@@ -97,7 +104,7 @@ class Membership:
         """Become this broker's incarnation, and wait until that is replayed here, however long it takes to find a
         controller. Raises UsageError where it cannot be, Superseded where its metadata counts no more."""
         identity = self._identity
-        ask = RegisterBroker(
+        self._ask = RegisterBroker(
             cluster_id=identity.cluster_id,
             broker_id=identity.broker_id,
             directory_id=identity.directory_id,
@@ -107,6 +114,9 @@ class Membership:
             engine=engine,
             lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
         )
+        await self._be_registered(self._ask)
+
+    async def _be_registered(self, ask: RegisterBroker) -> None:
         await self._ask_to_be_registered(ask)
         while not self._registered.is_set():
             try:
@@ -161,7 +171,7 @@ class Membership:
         await self._await_successors()
         self._over = True
         self.lease.end()
-        for task in (self._beats, self._contact):
+        for task in (self._beats, self._contact, self._returning):
             if task is not None:
                 task.cancel()
         image = self._metadata.image
@@ -286,15 +296,27 @@ class Membership:
         mine = self._mine(delta.after)
         self._look_at_listeners(delta)
         self._changed.set()
-        if self._registered.is_set():
-            self._follow(delta)
-            if mine is None and not self._over:
-                self._over = True
-                self._on_end(HeadraceError(self._why_over(delta.after)))
-        elif mine is not None:
+        was_registered = self._registered.is_set()
+        if mine is not None:
             self._incarnation.epoch = mine.epoch
             self._registered.set()
+        if self._follows:
+            self._follow(delta)
+        elif mine is not None:
+            self._follows = True
             self._follow(ImageDelta(EMPTY_IMAGE, delta.after))
+        if mine is None and was_registered and not self._over:
+            self._lose_registration(delta)
+
+    def _lose_registration(self, delta: ImageDelta) -> None:
+        if delta.may_lack_changes:
+            assert self._ask is not None, "it was registered"
+            log.warning("the registration of this broker is lost with other changes: it registers again")
+            self._registered.clear()
+            self._returning = started(self._be_registered(self._ask), "registration", self._on_end)
+        else:
+            self._over = True
+            self._on_end(HeadraceError(self._why_over(delta.after)))
 
     def _why_over(self, image: MetadataImage) -> str:
         broker_id = self._identity.broker_id

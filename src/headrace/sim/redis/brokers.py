@@ -16,7 +16,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.foundation import redis as foundation
 from headrace.sim.clock import SimClock
 from headrace.sim.cluster.brokers import BrokerProgram
-from headrace.sim.cluster.host import DATA, Host, Program
+from headrace.sim.cluster.host import DATA, REMOVED, Host, Program
 from headrace.sim.cluster.world import PORT
 from headrace.sim.disk import Mount
 from headrace.sim.redis.service import HOST
@@ -55,7 +55,25 @@ class RedisPrograms:
             redis=ADDRESS,
             configs=self._configs,
         )
-        return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk))
+        return StayingProgram(Broker(config, clock=clock, random=chance, disk=disk))
+
+
+class StayingProgram(BrokerProgram):
+    """A broker that nobody removes."""
+
+    async def over(self) -> Exception | None:
+        failure = await super().over()
+        return (
+            failure if failure is None else NobodyAskedIt(type(failure).__name__, *map(_not_as_removed, failure.args))
+        )
+
+
+class NobodyAskedIt(Exception):  # noqa: N818 - as the host tells it
+    """A broker stopped by itself."""
+
+
+def _not_as_removed(text: object) -> str:
+    return str(text).replace(REMOVED, "takes itself for removed")
 
 
 @contextmanager

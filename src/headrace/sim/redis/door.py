@@ -25,12 +25,15 @@ def planted(name: str) -> AbstractContextManager[None]:
 
 
 NAMES: Final = (
+    "another-redis-not-noticed",
     "answered-before-waitaof",
     "answered-without-wait",
     "end-not-checked",
     "epoch-not-checked",
+    "epochs-not-raised",
     "lease-not-checked",
     "opened-as-flushed",
+    "registration-not-repeated",
     "sent-again-without-a-look",
     "stored-in-memory",
 )

@@ -3,7 +3,8 @@
 The judge sees each write of the simulated Redis as it is executed. It never asks a broker's own state.
 
 Promises:
-- Every image that a broker shows is what the commit log in Redis gives at its index.
+- Every image that a broker shows is what the commit log in Redis gives at its index. Its index never falls, and no
+  partition's leader epoch does, whatever Redis loses.
 - An entry of the commit log is committed by the present holder of the lease.
 - Batches follow one another without gaps. Each has the leader epoch that Redis notes for its offset.
 - A batch that is acknowledged at acks=all is in the synced file. Where `min.insync.replicas` asks for two copies, a
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace.metadata.codec import decode_events
+from headrace.metadata.events import ChangesDoubted, MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.sim.cluster.host import Host
@@ -83,6 +85,8 @@ class RedisJudge(RecordsJudge):
         """Timelines whose master was replaced by its replica."""
         self._failovers = 0
         self.entries = self.losses = 0
+        self.on_change: Callable[[Sequence[MetadataEvent]], object] | None = None
+        """Called when an entry was added to the commit log, so that a fault can use the moment."""
 
     # the server
 
@@ -97,7 +101,7 @@ class RedisJudge(RecordsJudge):
             for number, fields in self._new(timeline, model, keys[0]):
                 self._on_batch(timeline, model, keys, args, before, number, fields[1])
                 before = number
-        elif command[1].endswith(b"_commit"):
+        elif command[1].endswith((b"_commit", b"_doubt")):
             for number, fields in self._new(timeline, model, METADATA):
                 self._on_entry(timeline, model, args[0], number, fields)
 
@@ -146,13 +150,16 @@ class RedisJudge(RecordsJudge):
             text = f"entry {index} of lease {token.decode()}, while {lease[b'token'].decode()} is held"
             self._accuse("stale-controller", text)
         images = self._by_timeline[timeline.number]
-        before = images.get(index - 1)
-        if before is None:
-            self._accuse("entries-skip", f"entry {index} comes behind {max(images)}")
+        changes, last = decode_events(events), max(images)
+        if index <= last or (index > last + 1 and not any(isinstance(each, ChangesDoubted) for each in changes)):
+            self._accuse("entries-skip", f"entry {index} comes behind {last}")
             return
         self.entries += 1
         self._last_entries[timeline.number] = timeline.end
-        images[index] = before.replay(decode_events(events), index=index)
+        images[index] = images[last].replay(changes, index=index)
+        self.losses += timeline.kept is not None  # the old master serves on: its replica has taken its place
+        if self.on_change is not None:
+            self.on_change(changes)
 
     def _on_replaced(self, old: Server, new: Server) -> None:
         """Another server is the master."""
@@ -189,16 +196,18 @@ class RedisJudge(RecordsJudge):
             known = next((each[image.index] for each in self._by_timeline.values() if image.index in each), None)
             text = "which the commit log does not reach" if known is None else difference(known, image)
             self._accuse("images-differ", f"{process.name} at index {image.index} shows {text}")
-        elif before is not None and before.index > image.index and self._is_present(before):
+        if before is not None and before.index > image.index:
             self._accuse("image-went-back", f"{process.name} shows index {image.index} after {before.index}")
+        for topic in image.topics.values() if before is not None else ():
+            was = before.topics.get(topic.id) if before is not None else None
+            for earlier, state in zip(was.partitions if was is not None else (), topic.partitions, strict=False):
+                if state.leader_epoch < earlier.leader_epoch:
+                    text = f"{process.name} shows epoch {state.leader_epoch} after {earlier.leader_epoch}"
+                    self._accuse("epoch-went-back", f"{text} of {_name(PartitionKey(topic.id, state.index))}")
 
     def _where(self, image: MetadataImage) -> set[int]:
         """The timelines that give it."""
         return {number for number, images in self._by_timeline.items() if images.get(image.index) == image}
-
-    def _is_present(self, image: MetadataImage) -> bool:
-        """Whether it lies on the way to the newest state."""
-        return self._service.server.timeline.number in self._where(image)
 
     def apart(self) -> str | None:
         """A sentence about brokers that do not show the newest image, when all should."""

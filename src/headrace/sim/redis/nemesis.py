@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from headrace.metadata.events import BrokerRegistered, MetadataEvent
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.nemesis import Act, Nemesis
 from headrace.sim.cluster.world import ClusterWorld
@@ -15,8 +16,11 @@ from headrace.sim.redis.judge import RedisJudge
 from headrace.sim.redis.service import HOST, Service
 
 REDIS_PAUSE_SECONDS_MAX: Final = 1.5
+BROKER_FAILS_TOO_PROBABILITY: Final = 0.4
 SERVES_ON_PROBABILITY: Final = 0.4
 SERVES_ON_SECONDS_MAX: Final = 1.5
+LOSES_CHANGE_SECONDS_MAX: Final = 0.08
+"""Time from a change of the metadata to the fault that may lose it."""
 LOSES_SECONDS_MAX: Final = 1.0
 LAG_SECONDS_MAX: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 3.0
@@ -41,6 +45,7 @@ class RedisNemesis(Nemesis):
         self._service = service
         self._may_fail_over = may_fail_over
         self._may_lose_changes = may_lose_changes
+        self._of_redis = judge
         if not may_lose_changes:
             service.may_lose = lambda kept: not judge.loses_changes(kept)
 
@@ -66,11 +71,37 @@ class RedisNemesis(Nemesis):
                 (self._service.lose_replica, pick((0.0, 1.0))),
                 (self.slow_replica, pick((0.0, 1.0, 2.0))),
             ]
+        if self._may_lose_changes:
+            mood.append((self.lose_change, pick((1.0, 3.0))))
         return mood
 
     def calm(self) -> None:
         super().calm()
+        self._of_redis.on_change = None
         self._service.calm()
+
+    def lose_change(self) -> None:
+        """Redis fails right after the next change of the metadata, or the next registration. Often a broker fails, too,
+        which may have made it or may have seen it."""
+        wanted = self._random.choice((BrokerRegistered, object))
+
+        def strike(events: Sequence[MetadataEvent]) -> None:
+            if any(isinstance(event, wanted) for event in events):
+                self._of_redis.on_change = None
+                self._later(self._within(LOSES_CHANGE_SECONDS_MAX), fail)
+
+        def fail() -> None:
+            fault = self._random.choice((self._service.power_cut, self.fail_over if self._may_fail_over else self.kill))
+            self._world.tell("a change of the metadata is to be lost")
+            fault()
+            if self._random.random() < BROKER_FAILS_TOO_PROBABILITY:
+                self._random.choice((self.kill, self.pause, self.cut_off_from_redis))()
+
+        self._of_redis.on_change = strike
+        if self._may_fail_over:
+            self.slow_replica()
+        if wanted is BrokerRegistered or self._random.random() < BROKER_FAILS_TOO_PROBABILITY:
+            self.kill()
 
     def pause(self) -> None:
         """Pause a broker for longer than its session lasts."""

@@ -10,9 +10,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from headrace.metadata import replay
+from headrace.metadata.delta import ImageDelta
 from headrace.storage.redis.flushing import RedisRound, Ticket, Wait
 from headrace.storage.redis.links.connection import Reply
 from headrace.storage.redis.log import RedisLog
+from headrace.storage.redis.metadata.doubting import Doubting
 from headrace.storage.redis.server_side.functions import Status
 from headrace.storage.redis.server_side.model import Answer, RedisModel
 
@@ -133,6 +136,32 @@ def stored_in_memory() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def registration_not_repeated() -> Iterator[None]:
+    """A broker whose registration is lost takes it for its removal."""
+    with patch.object(ImageDelta, "may_lack_changes", False):
+        yield
+
+
+@contextmanager
+def epochs_not_raised() -> Iterator[None]:
+    """Whoever goes on behind lost changes raises no epoch."""
+    with patch.object(replay, "DOUBTED_EPOCHS", 0):
+        yield
+
+
+@contextmanager
+def another_redis_not_noticed() -> Iterator[None]:
+    """A controller goes on behind the end that it finds, whichever Redis has it. It notices only what it has read
+    itself."""
+
+    async def blind(self: Doubting) -> str:
+        return ""
+
+    with patch.object(Doubting, "_history", blind):
+        yield
+
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "epoch-not-checked": epoch_not_checked,
     "end-not-checked": end_not_checked,
@@ -142,4 +171,7 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "lease-not-checked": lease_not_checked,
     "opened-as-flushed": opened_as_flushed,
     "stored-in-memory": stored_in_memory,
+    "registration-not-repeated": registration_not_repeated,
+    "epochs-not-raised": epochs_not_raised,
+    "another-redis-not-noticed": another_redis_not_noticed,
 }

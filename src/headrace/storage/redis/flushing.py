@@ -94,10 +94,9 @@ class Ticket:
         def flush() -> None:
             nonlocal size, claimed
             if part:
-                epoch = self._epoch if again else part[0].epoch
-                claimed = self._claim(made, claimed, epoch)
+                claimed = self._claim(made, claimed, part[0].epoch)
                 made.append(
-                    PartitionFunctions(self._keys, self.owner.identity.topic_id, epoch).append(
+                    PartitionFunctions(self._keys, self.owner.identity.topic_id, claimed).append(
                         part[0].base,
                         [Batch(each.end, each.data) for each in part],
                         part[-1].timestamp,
@@ -136,6 +135,10 @@ class Ticket:
                 return self._other_records(answer.number)
             case Status.DONE if call.function == "claim" and answer.number < self._known_end:
                 return lost(self.owner.identity, answer.number, self._known_end)
+            case Status.DONE if call.function == "claim" and answer.number < self._begins_at(_epoch_of(call)):
+                return Diverged(f"Redis has begun epoch {_epoch_of(call)} of {name} without the records before it.")
+            case Status.FENCED if self._is_by_itself(call, answer):
+                return None
             case Status.AT if answer.number < self._known_end:
                 return lost(self.owner.identity, answer.number, self._known_end)
             case Status.AT:
@@ -153,6 +156,14 @@ class Ticket:
             case _:
                 return StorageFailure(f"Redis answers a {call.function} of {name} with {answer}.")
 
+    def _is_by_itself(self, call: Call, answer: Answer) -> bool:
+        """Whether an earlier try of this ticket has begun a later epoch, behind this call."""
+        return _epoch_of(call) < answer.number <= self._epoch and answer.values[1] == self.owner.owner
+
+    def _begins_at(self, epoch: int) -> Offset:
+        """The end of its records of earlier epochs, which Redis has before this one begins."""
+        return max((each.end for each in self.pending if each.epoch < epoch), default=Offset(0))
+
     def _other_records(self, end: int) -> Diverged:
         owner = self.owner.identity
         log.error(
@@ -163,6 +174,11 @@ class Ticket:
             leaders_end=self.end,
         )
         return Diverged(f"Redis has other records of {owner.name} than this leader, and ends at {end}.")
+
+
+def _epoch_of(call: Call) -> int:
+    """The leader epoch that it names."""
+    return int(call.arguments[2 if call.function == "claim" else 1])
 
 
 def lost(owner: LogIdentity, end: int, known_end: Offset) -> Diverged:

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
+from headrace.base.limits import DOUBTED_EPOCHS, DOUBTED_INDEXES, DOUBTED_PRODUCER_IDS
 from headrace.broker.cluster.driver import MetadataDriver, NotController, OutcomeUnknown
 from headrace.controller.decision import Decision
 from headrace.metadata.codec import decode_events, encode_events
@@ -34,7 +35,7 @@ from headrace.storage.redis.metadata import commit_log, commits
 from headrace.storage.redis.metadata import stream as metadata_stream
 from headrace.storage.redis.metadata.commit_log import RedisCommitLog
 from headrace.storage.redis.metadata.lease import Holder, LeaseTimes
-from headrace.storage.redis.server_side.functions import MetadataFunctions, Status
+from headrace.storage.redis.server_side.functions import Lease, MetadataFunctions, Status
 from headrace.storage.redis.server_side.keys import Keys
 from tests.broker.group_broker import until
 from tests.storage.redis.conftest import Start
@@ -196,6 +197,25 @@ async def test_a_holder_that_slept_is_fenced_and_its_decision_never_counts(join:
     assert await first.commands.call("XLEN", KEYS.metadata) == 1
 
 
+async def test_a_holder_that_slept_decides_nothing_behind_the_entries_of_another(join: Join) -> None:
+    """It has appended nothing yet, and hears of the other's entries before it hears that its lease is over."""
+    first = await join(1)
+    await until(lambda: first.driver.is_controller)
+    await first.submit(BORN)
+    await first.driver.stop()
+    second = await join(2)
+    await until(lambda: second.driver.is_controller)
+    await second.commands.call("HSET", KEYS.lease, "token", 9, "holder", "x", "about", "", "until", 0)
+    answer = await second.commands.run(MetadataFunctions(KEYS).commit(Lease("x", 9), 1, encode_events([created()])))
+    assert answer.status is Status.DONE
+    await until(lambda: second.image.index == 2)
+    assert not second.driver.is_controller
+    await until(lambda: second.driver.is_controller)
+    assert second.driver.term == 10
+    await second.submit(created("payments", TopicId(uuid.UUID(int=9))))
+    assert second.image.topic_names() == ["orders", "payments"]
+
+
 async def test_confirmed_state_is_of_a_holder_alone(join: Join) -> None:
     first = await join(1)
     await until(lambda: first.driver.is_controller)
@@ -297,24 +317,90 @@ async def test_redis_that_comes_back_loses_nothing_and_stops_nobody(join: Join) 
     assert (node.image.topic("orders") is not None) or not committed
 
 
-async def test_lost_entries_are_noticed_and_the_state_of_redis_is_taken(join: Join) -> None:
+async def test_lost_entries_are_undone_behind_a_gap_and_under_higher_epochs(join: Join) -> None:
     first, second = await join(1), await join(2)
+    shown: list[int] = []
+    for node in (first, second):
+        node.driver.subscribe(lambda delta: shown.append(delta.after.index - delta.before.index))
     await until(lambda: first.driver.is_controller or second.driver.is_controller)
     holder = first if first.driver.is_controller else second
-    await holder.submit(BORN)
+    await holder.submit(BORN, created())
     keys = (KEYS.metadata, KEYS.head)
     dumps = [await holder.commands.call("DUMP", key) for key in keys]
-    await holder.submit(created())
+    await holder.submit(created("payments", TopicId(uuid.UUID(int=9))))
     await until(lambda: first.image.index == second.image.index == 2)
+    term = holder.driver.term
     for key, dump in zip(keys, dumps, strict=True):  # a failover to a replica that lacks the last entry
         await holder.commands.call("RESTORE", key, 0, dump, "REPLACE")
-    await until(lambda: first.image.index == second.image.index == 1)
+    await until(lambda: first.image.doubts == second.image.doubts == 1)
     assert first.image == second.image
+    assert first.image.index > DOUBTED_INDEXES
+    assert first.image.topic_names() == ["orders"]
+    assert first.image.topics[TOPIC].partitions[0].leader_epoch == DOUBTED_EPOCHS
+    assert first.image.next_producer_id == DOUBTED_PRODUCER_IDS
     await until(lambda: first.driver.is_controller or second.driver.is_controller)
     again = first if first.driver.is_controller else second
-    await again.submit(created("payments", TopicId(uuid.UUID(int=9))))
-    await until(lambda: first.image.index == second.image.index == 2)
-    assert first.image.topic_names() == second.image.topic_names() == ["payments"]
+    assert again.driver.term > term
+    await again.submit(created("later", TopicId(uuid.UUID(int=10))))
+    await until(lambda: first.image.index == second.image.index == again.image.index)
+    assert first.image.topic_names() == second.image.topic_names() == ["later", "orders"]
+    assert min(shown) > 0, "no image goes back"
+    late = await join(3)
+    assert late.image == again.image
+
+
+async def test_whoever_goes_on_in_another_redis_doubts_its_log_once(join: Join) -> None:
+    """It lost nothing that anybody knows of. Clients may have heard of more than all brokers that are left."""
+    first = await join(1)
+    await until(lambda: first.driver.is_controller)
+    await first.submit(BORN, created())
+    second = await join(2)
+    await first.driver.stop()
+    await until(lambda: second.driver.is_controller)
+    assert second.image.doubts == 0, "it is the same Redis"
+    server = join.server  # type: ignore[attr-defined]
+    await second.crash()
+    server.kill()
+    await asyncio.to_thread(server.start)
+    third = await join(3, QUICK)
+    await until(lambda: third.driver.is_controller)
+    assert third.image.doubts == 1
+    fourth = await join(4)
+    await third.driver.stop()
+    await until(lambda: fourth.driver.is_controller)
+    assert fourth.image.doubts == 1
+
+
+async def test_a_doubt_that_is_lost_itself_is_not_taken_for_the_next_one(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN, created())
+    await node.commands.call("HSET", KEYS.head, "history", "another", "intended", 4)  # as the one before it noted
+    node.log._lease.drop("for this test")
+    await until(lambda: node.driver.is_controller)
+    assert node.image.doubts == 5
+    assert node.image.topics[TOPIC].partitions[0].leader_epoch == 5 * DOUBTED_EPOCHS
+    assert node.image.index > 5 * DOUBTED_INDEXES
+
+
+async def test_a_broker_ahead_of_a_log_that_nobody_doubts_takes_what_is_there_in_the_end(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where people restored keys while another broker was the controller."""
+    monkeypatch.setattr(commit_log, "REDIS_METADATA_AHEAD_MS", 0)
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    keys = (KEYS.metadata, KEYS.head)
+    dumps = [await node.commands.call("DUMP", key) for key in keys]
+    await node.submit(created())
+    for key, dump in zip(keys, dumps, strict=True):
+        await node.commands.call("RESTORE", key, 0, dump, "REPLACE")
+    await node.commands.call("HSET", KEYS.lease, "token", 9, "holder", "x", "about", "", "until", 1 << 50)
+    await until(lambda: node.image.index == 1)
+    assert node.image.topic_names() == []
 
 
 async def test_lost_metadata_ends_the_broker_with_what_to_do(join: Join) -> None:

@@ -209,6 +209,8 @@ async def test_the_lease_goes_to_one_and_its_token_only_rises(server: Server) ->
     assert await server(METADATA.snapshot(Lease("one", 1), 1, 0, 0)) == fenced
     assert await server(METADATA.release(Lease("two", 2))) == done(2)
     assert await server(METADATA.take("one", "one:9092", 10**9)) == done(3)
+    assert await server(METADATA.take("one", "one:9092", 10**9, 8)) == done(9)  # it knows of more than Redis does
+    assert await server(METADATA.take("one", "one:9092", 10**9, 9)) == done(9)
 
 
 def chain(before: str, token: int, events: bytes) -> str:
@@ -233,6 +235,30 @@ async def test_the_registry_changes_with_the_entry_and_once(server: Server) -> N
     assert await server.connection.call("HGETALL", "headrace:topic:orders") == {b"id": b"x", b"created": made_at}
     assert set(await server.connection.call("SMEMBERS", "headrace:topics")) == {b"orders"}
     assert (await server(METADATA.commit(lease, 0, b"other"))).status is Status.AT
+
+
+async def test_a_doubt_leaves_a_gap_and_comes_once(server: Server) -> None:
+    await server(METADATA.take("one", "", 10**9))
+    lease = Lease("one", 1)
+    assert await server(METADATA.doubt(lease, 0, 0, "a", 0, b"")) == (Status.DONE, (0, ""))
+    assert await server.connection.call("HGETALL", KEYS.head) == {b"history": b"a"}
+    await server(METADATA.commit(lease, 0, b"first"))
+    assert await server(METADATA.intend(lease, 2)) == done(2)
+    assert await server(METADATA.intend(lease, 1)) == Answer(Status.STALE, (2,))
+    assert (await server(METADATA.doubt(lease, 1, 1, "b", 2, b"doubt"))).status is Status.INVALID
+    found = await server(METADATA.doubt(lease, 1, 100, "b", 2, b"doubt"))
+    assert found == (Status.DONE, (100, chain(chain("", 1, b"first"), 1, b"doubt")))
+    assert await server(METADATA.doubt(lease, 1, 100, "b", 2, b"doubt")) == found  # the answer was lost
+    assert (await server(METADATA.doubt(lease, 1, 200, "b", 2, b"other"))).status is Status.AT
+    assert await server.ids(KEYS.metadata) == [b"1-0", b"100-0"]
+    head = await server.connection.call("HGETALL", KEYS.head)
+    assert {name: head[name] for name in (b"index", b"history", b"doubts", b"intended")} == {
+        b"index": b"100",
+        b"history": b"b",
+        b"doubts": b"2",
+        b"intended": b"2",
+    }
+    assert (await server(METADATA.commit(lease, 100, b"next"))).values[0] == 101
 
 
 async def test_a_snapshot_counts_when_it_is_whole_and_the_log_is_trimmed_below_it(server: Server) -> None:

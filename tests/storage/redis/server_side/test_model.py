@@ -231,9 +231,9 @@ class Metadata(Twins):
     def begin(self) -> None:
         self.call(MetadataFunctions(KEYS).take("one", "one:9092", LONG_MS))
 
-    @rule(holder=holders, lasts_ms=st.sampled_from([0, LONG_MS]))
-    def take(self, holder: str, lasts_ms: int) -> None:
-        self.call(MetadataFunctions(KEYS).take(holder, f"{holder}:9092", lasts_ms))
+    @rule(holder=holders, lasts_ms=st.sampled_from([0, LONG_MS]), least=st.just(0) | tokens)
+    def take(self, holder: str, lasts_ms: int, least: int) -> None:
+        self.call(MetadataFunctions(KEYS).take(holder, f"{holder}:9092", lasts_ms, least))
 
     @rule(right=usually, holder=holders, token=tokens, lasts_ms=st.sampled_from([0, LONG_MS]))
     def renew(self, right: bool, holder: str, token: int, lasts_ms: int) -> None:
@@ -266,6 +266,19 @@ class Metadata(Twins):
         index = max(0, self.number(KEYS.head, "index") - step)
         remove = [name for name in remove if name not in put]
         call = MetadataFunctions(KEYS).commit(lease, index, events, put=dict(put), remove=remove)
+        self.call(call)
+        self.call(call)
+
+    @rule(right=usually, holder=holders, token=tokens, number=st.integers(0, 3))
+    def intend(self, right: bool, holder: str, token: int, number: int) -> None:
+        self.call(MetadataFunctions(KEYS).intend(self.lease if right else Lease(holder, token), number))
+
+    @rule(right=usually, holder=holders, token=tokens, step=steps, gap=st.integers(0, 3), events=data | st.just(b""))
+    def doubt(self, right: bool, holder: str, token: int, step: int, gap: int, events: bytes) -> None:
+        lease = self.lease if right else Lease(holder, token)
+        index = max(0, self.number(KEYS.head, "index") - step)
+        new = index + gap if events else 0
+        call = MetadataFunctions(KEYS).doubt(lease, index if events else 0, new, "history", gap, events)
         self.call(call)
         self.call(call)
 

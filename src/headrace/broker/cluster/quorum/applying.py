@@ -131,7 +131,8 @@ class Applier:
     def _apply(self, entry: Committed, events: tuple[MetadataEvent, ...]) -> None:
         if entry.index <= self.image.index:
             return  # a snapshot was faster
-        assert entry.index == self.image.index + 1, "entries are applied in order"
+        behind = entry.index - 1 if entry.behind is None else entry.behind
+        assert behind == self.image.index, "entries are applied in order"
         self.events_applied += max(1, len(events))
         self._publish(ImageDelta.of(self.image, events, index=entry.index))
 

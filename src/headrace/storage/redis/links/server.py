@@ -14,6 +14,7 @@ from headrace.base.errors import UsageError
 from headrace.base.ports import Space
 from headrace.storage.redis.errors import RedisRefused
 from headrace.storage.redis.links.blocking import BlockingConnection
+from headrace.storage.redis.links.connection import Reply
 
 log = structlog.get_logger(__name__)
 
@@ -74,9 +75,7 @@ class Worth(NamedTuple):
 
 def look_at(server: BlockingConnection) -> Look:
     """Ask the server. Blocks. Raises RedisFailure."""
-    said = server.call("INFO", "memory", "persistence", "replication")
-    text = said.decode() if isinstance(said, bytes) else str(said)
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    fields = told_in(server.call("INFO", "memory", "persistence", "replication"))
     return Look(
         replicas=int(fields.get("connected_slaves", 0)),
         memory_max=int(fields.get("maxmemory", 0)) or int(fields.get("total_system_memory", 0)),
@@ -86,6 +85,12 @@ def look_at(server: BlockingConnection) -> Look:
         history=fields.get("master_replid", ""),
         history_offset=int(fields.get("master_repl_offset", 0)),
     )
+
+
+def told_in(reply: Reply) -> dict[str, str]:
+    """The fields of an answer to INFO."""
+    text = reply.decode() if isinstance(reply, bytes) else str(reply)
+    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
 def checked(server: BlockingConnection, place: str, durability: str) -> Look:

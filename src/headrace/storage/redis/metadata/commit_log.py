@@ -3,7 +3,8 @@
 An epoch is the number of a lease. Entries reach the tail as every broker reads them from the Stream, the holder's own
 too. Promises, beside those of the port:
 - While Redis is away nothing is decided, and all goes on by itself when it is back.
-- Where a failover of Redis lost entries, each broker notices, says so, and takes the state that Redis has.
+- Where a failover of Redis lost entries, each broker notices and says so. It keeps its state until a controller has
+  gone on behind what is left (`doubting`). Then it takes the state that Redis has, whose index is higher.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.base.limits import (
     METADATA_EVENTS_PER_SNAPSHOT,
     REDIS_BACKOFF_MS_MAX,
     REDIS_BACKOFF_MS_MIN,
+    REDIS_METADATA_AHEAD_MS,
     REDIS_METADATA_BLOCK_MS,
     REDIS_METADATA_KEPT_ENTRIES,
 )
@@ -28,6 +30,7 @@ from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.troubles import Troubles
 from headrace.storage.redis.metadata.commits import Commits
+from headrace.storage.redis.metadata.doubting import Doubting, Known
 from headrace.storage.redis.metadata.durability import Durability
 from headrace.storage.redis.metadata.lease import ControllerLease, Holder, LeaseTimes
 from headrace.storage.redis.metadata.stream import Entry, LogReplaced, MetadataStream, Position, parts_of
@@ -84,18 +87,20 @@ class RedisCommitLog:
         self._functions = MetadataFunctions(keys)
         self._head = MetadataStream(commands, keys)
         self._stream = MetadataStream(reading, keys)
+        self._durability = durability or Durability(times=times)
         self._lease = ControllerLease(
             commands,
             self._functions,
-            self._head,
+            Doubting(commands, self._functions, self._head, self._durability, self._known),
             name=name,
             about=about,
             changed=self._on_lease,
             times=times or LeaseTimes(),
         )
-        self._durability = durability or Durability(times=times)
         self._troubles = Troubles(asyncio.get_running_loop().time, "changes of the metadata")
         self._at = Position()
+        self._ahead_since: float | None = None
+        """When this node noticed that it has read more than Redis has, in the loop's time; None: it has not."""
         self._commits: Commits | None = None
         """Made with the first entry of a lease."""
         self._looking: asyncio.Task[int] | None = None
@@ -136,6 +141,9 @@ class RedisCommitLog:
         await self._lease.release()
         await self._commands.close()
         await self._reading.close()
+
+    def _known(self) -> Known:
+        return Known(self._at, self._tail.image.doubts)
 
     # epochs
 
@@ -253,34 +261,57 @@ class RedisCommitLog:
 
     def _check_head(self, head: Position) -> None:
         """Raises LogReplaced where the log lost what was read, which no new entry tells."""
-        if head.index < self._at.index or (head.index == self._at.index and head.chain != self._at.chain):
+        if self._at.is_beyond(head):
             raise LogReplaced
 
     def _hand_on(self, entries: Sequence[Entry]) -> None:
-        commits = self._commits
+        commits, held, decided = self._commits, self._lease.held, self._lease.decided
         if commits is not None and any(commits.is_foreign(entry.index, entry.events) for entry in entries):
             self._lease.drop("Redis has another log than this broker decided on")
+        elif held is not None and decided is not None:
+            last = entries[-1]
+            if last.index > decided.index and int(last.token) != held.token:  # this broker has slept
+                self._lease.drop("another broker has appended to the log")
+        behind, committed = self._at.index, list[Committed]()
+        for entry in entries:
+            committed.append(Committed(entry.index, int(entry.token), entry.events, behind))
+            behind = entry.index
         self._at = Position(entries[-1].index, entries[-1].chain)
-        self._tail.apply([Committed(entry.index, int(entry.token), entry.events) for entry in entries])
+        self._tail.apply(committed)
 
     async def _start_over(self) -> None:
-        """Take the state that Redis has: this broker is far behind, or Redis lost entries."""
-        was = self._at
+        """Take the state that Redis has: this broker is far behind, or Redis lost entries. In that case a controller is
+        awaited for a while, who goes on at a higher index."""
+        was, head = self._at, await self._stream.head()
+        if was.is_beyond(head) and self._is_to_wait(head):
+            return
         found = await self._stream.recover()
-        if found.at.index < was.index:
+        if self._commits is not None or self._lease.decided != found.at:
+            self._lease.drop("the log in Redis is another than this broker decided on")
+        self._check_is_there(found.image.cluster_id)
+        self._at, self._ahead_since = found.at, None
+        self._tail.restore(found.image)
+
+    def _is_to_wait(self, head: Position) -> bool:
+        """Redis lacks entries that this broker has read. Raises StorageFailure where it lacks all of them."""
+        now = asyncio.get_running_loop().time()
+        if self._ahead_since is None:
+            self._ahead_since = now
             log.error(
-                "Redis has lost committed changes of the metadata, as after a failover: this broker goes back",
-                from_index=was.index,
-                to_index=found.at.index,
+                "Redis has lost committed changes of the metadata, as after a failover: they are undone",
+                from_index=self._at.index,
+                to_index=head.index,
             )
-        self._lease.drop("the log in Redis is another than this broker decided on")
-        if not found.image.cluster_id and self._tail.image.cluster_id:
+        self._lease.drop("Redis has lost entries of the log that this broker decided on")
+        self._check_is_there(self._tail.image.cluster_id if head.index else "")
+        return now < self._ahead_since + REDIS_METADATA_AHEAD_MS / 1000
+
+    def _check_is_there(self, cluster_id: str) -> None:
+        if not cluster_id and self._tail.image.cluster_id:
             raise StorageFailure(
                 "Redis has lost the cluster's metadata, every topic with it: restore the keys from a backup, or start "
                 "the brokers again to begin a new cluster."
             )
-        self._at = found.at
-        self._tail.restore(found.image)
 
     # snapshots
 

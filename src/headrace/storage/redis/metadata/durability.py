@@ -14,8 +14,9 @@ from headrace.metadata.image import MetadataImage
 from headrace.storage.redis.errors import RedisOutcomeUnknown
 from headrace.storage.redis.links.connection import Argument, Reply
 from headrace.storage.redis.links.watching import Servers
-from headrace.storage.redis.metadata.lease import LeaseTimes
+from headrace.storage.redis.metadata.times import LeaseTimes
 
+REPLICAS_MAX: Final = 1_000
 Wait = tuple[Argument, ...]
 
 
@@ -37,6 +38,11 @@ class Durability:
     def waits(self, image: MetadataImage) -> list[Wait]:
         """Commands that wait, behind the entries."""
         return [] if self._servers is None else self._servers.waits(self._key, self._insync(image) - 1)
+
+    def waits_of_all(self) -> list[Wait]:
+        """Commands that wait for every replica that is connected, and for the file, for a part of a lease."""
+        found = [] if self._servers is None else self._servers.waits(self._key, REPLICAS_MAX)
+        return [(*each[:-1], self.lease_ms // 3) for each in found]
 
     def check(self, waits: Sequence[Wait], replies: Sequence[Reply]) -> None:
         """Raises RedisOutcomeUnknown where the file was not synced in time."""

@@ -2,6 +2,8 @@
 
 Promises:
 - The number rises with each new holder, and every write names it. A holder that sleeps past its time harms nothing.
+- Where Redis has lost the number, the next one is above all that the new holder knows of.
+- A new holder goes on behind a log that may lack entries as `doubting` says, before anybody decides.
 - `changed` is called whenever `token`, `held`, `decided` or `holder` may be another.
 - A holder that cannot reach Redis for as long as the lease lasts counts itself out.
 - One that counted itself out has another number when it takes the lease again.
@@ -24,14 +26,14 @@ import structlog
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId
 from headrace.base.limits import (
-    REDIS_LEASE_MS,
-    REDIS_LEASE_POLL_MS,
     REDIS_OUSTED_AGAIN_MS,
     REDIS_RELEASE_MS_MAX,
 )
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
-from headrace.storage.redis.metadata.stream import MetadataStream, Position
+from headrace.storage.redis.metadata.doubting import Doubting
+from headrace.storage.redis.metadata.stream import Position
+from headrace.storage.redis.metadata.times import LeaseTimes as LeaseTimes
 from headrace.storage.redis.server_side.functions import Answer, Lease, MetadataFunctions, Status
 
 log = structlog.get_logger(__name__)
@@ -49,13 +51,6 @@ class Holder(NamedTuple):
         return json.dumps({**self._asdict(), "directory": str(self.directory)})
 
 
-class LeaseTimes(NamedTuple):
-    """In milliseconds."""
-
-    lasts: int = REDIS_LEASE_MS
-    poll: int = REDIS_LEASE_POLL_MS
-
-
 class ControllerLease:
     """`name`: tells this process from all others. `about`: this broker, once it can be reached; None: not yet."""
 
@@ -63,7 +58,7 @@ class ControllerLease:
         self,
         client: Redis,
         functions: MetadataFunctions,
-        stream: MetadataStream,
+        doubting: Doubting,
         *,
         name: str,
         about: Callable[[], Holder | None],
@@ -87,7 +82,7 @@ class ControllerLease:
         """The last holder that was not waited for, and when, in the loop's time."""
         self._client: Final = client
         self._functions: Final = functions
-        self._stream: Final = stream
+        self._doubting: Final = doubting
         self._name: Final = name
         self._about = about
         self._changed = changed
@@ -170,18 +165,19 @@ class ControllerLease:
             await self._client.run(self._functions.release(dropped))
             self._dropped = None
         asked_at = _now()
-        answer = await self._client.run(self._functions.take(self._name, me.encoded(), self._times.lasts))
+        take = self._functions.take(self._name, me.encoded(), self._times.lasts, self.token)
+        answer = await self._client.run(take)
         if answer.status is Status.HELD and answer.values[0] == self._dead:
             log.info("the controller is dead: its lease is not waited for", token=answer.number)
             await self._client.run(self._functions.release(Lease(str(answer.values[1]), answer.number)))
             asked_at = _now()
-            answer = await self._client.run(self._functions.take(self._name, me.encoded(), self._times.lasts))
+            answer = await self._client.run(take)
         if answer.status is Status.HELD:
             return self._note(answer, asked_at)
-        token = answer.number
-        end = await self._stream.head()  # no earlier holder can add anything from now on
-        self.token, self.decided, self.holder = token, end, me
-        self._held = Lease(self._name, token)
+        lease = Lease(self._name, answer.number)
+        end = await self._doubting.end(lease)  # no earlier holder can add anything from now on
+        self.token, self.decided, self.holder = lease.token, end, me
+        self._held = lease
         self._until = asked_at + self._times.lasts / 1000
         self._changed()
         return self._times.lasts // 3

@@ -11,7 +11,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import (
@@ -35,6 +35,10 @@ class Position:
     index: int = 0
     chain: bytes = b""
 
+    def is_beyond(self, end: Position) -> bool:
+        """Whether a log with this end cannot hold the entry."""
+        return self.index > end.index or (self.index == end.index and self.chain != end.chain)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -43,6 +47,18 @@ class Entry:
     """Number of the lease under which it was committed, as text."""
     chain: bytes
     events: bytes
+
+
+class Head(NamedTuple):
+    """The end of the log, and what is noted beside it."""
+
+    end: Position
+    history: str
+    """The history of the server in which a holder went on last; empty: not noted."""
+    doubts: int
+    """The number of the last `ChangesDoubted`; 0: there was none."""
+    intended: int
+    """The highest number that one was to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +85,20 @@ class MetadataStream:
 
     def __init__(self, client: Redis, keys: Keys) -> None:
         self._client = client
-        self._keys = keys
+        self.keys: Final = keys
 
     async def head(self) -> Position:
         """Return the newest entry's position."""
-        index, chain = await self._client.call("HMGET", self._keys.head, "index", "chain", key=self._keys.head)
+        index, chain = await self._client.call("HMGET", self.keys.head, "index", "chain", key=self.keys.head)
         return Position(int(index or 0), chain or b"")
+
+    async def state(self) -> Head:
+        """Return the newest entry's position, and the rest."""
+        key = self.keys.head
+        fields = ("index", "chain", "history", "doubts", "intended")
+        index, chain, history, doubts, intended = await self._client.call("HMGET", key, *fields, key=key)
+        end = Position(int(index or 0), chain or b"")
+        return Head(end, (history or b"").decode(), int(doubts or 0), int(intended or 0))
 
     async def wait(self, after: Position, block_ms: int) -> list[Entry]:
         """Return entries behind `after`, and wait for the first where there is none. Empty: none came in time. Raises
@@ -86,9 +110,9 @@ class MetadataStream:
             "BLOCK",
             block_ms,
             "STREAMS",
-            self._keys.metadata,
+            self.keys.metadata,
             f"{after.index}-0",
-            key=self._keys.metadata,
+            key=self.keys.metadata,
         )
         return [] if found is None else checked(after, _entries(*found.values()))
 
@@ -100,7 +124,7 @@ class MetadataStream:
             except LogReplaced:  # a new snapshot was written meanwhile, or Redis failed over
                 await asyncio.sleep(REDIS_BACKOFF_MS_MIN / 1000)
         raise CorruptData(
-            f"Entries of the cluster's metadata in {self._keys.metadata} do not follow from each other: restore the "
+            f"Entries of the cluster's metadata in {self.keys.metadata} do not follow from each other: restore the "
             "keys from a backup of the server."
         )
 
@@ -111,15 +135,15 @@ class MetadataStream:
         while at.index < last.index:
             found = await self._client.call(
                 "XRANGE",
-                self._keys.metadata,
+                self.keys.metadata,
                 f"({at.index}-0",
                 f"{last.index}-0",
                 "COUNT",
                 REDIS_METADATA_READ_ENTRIES,
-                key=self._keys.metadata,
+                key=self.keys.metadata,
             )
             entries = _entries(found)
-            if not entries or entries[0].index != at.index + 1:
+            if not entries or not (entries[0].index == at.index + 1 or follows(at, entries[0])):
                 await self._check_moved(at, last)
             image, count = await asyncio.to_thread(_replayed, image, checked(at, entries))
             events += count
@@ -128,18 +152,18 @@ class MetadataStream:
 
     async def _check_moved(self, at: Position, last: Position) -> None:
         """Raises CorruptData where entries behind the newest snapshot are missing, and LogReplaced otherwise."""
-        if (await self.head()).index < last.index:
-            raise LogReplaced  # it failed over
-        index = await self._client.call("HGET", self._keys.snapshot, "index", key=self._keys.snapshot)
+        if await self.head() != last:
+            raise LogReplaced  # it failed over, or was trimmed for a newer snapshot
+        index = await self._client.call("HGET", self.keys.snapshot, "index", key=self.keys.snapshot)
         if int(index or 0) <= at.index:
             raise CorruptData(
-                f"Entries of the cluster's metadata behind {at.index} are gone from {self._keys.metadata} in Redis: "
+                f"Entries of the cluster's metadata behind {at.index} are gone from {self.keys.metadata} in Redis: "
                 "restore the keys from a backup of the server."
             )
         raise LogReplaced
 
     async def _snapshot(self) -> tuple[MetadataImage, Position]:
-        key = self._keys.snapshot
+        key = self.keys.snapshot
         index, chain, count = await self._client.call("HMGET", key, "index", "chain", "parts", key=key)
         if index is None:
             return EMPTY_IMAGE, Position()
@@ -172,10 +196,15 @@ def checked(after: Position, entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries. Raises LogReplaced where one does not follow from the one before it."""
     at, found = after, list(entries)
     for entry in found:
-        if entry.index != at.index + 1 or entry.chain != chain_of(at.chain, entry.token, entry.events):
+        if not follows(at, entry):
             raise LogReplaced
         at = Position(entry.index, entry.chain)
     return found
+
+
+def follows(at: Position, entry: Entry) -> bool:
+    """Whether the entry is the next one behind this position. Indexes may leave a gap (`doubting`)."""
+    return entry.index > at.index and entry.chain == chain_of(at.chain, entry.token, entry.events)
 
 
 def _lines(image: MetadataImage) -> Iterator[bytes]:

@@ -63,7 +63,8 @@ class Answer(NamedTuple):
 
 class Lease(NamedTuple):
     """The controller's lease as its holder names it. `token` only ever rises, but for a failover of Redis that loses
-    writes. The holder's name differs for each start of a process, so both together are never given twice."""
+    writes which its next holder does not know of. The holder's name differs for each start of a process, so both
+    together are never given twice."""
 
     holder: str
     token: int
@@ -242,10 +243,10 @@ class MetadataFunctions:
 
     keys: Keys
 
-    def take(self, holder: str, about: str, lasts_ms: int) -> Call:
-        """Take the lease if nobody has it. `about` tells others where the holder is reached. DONE: the token. Or
-        HELD."""
-        return Call(function="take", keys=(self.keys.lease,), arguments=(holder, about, lasts_ms))
+    def take(self, holder: str, about: str, lasts_ms: int, least: int = 0) -> Call:
+        """Take the lease if nobody has it. `about` tells others where the holder is reached. The token is above
+        `least`. DONE: the token. Or HELD."""
+        return Call(function="take", keys=(self.keys.lease,), arguments=(holder, about, lasts_ms, least))
 
     def renew(self, lease: Lease, lasts_ms: int) -> Call:
         """DONE: the token. Or FENCED: somebody else took it."""
@@ -281,6 +282,24 @@ class MetadataFunctions:
             function="commit",
             keys=(keys.lease, keys.metadata, keys.head, keys.topics, *hashes),
             arguments=(*lease, index, *arguments),
+            payload=(events,),
+        )
+
+    def intend(self, lease: Lease, number: int) -> Call:
+        """Note the number of a doubt before it is committed. DONE: the number. STALE: a higher one. Or FENCED."""
+        return Call(function="intend", keys=(self.keys.lease, self.keys.head), arguments=(*lease, number))
+
+    def doubt(self, lease: Lease, index: int, new: int, history: str, number: int, events: Buffer) -> Call:
+        """Go on in a Redis of another history, which may have lost entries: append one at the index `new`, which leaves
+        a gap behind `index`. Without events, in a log without entries, only the history is noted.
+
+        DONE: the entry's index and its chain, also where it is there already. AT: the last index and its chain. Or
+        FENCED.
+        """
+        return Call(
+            function="doubt",
+            keys=(self.keys.lease, self.keys.metadata, self.keys.head),
+            arguments=(*lease, index, new, history, number),
             payload=(events,),
         )
 

@@ -6,16 +6,16 @@ local function now_ms()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- keys: lease. args: holder, what others are to know of it, milliseconds.
+-- keys: lease. args: holder, what others are to know of it, milliseconds, the highest number that it knows of.
 local function take(keys, args)
   local found = of(keys[1], 'token', 'holder', 'until', 'about')
-  local now, token = now_ms(), tonumber(found[1] or 0)
+  local now, token, least = now_ms(), tonumber(found[1] or 0), tonumber(args[4])
   local lasts = found[2] and found[2] ~= '' and tonumber(found[3]) > now
   if lasts and found[2] ~= args[1] then
     return {HELD, token, found[2], found[4], tonumber(found[3]) - now}
   end
-  if not lasts then
-    token = token + 1
+  if not lasts or token < least then
+    token = math.max(token, least) + 1
   end
   redis.call('HSET', keys[1], 'token', decimal(token), 'holder', args[1], 'about', args[2],
     'until', decimal(now + tonumber(args[3])))
@@ -114,6 +114,50 @@ local function commit(keys, args)
   return {DONE, index + 1, chain}
 end
 
+-- keys: lease, head. args: holder, token, number of the doubt that is to come.
+local function intend(keys, args)
+  local no = not_holder(keys[1], args[1], args[2])
+  if no then
+    return no
+  end
+  local number, known = tonumber(args[3]), tonumber(of(keys[2], 'intended')[1] or 0)
+  if known > number then
+    return {STALE, known}
+  end
+  redis.call('HSET', keys[2], 'intended', decimal(number))
+  return {DONE, number}
+end
+
+-- keys: lease, metadata, head. args: holder, token, index of the last entry, index of the new one, history of the
+-- server, number of the doubt, events. Without events it only notes the history, where there is no entry yet.
+local function doubt(keys, args)
+  local no = not_holder(keys[1], args[1], args[2])
+  if no then
+    return no
+  end
+  local index, new, events = tonumber(args[3]), tonumber(args[4]), args[7]
+  if (events == '' and new > 0) or (events ~= '' and (new <= index or index == 0)) then
+    return {INVALID}
+  end
+  local head = of(keys[3], 'index', 'chain')
+  local at = tonumber(head[1] or 0)
+  if at ~= index then
+    local found = at >= new and entry(keys[2], new)
+    if found and found[2] == args[2] and found[6] == events then
+      return {DONE, new, found[4]}
+    end
+    return {AT, at, head[2] or ''}
+  end
+  if events == '' then
+    redis.call('HSET', keys[3], 'history', args[5])
+    return {DONE, 0, ''}
+  end
+  local chain = redis.sha1hex((head[2] or '') .. '\n' .. args[2] .. '\n' .. events)
+  redis.call('XADD', keys[2], decimal(new) .. '-0', 'token', args[2], 'chain', chain, 'events', events)
+  redis.call('HSET', keys[3], 'index', decimal(new), 'chain', chain, 'history', args[5], 'doubts', args[6])
+  return {DONE, new, chain}
+end
+
 -- keys: lease, snapshot:next. args: holder, token, index, number of the part from 0, the part.
 local function snapshot_part(keys, args)
   local no = not_holder(keys[1], args[1], args[2])
@@ -156,5 +200,7 @@ register('take', take, small)
 register('renew', renew, small)
 register('release', release, small)
 register('commit', commit, small)
+register('intend', intend, small)
+register('doubt', doubt, small)
 register('snapshot_part', snapshot_part, small)
 register('snapshot', snapshot, small)

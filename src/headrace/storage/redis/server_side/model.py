@@ -44,6 +44,8 @@ class RedisModel(ModelKeys):
                 "renew": self._renew,
                 "release": self._release,
                 "commit": self._commit,
+                "intend": self._intend,
+                "doubt": self._doubt,
                 "snapshot_part": self._snapshot_part,
                 "snapshot": self._snapshot,
             }.items()
@@ -291,7 +293,8 @@ class RedisModel(ModelKeys):
         lasts = lease.get(b"holder", b"") != b"" and int(lease[b"until"]) > self._now_ms
         if lasts and lease[b"holder"] != args[0]:
             return [Status.HELD, token, lease[b"holder"], lease[b"about"], int(lease[b"until"]) - self._now_ms]
-        token += not lasts
+        if not lasts or token < int(args[3]):
+            token = max(token, int(args[3])) + 1
         self._set(keys[0], token=token, holder=args[0], about=args[1], until=self._now_ms + int(args[2]))
         return [Status.DONE, token]
 
@@ -343,6 +346,35 @@ class RedisModel(ModelKeys):
                 if not self.keys[topics]:
                     self._unlink(topics)
         return [Status.DONE, index + 1, chain]
+
+    def _intend(self, keys: list[bytes], args: list[bytes]) -> Answer:
+        if (no := self._not_holder(keys[0], args[0], args[1])) is not None:
+            return no
+        if (known := self._number(keys[1], b"intended")) > int(args[2]):
+            return [Status.STALE, known]
+        self._set(keys[1], intended=args[2])
+        return [Status.DONE, int(args[2])]
+
+    def _doubt(self, keys: list[bytes], args: list[bytes]) -> Answer:
+        lease, metadata, head = keys
+        if (no := self._not_holder(lease, args[0], args[1])) is not None:
+            return no
+        index, new, events = int(args[2]), int(args[3]), args[6]
+        if (new > 0) if not events else (new <= index or index == 0):
+            return [Status.INVALID]
+        at, chain = self._number(head, b"index"), self._hash(head).get(b"chain", b"")
+        if at != index:
+            found = self._stream(metadata).get(new) if at >= new else None
+            if found is not None and found[1] == args[1] and found[5] == events:
+                return [Status.DONE, new, found[3]]
+            return [Status.AT, at, chain]
+        if not events:
+            self._set(head, history=args[4])
+            return [Status.DONE, 0, b""]
+        chain = hashlib.sha1(chain + b"\n" + args[1] + b"\n" + events).hexdigest().encode()
+        self._add(metadata, new, b"token", args[1], b"chain", chain, b"events", events)
+        self._set(head, index=new, chain=chain, history=args[4], doubts=args[5])
+        return [Status.DONE, new, chain]
 
     def _snapshot_part(self, keys: list[bytes], args: list[bytes]) -> Answer:
         lease, following = keys

@@ -1,0 +1,100 @@
+"""The end of the commit log as a new holder of the lease finds it, and how it goes on where entries may be lost.
+
+A Redis that failed over, or was started again, has another history, which INFO tells. It may lack entries that brokers
+have read. So the first holder there adds one entry before it decides anything: `ChangesDoubted`. It raises all epochs
+above those that lost entries may have given out. Its own index leaves a gap, so that no index is given twice.
+
+Promises:
+- A holder that has itself read more than the log has goes on in this way, too.
+- The entry's number is durable, and on each replica that is connected, before anybody can read the entry. Where Redis
+  loses that, too, the next one has another number.
+- A call that is repeated after a lost answer adds no second entry.
+- A cluster that has no entry yet begins with the first one, as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+
+from headrace.base.limits import DOUBTED_INDEXES
+from headrace.metadata.codec import encode_events
+from headrace.metadata.events import ChangesDoubted
+from headrace.storage.redis.errors import RedisOutcomeUnknown
+from headrace.storage.redis.links.client import Redis
+from headrace.storage.redis.links.server import told_in
+from headrace.storage.redis.metadata.durability import Durability
+from headrace.storage.redis.metadata.stream import MetadataStream, Position
+from headrace.storage.redis.server_side.functions import Lease, MetadataFunctions, Status
+
+log = structlog.get_logger(__name__)
+
+
+class Known(NamedTuple):
+    """What this node has read of the log."""
+
+    at: Position
+    doubts: int
+
+
+class Doubting:
+    """See the module. `known`: what this node has read by now."""
+
+    def __init__(
+        self,
+        client: Redis,
+        functions: MetadataFunctions,
+        stream: MetadataStream,
+        durability: Durability,
+        known: Callable[[], Known],
+    ) -> None:
+        self._client: Final = client
+        self._functions: Final = functions
+        self._stream: Final = stream
+        self._durability: Final = durability
+        self._known: Final = known
+
+    async def end(self, lease: Lease) -> Position:
+        """The end behind which the holder of this lease goes on: nobody else can add anything. Raises RedisFailure."""
+        history = await self._history()
+        head = await self._stream.state()
+        (at, doubts), end = self._known(), head.end
+        if head.history == history and not at.is_beyond(end):
+            return end
+        if not end.index:
+            if not at.index:  # else everything is lost, and nobody goes on
+                await self._client.run(self._functions.doubt(lease, 0, 0, history, 0, b""))
+            return end
+        number = max(head.doubts, head.intended, doubts) + 1
+        await self._intend(lease, number)
+        index = max(end.index, at.index) + (number - head.doubts) * DOUBTED_INDEXES
+        events = encode_events([ChangesDoubted(number=number)])
+        answer = await self._client.run(self._functions.doubt(lease, end.index, index, history, number, events))
+        if answer.status is not Status.DONE:
+            raise RedisOutcomeUnknown(f"Redis refused to go on behind its last entry ({answer}).")
+        log.warning(
+            "Redis may have lost the last changes of the metadata: leader epochs rise, and its log leaves a gap",
+            last_index=end.index,
+            next_index=index,
+        )
+        return Position(index, str(answer.values[1]).encode())
+
+    async def _intend(self, lease: Lease, number: int) -> None:
+        """Make the number durable. Raises RedisFailure."""
+        answer = await self._client.run(self._functions.intend(lease, number))
+        if answer.status is not Status.DONE:
+            raise RedisOutcomeUnknown(f"Redis refused the number of a doubt ({answer}).")
+        if waits := self._durability.waits_of_all():
+            renew = self._functions.renew(lease, self._durability.lease_ms)  # a write of this connection
+            node = self._client.node_of(self._stream.keys.head)
+            _, *waited = await asyncio.gather(node.call(*renew.command), *(node.call(*command) for command in waits))
+            self._durability.check(waits, waited)
+
+    async def _history(self) -> str:
+        """The history of the server that has the log. It is another after a failover or a restart. Empty: it does not
+        tell."""
+        reply = await self._client.call("INFO", "replication", key=self._stream.keys.head)
+        return told_in(reply).get("master_replid", "")
