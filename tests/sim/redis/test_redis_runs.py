@@ -14,7 +14,7 @@ from headrace.sim.redis.run import run_redis
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 from tests.tiers import portions, seeds_of_tier
 
-SEEDS: Final = seeds_of_tier(0, 3, 14, 58, long=range(60))
+SEEDS: Final = seeds_of_tier(0, 3, 9, 55, long=range(60))
 SEEDS_AT_A_TIME: Final = 10
 FOUND: Final[dict[str, int]] = {
     "another-redis-not-noticed": 14,

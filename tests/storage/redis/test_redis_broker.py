@@ -157,6 +157,7 @@ async def test_older_records_come_though_the_client_does_not_wait_or_others_are_
         await create(world.client, "u", 1)
         assert (await produce(world.client, "t", batch(b"older"))).error_code == 0
     async with running(server, tmp_path) as world:
+        await until(lambda: world.partition.high_watermark == 1)
         assert b"older" in bytes((await fetch(world.client, "t", 0, wait_ms=0)).records)
         assert (await produce(world.client, "u", batch(b"newest"))).error_code == 0
         wanted = (FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000),)
