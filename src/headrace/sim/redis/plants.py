@@ -145,7 +145,7 @@ def registration_not_repeated() -> Iterator[None]:
 
 @contextmanager
 def epochs_not_raised() -> Iterator[None]:
-    """Whoever goes on behind lost changes raises no epoch."""
+    """A controller that goes on behind lost changes raises no epoch."""
     with patch.object(replay, "DOUBTED_EPOCHS", 0):
         yield
 

@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Known(NamedTuple):
-    """What this node has read of the log."""
+    """The part of the log that this node has read."""
 
     at: Position
     doubts: int
