@@ -15,7 +15,7 @@ INCARNATION: Final = IncarnationId(UUID(int=1))
 
 
 def membership(
-    metadata: Any, control: Any, *, interval_s: float = 10.0, on_end: Callable[[Any], object] = lambda _: None
+    metadata: Any, control: Any, *, interval_s: float = 10.0, on_end: Callable[[BaseException], None] = lambda _: None
 ) -> Membership:
     """Of broker 1, which follows `metadata` and asks `control`."""
     identity: Any = SimpleNamespace(

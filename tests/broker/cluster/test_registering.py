@@ -120,7 +120,7 @@ def test_a_broker_whose_metadata_fails_meanwhile_does_not_wait_for_ever() -> Non
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_broker_whose_registration_is_lost_registers_again_and_one_that_was_removed_stops(is_lost: bool) -> None:
     async def work() -> None:
-        quorum, ends = Quorum(), list[Exception]()
+        quorum, ends = Quorum(), list[BaseException]()
         member = membership(quorum, quorum, on_end=ends.append)
         registering = asyncio.ensure_future(member.register([], None))
         await asyncio.sleep(0)
