@@ -21,7 +21,6 @@ from tests.interop.frameworks.support.programs import Program
 from tests.interop.frameworks.support.topics import Reader
 from tests.tiers import long_only
 
-PROJECT: Final = Path(__file__).parent / "kafka"
 PART: Final = 300
 """Lines that are written before a kill, and after."""
 WORDS: Final = 2
@@ -37,9 +36,10 @@ class Application:
         self._bootstrap, self._name = brokers.bootstrap, name
         self._lines = 0
         topics.create(self._bootstrap, *(f"{name}-{each}" for each in ("lines", "marks", "counts", "joined")))
-        program = [*java_project.built(PROJECT), "headrace.frameworks.WordCounts", self._bootstrap, name]
+        program = ("headrace.frameworks.WordCounts", self._bootstrap, name)
         self.instances = [
-            Program([*program, str(directory / f"state-{n}")], directory / f"instance-{n}.log") for n in range(2)
+            Program("kafka", (*program, str(directory / f"state-{n}")), directory / f"instance-{n}.log")
+            for n in range(2)
         ]
         self._counts, self._joined = (Reader(self._bootstrap, f"{name}-{each}") for each in ("counts", "joined"))
 

@@ -7,7 +7,11 @@ from typing import Final
 
 from tools.broker_cluster import BrokerCluster
 
-OPTIONS: Final = ("--config", "group.initial.rebalance.delay.ms=0")
+CONFIGS: Final = (
+    "group.initial.rebalance.delay.ms=0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
+)
+OPTIONS: Final = tuple(part for config in CONFIGS for part in ("--config", config))
 
 
 class Brokers:

@@ -8,15 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.interop import java_project
+
 UP_S: Final = 120.0
 ENDS_S: Final = 120.0
+LOGS: Final = "-Dorg.slf4j.simpleLogger."
+PROJECTS: Final = Path(__file__).parents[1]
 
 
 class Program:
     """Killed at the end of its `with`, where it still runs. Its standard error goes to a file."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        self._command = command
+    def __init__(self, project: str, arguments: Sequence[str], log: Path) -> None:
+        """A class of one of the projects, and its arguments."""
+        logs = (f"{LOGS}defaultLogLevel=warn", f"{LOGS}showDateTime=true", f"{LOGS}dateTimeFormat=HH:mm:ss.SSS")
+        self._command = [*java_project.built(PROJECTS / project), *logs, *arguments]
         self._log = log
         self._process: subprocess.Popen[str] | None = None
 

@@ -39,6 +39,7 @@ public final class ConnectWorker {
             settings.put(kind + ".storage.replication.factor", "3");
         }
         settings.put("scheduled.rebalance.max.delay.ms", "0");
+        settings.put("producer.transaction.timeout.ms", "20000");
         settings.put("offset.storage.partitions", "3");
         settings.put("status.storage.partitions", "3");
         return settings;
