@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import engines
 from tests.guard import Guard
+from tests.kafka_sockets import close_with_clients
 from tests.loops import brokers_loop
 from tests.pool import Pool
 from tests.spark import interrupted
@@ -109,6 +110,10 @@ def s3_url(s3: s3_server.S3Server, monkeypatch: pytest.MonkeyPatch, request: pyt
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     return s3.url(f"test{abs(hash(request.node.nodeid))}")
+
+
+def pytest_runtest_setup() -> None:
+    close_with_clients()
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
