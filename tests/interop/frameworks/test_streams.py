@@ -6,6 +6,8 @@ input was counted exactly once.
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,11 +37,12 @@ class Application:
     def __init__(self, brokers: Brokers, directory: Path, name: str) -> None:
         self._bootstrap, self._name = brokers.bootstrap, name
         self._lines = 0
+        self._states = [directory / f"state-{n}" for n in range(2)]
         topics.create(self._bootstrap, *(f"{name}-{each}" for each in ("lines", "marks", "counts", "joined")))
         program = ("headrace.frameworks.WordCounts", self._bootstrap, name)
         self.instances = [
-            Program("kafka", (*program, str(directory / f"state-{n}")), directory / f"instance-{n}.log")
-            for n in range(2)
+            Program("kafka", (*program, str(state)), directory / f"instance-{n}.log")
+            for n, state in enumerate(self._states)
         ]
         self._counts, self._joined = (Reader(self._bootstrap, f"{name}-{each}") for each in ("counts", "joined"))
 
@@ -73,6 +76,10 @@ class Application:
         """Wait until some of what was written last is counted."""
         self._counts.until((self._lines - PART) * WORDS + 1, self._story)
 
+    def lose_state(self, instance: int) -> None:
+        """Its stores have to come from the changelogs, and it has another name for its transactions."""
+        shutil.rmtree(self._states[instance])
+
     def end(self) -> None:
         """All is done exactly once."""
         self.has_done(self._lines)
@@ -96,11 +103,12 @@ def line(number: int) -> str:
 
 
 @pytest.fixture
-def application(brokers: Brokers, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Application]:
-    with Application(brokers, tmp_path, request.node.originalname[-20:].strip("_")) as made:
+def application(brokers: Brokers, tmp_path: Path) -> Iterator[Application]:
+    with Application(brokers, tmp_path, f"app-{uuid.uuid4().hex[:8]}") as made:
         yield made
 
 
+@pytest.mark.timeout(600)  # Maven may have to fetch 80 MB
 def test_an_instance_is_killed_and_comes_back(application: Application) -> None:
     application.write()
     application.write()
@@ -120,7 +128,23 @@ def test_the_other_instance_goes_on_alone(application: Application) -> None:
         lines += 2 * PART
         application.instances[victim].kill()
         application.has_done(lines)
+        application.lose_state(victim)
         application.instances[victim].start()
+    application.end()
+
+
+@long_only
+def test_an_instance_that_was_taken_for_dead_does_nothing_twice(application: Application) -> None:
+    lines = 0
+    for victim in (0, 1):
+        application.write()
+        application.write()
+        application.has_begun()
+        lines += 2 * PART
+        application.instances[victim].pause()
+        application.has_done(lines)
+        application.instances[victim].resume()
+    application.write()
     application.end()
 
 

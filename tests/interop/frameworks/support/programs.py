@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -10,8 +11,8 @@ from typing import Final
 
 from tests.interop import java_project
 
-UP_S: Final = 120.0
-ENDS_S: Final = 120.0
+UP_S: Final = 240.0
+ENDS_S: Final = 240.0
 LOGS: Final = "-Dorg.slf4j.simpleLogger."
 PROJECTS: Final = Path(__file__).parents[1]
 
@@ -64,6 +65,14 @@ class Program:
         process.kill()
         with process:
             pass
+
+    def pause(self) -> None:
+        """SIGSTOP: it does nothing more, and does not know."""
+        self._running.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._running.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Tell it to end; it must do so, and well."""

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.promises.support.load import QUIET
 
 PARTITIONS: Final = 3
-DEADLINE_S: Final = 150.0
+DEADLINE_S: Final = 240.0
 POLL_S: Final = 1.0
 
 Rows = list[tuple[str, str]]
