@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("world")) as running:
+    two_phase = {"transaction.two.phase.commit.enable": "true"}
+    with world(tmp_path_factory.mktemp("world"), **two_phase) as running:
         yield running
 
 
@@ -142,6 +143,24 @@ def test_a_batch_written_again_under_its_name_is_read_once(made: World, spark: A
     assert Counter(row.value for row in frame.selectExpr("string(value) as value").collect()) == {
         str(at): 2 for at in range(300)
     }
+
+
+EXACTLY_ONCE = {"delivery": "exactly-once"}
+
+
+def test_a_frame_is_written_exactly_once_though_a_task_fails(made: World, spark: Any) -> None:
+    made.create("exact", 2, durable_enable="false")
+    frame = spark.range(0, 300, 1, 3).selectExpr("string(id) as value")
+    writer(made, frame, "exact", queryId="load-1", **EXACTLY_ONCE).save()
+    died = frame.selectExpr("if(value = '299', raise_error('the last task dies'), value) as value")
+    with pytest.raises(PySparkException, match="the last task dies"):
+        writer(made, died, "exact", queryId="load-2", **EXACTLY_ONCE).save()
+    once = Counter(row[6] for row in consumed(made.bootstrap, ["exact"]))
+    assert once == {b"%d" % at: 1 for at in range(300)}
+    for _ in range(2):  # the second one is known for a repeat
+        writer(made, frame, "exact", queryId="load-2", **EXACTLY_ONCE).save()
+    twice = Counter(row[6] for row in consumed(made.bootstrap, ["exact"]))
+    assert twice == {b"%d" % at: 2 for at in range(300)}
 
 
 @pytest.mark.parametrize("mode", ["append", "complete"])

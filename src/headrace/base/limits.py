@@ -241,6 +241,8 @@ CLIENT_PRODUCES_IN_FLIGHT_MAX: Final = 5
 CLIENT_PRODUCE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Batches of one such request, over its partitions; a larger batch goes alone."""
 CLIENT_PRODUCE_PARTITIONS_MAX: Final = 2_000
+CLIENT_TRANSACTIONS_AT_ONCE_MAX: Final = 64
+"""Transactional ids that one client begins or ends at the same time; further ones wait."""
 CLIENT_CONNECT_TIMEOUT_MS: Final = 5_000
 CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
 """Longest wait for one answer, after which the connection is given up."""
@@ -399,6 +401,8 @@ SPARK_TARGETS_MAX: Final = 1_000
 """Topics that one task writes to."""
 SPARK_PRODUCER_IDLE_S: Final = 300.0
 """How long a worker that writes nothing keeps its connections and its producer id."""
+SPARK_LEDGER_TIMEOUT_MS: Final = 60_000
+"""After this time the brokers abort the decision of a driver that died while it decided."""
 SPARK_REPEATS_WINDOW_MAX: Final = 10_000_000
 """Largest `repeatWindow`. A task holds up to 128 bytes for each record in it that names its writer."""
 SPARK_REPEATS_KEPT_MAX: Final = 4_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -24,6 +24,7 @@ from headrace.net.client.delivery import Delivery, SealedBatch
 from headrace.net.client.errors import ClientError
 from headrace.net.client.groups import Groups, TopicPartition
 from headrace.net.client.offsets import Found, list_offsets
+from headrace.net.client.two_phase import TwoPhase
 from headrace.net.client.view import TopicView
 
 T = TypeVar("T")
@@ -75,6 +76,10 @@ class Brokers:
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
         return self.begin(work).result()
+
+    def ask(self, work: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """The result of the work on this cluster."""
+        return self._ask(work(self._cluster))
 
     # topics and offsets
 
@@ -135,11 +140,14 @@ class Brokers:
 
     # records
 
-    def delivery(self, timeout_ms: int) -> Delivery:
-        """A delivery with a producer id of its own. Raises ClientError."""
+    def delivery(self, timeout_ms: int, transaction: str | None = None) -> Delivery:
+        """A delivery with a producer id of its own; within a transaction of this id, if any, which it begins. Raises
+        ClientError.
+        """
 
         async def open_delivery() -> Delivery:
-            delivery = Delivery(self._cluster, timeout_ms=timeout_ms)
+            prepared = None if transaction is None else await TwoPhase(self._cluster).begin(transaction)
+            delivery = Delivery(self._cluster, timeout_ms=timeout_ms, prepared=prepared)
             await delivery.open()
             return delivery
 

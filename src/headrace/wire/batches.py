@@ -412,6 +412,7 @@ def seal_records(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
+    transactional: bool = False,
 ) -> Buffer:
     """Make a batch of the `count` records that lie packed in `room` behind HEADER_BYTES free bytes for the header.
 
@@ -423,7 +424,8 @@ def seal_records(
         payload, compression = records, Compression.NONE
     length = HEADER_BYTES - LENGTH_END + len(payload)
     times, producer = (base_timestamp, max_timestamp), (producer_id, producer_epoch, base_sequence)
-    header = HEADER.pack(0, length, -1, MAGIC, 0, int(compression), count - 1, *times, *producer, count)
+    attributes = int(compression) | (TRANSACTIONAL * transactional)
+    header = HEADER.pack(0, length, -1, MAGIC, 0, attributes, count - 1, *times, *producer, count)
     if compression is not Compression.NONE:
         return _sealed(header, payload)
     room[:HEADER_BYTES] = header

@@ -33,6 +33,7 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
 from headrace.net.client.errors import ClientError, ConnectionLostError, GaveUpError, RefusedError, check, refusal
 from headrace.net.client.producer import ACKS_ALL, PRODUCE_TIMEOUT_MS, SEQUENCES, new_producer_id
+from headrace.net.client.two_phase import Prepared
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import produce as wire
@@ -102,9 +103,11 @@ class Delivery:
     thread that seals.
     """
 
-    def __init__(self, cluster: Cluster, *, timeout_ms: int) -> None:
-        """`timeout_ms`: the longest time for which a batch is tried."""
+    def __init__(self, cluster: Cluster, *, timeout_ms: int, prepared: Prepared | None = None) -> None:
+        """`timeout_ms`: the longest time for which a batch is tried. `prepared`: the begun transaction that all batches
+        are a part of."""
         self._cluster = cluster
+        self.transaction = prepared
         self._timeout_s = timeout_ms / 1000
         self._lanes: dict[Key, _Lane] = {}
         self._ready: dict[Key, _Lane] = {}
@@ -114,12 +117,13 @@ class Delivery:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dispatching = False
         self._failed: UndeliveredError | None = None
-        self.producer: tuple[int, int] = (-1, -1)
+        self.producer: tuple[int, int] = (-1, -1) if prepared is None else (prepared.producer_id, prepared.epoch)
         """Producer id and epoch, after `open`."""
 
     async def open(self) -> None:
-        """Request a producer id. Raises ClientError."""
-        self.producer = await new_producer_id(self._cluster)
+        """Request a producer id, unless a transaction has brought one. Raises ClientError."""
+        if self.transaction is None:
+            self.producer = await new_producer_id(self._cluster)
 
     def next_sequence(self, topic_id: TopicId, partition: int, count: int) -> int:
         """The sequence number of the first of `count` records, which must be sealed now and delivered in this order."""
@@ -273,7 +277,7 @@ class Delivery:
             if self._failed is not None:
                 return
             timeout_ms = min(PRODUCE_TIMEOUT_MS + ANSWER_SLACK_MS, self._left_ms(lanes))
-            response = await connection.request(ApiKey.PRODUCE, _produce_request(lanes), timeout_ms=timeout_ms)
+            response = await connection.request(ApiKey.PRODUCE, self._message(lanes), timeout_ms=timeout_ms)
         except ClientError as error:
             refused = [(lane, error) for lane in lanes]
         else:
@@ -283,6 +287,20 @@ class Delivery:
             self._in_flight[leader] -= 1
             self._wake.set()
         await self._settle(acknowledged, refused)
+
+    def _message(self, lanes: Iterable[_Lane]) -> wire.ProduceRequest:
+        by_topic: dict[tuple[str, TopicId], list[wire.PartitionProduceData]] = {}
+        for lane in lanes:
+            data = wire.PartitionProduceData(index=lane.partition, records=memoryview(lane.batches[0][0].data))
+            by_topic.setdefault((lane.topic, lane.topic_id), []).append(data)
+        topics = tuple(
+            wire.TopicProduceData(name=name, topic_id=topic_id, partition_data=tuple(partitions))
+            for (name, topic_id), partitions in by_topic.items()
+        )
+        name = None if self.transaction is None else self.transaction.name
+        return wire.ProduceRequest(
+            transactional_id=name, acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=topics
+        )
 
     async def _connection(self, leader: BrokerId, lanes: list[_Lane]) -> Connection:
         try:
@@ -327,18 +345,6 @@ class Delivery:
                     waiter.done.set_exception(self._failed)
         self._ready.clear()
         self._wake.set()
-
-
-def _produce_request(lanes: Iterable[_Lane]) -> wire.ProduceRequest:
-    by_topic: dict[tuple[str, TopicId], list[wire.PartitionProduceData]] = {}
-    for lane in lanes:
-        data = wire.PartitionProduceData(index=lane.partition, records=memoryview(lane.batches[0][0].data))
-        by_topic.setdefault((lane.topic, lane.topic_id), []).append(data)
-    topics = tuple(
-        wire.TopicProduceData(name=name, topic_id=topic_id, partition_data=tuple(partitions))
-        for (name, topic_id), partitions in by_topic.items()
-    )
-    return wire.ProduceRequest(acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=topics)
 
 
 def _outcomes(response: Any, ids: Mapping[str, TopicId]) -> dict[Key, Any]:

@@ -20,6 +20,8 @@ from headrace.wire.errors import ErrorCode
 
 TRANSACTION_KEY: Final = 1
 """Of FindCoordinator."""
+PATTERN_VERSION: Final = 2
+"""Of ListTransactions, from which on it takes a pattern."""
 FENCING_TIMEOUT_MS: Final = 60_000
 """Of a producer that only ends what another one left open."""
 
@@ -67,13 +69,18 @@ class Transactions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def list_all(self) -> tuple[ListedTransaction, ...]:
-        """All transactional ids of all brokers, by name."""
+    async def list_all(self, states: Collection[str] = (), pattern: str | None = None) -> tuple[ListedTransaction, ...]:
+        """All transactional ids of all brokers, by name. `states`, if any: only of those. `pattern`: a regular
+        expression of the whole id (KIP-1152), where the brokers know of it; the caller looks at the names again."""
         from headrace.wire.messages import list_transactions as wire
 
         async def ask_one(broker: BrokerId) -> list[ListedTransaction]:
             connection = await self._cluster.broker_connection(broker)
-            response = await self._request(connection, ApiKey.LIST_TRANSACTIONS, wire.ListTransactionsRequest())
+            version = connection.version(ApiKey.LIST_TRANSACTIONS)
+            request = wire.ListTransactionsRequest(
+                state_filters=tuple(states), transactional_id_pattern=pattern if version >= PATTERN_VERSION else None
+            )
+            response = await self._request(connection, ApiKey.LIST_TRANSACTIONS, request)
             check(response.error_code, f"Broker {broker}")
             return [
                 ListedTransaction(
@@ -97,7 +104,7 @@ class Transactions:
         from headrace.wire.messages import describe_transactions as wire
 
         async def ask() -> TransactionView | None:
-            connection, coordinator = await self._coordinator(name)
+            connection, coordinator = await self.coordinator(name)
             request = wire.DescribeTransactionsRequest(transactional_ids=(name,))
             (found,) = (await self._request(connection, ApiKey.DESCRIBE_TRANSACTIONS, request)).transaction_states
             if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -123,7 +130,7 @@ class Transactions:
         from headrace.wire.messages import init_producer_id as wire
 
         async def ask() -> None:
-            connection, _ = await self._coordinator(name)
+            connection, _ = await self.coordinator(name)
             request = wire.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=FENCING_TIMEOUT_MS)
             response = await self._request(connection, ApiKey.INIT_PRODUCER_ID, request)
             check(response.error_code, f"Transactional id '{name}'")
@@ -210,7 +217,8 @@ class Transactions:
 
         await self._cluster.retried(ask)
 
-    async def _coordinator(self, name: str) -> tuple[Connection, BrokerId]:
+    async def coordinator(self, name: str) -> tuple[Connection, BrokerId]:
+        """The broker that coordinates this id now, and a connection to it. Raises ClientError."""
         from headrace.wire.messages import find_coordinator as wire
 
         request = wire.FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=(name,))

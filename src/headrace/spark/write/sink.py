@@ -24,7 +24,10 @@ OPTIONS: Final = (
     "deliveryTimeoutMs",
     "includeIdentity",
     "queryId",
+    "delivery",
 )
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
 BATCH_BYTES: Final = 512 * 1024
 DELIVERY_TIMEOUT_MS: Final = 120_000
 QUERY_ID_MAX: Final = 200
@@ -60,6 +63,8 @@ class WriteOptions:
     """Whether headers of each record name the query, batch and task that wrote it, and the row's number."""
     query_id: str | None
     """Query id of a batch write; None: a new one."""
+    exactly_once: bool = False
+    """Whether rows are written in transactions that the driver ends."""
 
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -86,6 +91,7 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
         delivery_timeout_ms=positive("deliveryTimeoutMs", given, "milliseconds") or DELIVERY_TIMEOUT_MS,
         include_identity=boolean("includeIdentity", given, default=False),
         query_id=_query_id(given, streaming),
+        exactly_once=_delivery(given) == EXACTLY_ONCE,
     )
 
 
@@ -106,6 +112,13 @@ def _compression(given: Mapping[str, str]) -> Compression:
     return Compression[text.upper()]
 
 
+def _delivery(given: Mapping[str, str]) -> str:
+    text = given.get("delivery", AT_LEAST_ONCE).strip().lower()
+    if text not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise UsageError(f"Option delivery must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}, not '{text:.50}'.")
+    return text
+
+
 def _query_id(given: Mapping[str, str], streaming: bool) -> str | None:
     text = given.get("queryid")
     if text is None:
@@ -114,8 +127,11 @@ def _query_id(given: Mapping[str, str], streaming: bool) -> str | None:
         raise UsageError("Option queryId is for df.write alone: a stream's id is in its checkpoint; leave it out.")
     if not re.fullmatch(r"[\x21-\x7e]+", text) or len(text) > QUERY_ID_MAX:
         raise UsageError(f"Option queryId must be up to {QUERY_ID_MAX} letters without spaces, not '{text:.50}'.")
-    if not boolean("includeIdentity", given, default=False):
-        raise UsageError("Option queryId needs includeIdentity=true: without it, no record says who wrote it.")
+    if not boolean("includeIdentity", given, default=False) and _delivery(given) != EXACTLY_ONCE:
+        raise UsageError(
+            f"Option queryId needs includeIdentity=true or delivery={EXACTLY_ONCE}: without them, nothing says who "
+            "wrote a record."
+        )
     return text
 
 

@@ -24,6 +24,7 @@ from headrace.base.limits import (
 )
 from headrace.net.client.delivery import Delivery, SealedBatch, UndeliveredError
 from headrace.net.client.errors import ClientError, RefusedError
+from headrace.net.client.two_phase import Prepared
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.packing import STAMP_HEADERS, Layout, Packed, Packer, Stamp, packer_for
 from headrace.spark.write.rows import Chunk, chunks
@@ -92,15 +93,26 @@ class TaskWriter:
     """One run of one task. For one thread."""
 
     def __init__(
-        self, options: WriteOptions, known: Mapping[str, Target], stamp: Stamp | None, *, begin: int = 0
+        self,
+        options: WriteOptions,
+        known: Mapping[str, Target],
+        stamp: Stamp | None,
+        *,
+        begin: int = 0,
+        transaction: str | None = None,
     ) -> None:
-        """`known`: targets that the driver has found. `begin`: the first partition for rows without a key."""
+        """`known`: targets that the driver has found. `begin`: the first partition for rows without a key.
+        `transaction`: the transactional id in which the rows are written; somebody else ends it.
+        """
         self._options = options
         self._targets = dict(known)
         self._stamp = stamp
         self._begin = begin
         self._packers: dict[str, Packer] = {}
         self._records = self._bytes = self._batches = 0
+        self._transaction = transaction
+        self.prepared: Prepared | None = None
+        """After `write`, the transaction that waits for its end; None: there is none, for there was no row."""
 
     def write(self, batches: Iterable[Any], check: Callable[[], object] | None = None) -> Tally:
         """Write pyarrow.RecordBatch. `check` is called before each chunk is given to brokers, and stops the write where
@@ -110,7 +122,7 @@ class TaskWriter:
         pending: deque[Future[None]] = deque()
         try:
             for chunk in chunks(batches, self._options.topic, stamped=0 if self._stamp is None else STAMP_HEADERS):
-                producer = producer or Producer.of(self._options)
+                producer = producer or Producer.of(self._options, self._transaction)
                 sealed = self._sealed(chunk, producer)
                 if len(pending) == SPARK_CHUNKS_AHEAD_MAX:
                     pending.popleft().result()
@@ -123,6 +135,7 @@ class TaskWriter:
             raise WriteFailed(error) from error
         else:
             if producer is not None:
+                self.prepared = producer.delivery.transaction
                 producer.keep()
                 producer = None
         finally:
@@ -150,6 +163,7 @@ class TaskWriter:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=producer.delivery.next_sequence(target.id, packed.partition, packed.records),
+            transactional=self._transaction is not None,
         )
         if len(data) > min(target.message_bytes_max, REQUEST_BYTES_MAX - REQUEST_ROOM):
             raise UsageError(
@@ -172,34 +186,50 @@ class TaskWriter:
         return found
 
 
+def _key(options: WriteOptions, transaction: str | None) -> tuple[str, int, bool]:
+    """A kept producer serves tasks with the same."""
+    return options.bootstrap, options.delivery_timeout_ms, transaction is not None
+
+
 class Producer:
-    """Connections and a producer id, which a worker keeps from one task to the next."""
+    """Connections and a producer id, which a worker keeps from one task to the next. Each transaction has a producer
+    id of its own."""
 
     _kept: Producer | None = None
     _is_let_go = False
     """Whether the end of this process closes the kept one."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, transaction: str | None = None) -> None:
         """Raises ClientError."""
-        self._key = (options.bootstrap, options.delivery_timeout_ms)
+        self._key = _key(options, transaction)
         self._since = 0.0
         self.brokers = Brokers(options.bootstrap)
         try:
-            self.delivery: Delivery = self.brokers.delivery(options.delivery_timeout_ms)
+            self.delivery: Delivery = self.brokers.delivery(options.delivery_timeout_ms, transaction)
         except BaseException:
             self.brokers.close()
             raise
 
     @classmethod
-    def of(cls, options: WriteOptions) -> Producer:
+    def of(cls, options: WriteOptions, transaction: str | None = None) -> Producer:
         """The kept producer, if it fits and is not too old, or a new one. Raises ClientError."""
         kept, cls._kept = cls._kept, None
         if kept is not None:
             idle_s = time.monotonic() - kept._since
-            if kept._key == (options.bootstrap, options.delivery_timeout_ms) and idle_s < SPARK_PRODUCER_IDLE_S:
-                return kept
+            if kept._key == _key(options, transaction) and idle_s < SPARK_PRODUCER_IDLE_S:
+                return kept if transaction is None else kept._for_another(options, transaction)
             kept.close()
-        return cls(options)
+        return cls(options, transaction)
+
+    def _for_another(self, options: WriteOptions, transaction: str) -> Producer:
+        """This producer, in another transaction. Raises ClientError."""
+        try:
+            self.brokers.stop(self.delivery)
+            self.delivery = self.brokers.delivery(options.delivery_timeout_ms, transaction)
+        except BaseException:
+            self.brokers.close()
+            raise
+        return self
 
     def deliver(self, batches: list[SealedBatch]) -> Future[None]:
         return self.brokers.deliver(self.delivery, batches)

@@ -1,0 +1,1 @@
+"""Exactly-once writes: tasks prepare transactions, and the driver ends them (docs/decisions/0055)."""

@@ -1,0 +1,76 @@
+"""The driver's side of an exactly-once write, for code that blocks: checked, committed, or given up."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.two_phase import Prepared, TwoPhase
+from headrace.spark.brokers import Brokers
+from headrace.spark.write.exactly.driving import carry_out, open_of
+from headrace.spark.write.exactly.ending import Ending
+from headrace.spark.write.exactly.ledger import ledger_topic
+
+log = logging.getLogger(__name__)
+
+WISH: Final = "Option delivery=exactly-once"
+RUN_DIGITS: Final = 16
+
+
+class Batch(NamedTuple):
+    """One batch of a query, in one run of it."""
+
+    query: str | None
+    """None: no task has told it."""
+    number: int
+    run: str
+
+
+def new_run() -> str:
+    """The name of a planned write, which no other one has."""
+    return uuid4().hex[:RUN_DIGITS]
+
+
+def check_brokers(brokers: Brokers) -> None:
+    """Raise UsageError where they cannot write exactly once; ClientError."""
+
+    async def check(cluster: Cluster) -> None:
+        await TwoPhase(cluster).check_two_phase(WISH)
+        await ledger_topic(cluster)
+
+    brokers.ask(check)
+
+
+def commit(bootstrap: str, batch: Batch, winners: tuple[Prepared, ...]) -> None:
+    """Commit the batch, unless it is committed already: then finish that. Raises TransactionsLost, ConcurrentWrite,
+    ClientError, CorruptData.
+    """
+    query = batch.query
+    assert query is not None, "a task has told it"
+    ending = Ending(batch=batch.number, run=batch.run, winners=winners)
+    with Brokers(bootstrap) as brokers:
+        done = brokers.ask(lambda cluster: carry_out(cluster, query, ending))
+    assert done.followed is not None, "it is committed, or an error was raised"
+    if done.followed.run != batch.run:
+        log.info("Batch %d of query %s was written by an earlier run: its rows are there once.", batch.number, query)
+
+
+def give_up(bootstrap: str, batch: Batch) -> None:
+    """Abort all that this run has written of the batch, unless it is committed already. Raises ConcurrentWrite,
+    ClientError, CorruptData.
+    """
+
+    async def end(cluster: Cluster) -> None:
+        query = batch.query
+        if query is None:
+            open_ = await open_of(cluster, run=batch.run)
+            query = next((name.query for name in open_), None)
+        if query is not None:
+            done = await carry_out(cluster, query, Ending(batch=batch.number, run=batch.run, winners=None))
+            if done.followed is not None:
+                log.warning("Batch %d of query %s had been committed before it failed.", batch.number, query)
+
+    with Brokers(bootstrap) as brokers:
+        brokers.ask(end)

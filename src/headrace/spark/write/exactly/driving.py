@@ -1,0 +1,74 @@
+"""Carries out the end of a batch in the driver: effects of `Ending` become requests to brokers."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from headrace.base.errors import HeadraceError
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.transactions import Transactions
+from headrace.net.client.two_phase import TwoPhase
+from headrace.spark.write.exactly import ending as core
+from headrace.spark.write.exactly.ledger import Ledger
+from headrace.spark.write.exactly.names import TaskName, pattern_of
+
+OPEN = "Ongoing"
+
+
+class TransactionsLost(HeadraceError):  # noqa: N818 - what came of a batch
+    """Somebody else has ended transactions of a batch."""
+
+    def __init__(self, batch: int, lost: tuple[str, ...], *, is_decided: bool) -> None:
+        outcome = "is committed without their rows" if is_decided else "is not committed"
+        super().__init__(
+            f"Batch {batch} {outcome}: somebody else has aborted {len(lost)} of its transactions, '{lost[0]}' among them; "
+            "leave transactions of a running query alone."
+        )
+
+
+async def carry_out(cluster: Cluster, query: str, ending: core.Ending) -> core.Done:
+    """End the batch. Raises TransactionsLost, ConcurrentWrite, ClientError, CorruptData; it may then be tried again."""
+    ledger, two_phase = Ledger(cluster, query), TwoPhase(cluster)
+    effect = ending.begin()
+    while not isinstance(effect, core.Done):
+        ending, effect = ending.step(await _outcome(cluster, query, ledger, two_phase, effect))
+    if effect.lost and ending.winners is not None:
+        raise TransactionsLost(ending.batch, effect.lost, is_decided=effect.followed is not None)
+    return effect
+
+
+async def _outcome(
+    cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPhase, effect: core.Effect
+) -> core.Event:
+    match effect:
+        case core.Claim(decision):
+            return core.Claimed(await ledger.claim(decision))
+        case core.ListOpen():
+            return core.Listed(frozenset(name.text for name in await open_of(cluster, query=query)))
+        case core.CheckOpen(names):
+            found = await two_phase.describe(names)
+            return core.Checked(tuple(name for name in names if name not in found or not found[name].is_open))
+        case core.Confirm():
+            await ledger.settle(confirm=True)
+            return core.Settled()
+        case core.Drop():
+            await ledger.settle(confirm=False)
+            return core.Settled()
+        case core.CommitAll(transactions):
+            lost = await two_phase.commit_all(transactions)
+            await two_phase.settle([each.name for each in transactions])
+            return core.Committed(tuple(lost))
+        case core.AbortAll(names):
+            await two_phase.abort_all(names)
+            return core.Aborted()
+        case core.Done():
+            raise AssertionError("it is done")
+        case _:
+            assert_never(effect)
+
+
+async def open_of(cluster: Cluster, *, query: str | None = None, run: str | None = None) -> list[TaskName]:
+    """The open transactions of a query's tasks, or of a run's. Raises ClientError."""
+    listed = await Transactions(cluster).list_all([OPEN], pattern_of(query=query, run=run))
+    names = [TaskName.parse(each.name) for each in listed if each.state == OPEN]
+    return [name for name in names if name is not None and query in (None, name.query) and run in (None, name.run)]

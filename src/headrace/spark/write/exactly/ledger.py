@@ -1,0 +1,179 @@
+"""The ledger of decisions: a compacted topic, whose last committed record of a query names its last decision.
+
+A driver decides in a transaction of its own. It begins that by InitProducerId, which ends the transaction of any driver
+before it and fences that driver. It writes its decision, reads the partition up to that very record, and commits the
+transaction if nothing below contradicts it. So two drivers of a query never both decide without the second one having
+seen the first one's decision, and what was read is complete: an acknowledged record is below the high watermark.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple
+
+from headrace.base.errors import HeadraceError
+from headrace.base.ids import TopicId
+from headrace.base.limits import SPARK_FETCH_BYTES, SPARK_FETCH_WAIT_MS, SPARK_LEDGER_TIMEOUT_MS
+from headrace.net.client.admin import Admin
+from headrace.net.client.batches import fetch_batches
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.delivery import PRODUCE_LANE
+from headrace.net.client.errors import GaveUpError, RefusedError, check
+from headrace.net.client.offsets import list_offsets
+from headrace.net.client.partitioner import partition_of
+from headrace.net.client.producer import ACKS_ALL, PRODUCE_TIMEOUT_MS
+from headrace.net.client.two_phase import Prepared, TwoPhase
+from headrace.net.client.view import TopicView
+from headrace.spark.write.exactly.names import Decision, ledger_name
+from headrace.wire.apis import ApiKey
+from headrace.wire.batches import decode_records, encode_batch, end_of, iterate_headers
+from headrace.wire.compression import Compression
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import produce as wire
+from headrace.wire.records import Record
+from headrace.wire.transactions import marker_in
+
+LEDGER: Final = "headrace-spark-ledger"
+"""The topic."""
+PARTITIONS: Final = 8
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "durable.enable": "false",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(4 * 1024 * 1024),
+}
+EARLIEST: Final = -2
+FENCED: Final = (
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+)
+
+
+class ConcurrentWrite(HeadraceError):  # noqa: N818 - a state of the query
+    """Another driver of the query has taken over."""
+
+    def __init__(self, query: str) -> None:
+        super().__init__(
+            f"Another run of query '{query}' decides about its batches now, so that this one stops: let one run at a "
+            "time, or give each its own checkpoint or queryId."
+        )
+
+
+class _Place(NamedTuple):
+    topic_id: TopicId
+    partition: int
+
+
+class Ledger:
+    """The decisions of one query, for one driver. Holds at most one claim."""
+
+    def __init__(self, cluster: Cluster, query: str) -> None:
+        self._cluster = cluster
+        self._query = query
+        self._two_phase = TwoPhase(cluster)
+        self._claim: Prepared | None = None
+
+    async def claim(self, decision: Decision | None) -> Decision | None:
+        """Fence the other drivers, write the decision in a transaction, and return the last one that was committed
+        before. Raises ConcurrentWrite, ClientError, CorruptData.
+        """
+        view = await ledger_topic(self._cluster)
+        place = _Place(view.id, partition_of(self._query.encode(), len(view.partitions)))
+        self._claim = await self._two_phase.begin(ledger_name(self._query), timeout_ms=SPARK_LEDGER_TIMEOUT_MS)
+        try:
+            offset = await self._write(place, b"" if decision is None else decision.to_bytes())
+        except RefusedError as error:
+            raise self._fenced(error) from error
+        return await self._below(place, offset)
+
+    async def settle(self, *, confirm: bool) -> None:
+        """Commit the claim, or abort it. Raises ConcurrentWrite, ClientError."""
+        assert self._claim is not None, "it was claimed"
+        try:
+            await self._two_phase.end(self._claim, commit=confirm)
+        except RefusedError as error:
+            raise self._fenced(error) from error
+
+    def _fenced(self, error: RefusedError) -> HeadraceError:
+        return ConcurrentWrite(self._query) if error.code in FENCED else error
+
+    async def _write(self, place: _Place, value: bytes) -> int:
+        """Append the claim. Returns its offset."""
+        assert self._claim is not None
+        batch = encode_batch(
+            [Record(0, round(time.time() * 1000), self._query.encode(), value)],
+            compression=Compression.GZIP,
+            producer_id=self._claim.producer_id,
+            producer_epoch=self._claim.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        data = wire.PartitionProduceData(index=place.partition, records=memoryview(batch))
+        request = wire.ProduceRequest(
+            transactional_id=self._claim.name,
+            acks=ACKS_ALL,
+            timeout_ms=PRODUCE_TIMEOUT_MS,
+            topic_data=(wire.TopicProduceData(name=LEDGER, topic_id=place.topic_id, partition_data=(data,)),),
+        )
+
+        async def ask() -> int:
+            leader = await self._cluster.partition(LEDGER, place.partition)
+            connection = await self._cluster.broker_connection(leader.leader, PRODUCE_LANE)
+            answer = await connection.request(ApiKey.PRODUCE, request, timeout_ms=PRODUCE_TIMEOUT_MS + 5_000)
+            ((result,),) = (topic.partition_responses for topic in answer.responses)
+            check(result.error_code, f"Partition {place.partition} of topic '{LEDGER}'", result.error_message)
+            if result.base_offset < 0:
+                raise GaveUpError(f"Topic '{LEDGER}': a leader does not tell where it stored a record.")
+            return int(result.base_offset)
+
+        return await self._cluster.retried(ask, (LEDGER,))
+
+    async def _below(self, place: _Place, end: int) -> Decision | None:
+        """The query's last committed decision below an offset.
+
+        A record whose marker is not there is committed: all earlier transactions of the query have ended, and
+        compaction takes the records of an aborted one before its marker.
+        """
+        (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
+        offset = int(start.offset)
+        last: tuple[int, bytes | None] = (-1, None)
+        undecided: dict[int, tuple[int, bytes | None]] = {}
+        while offset < end:
+            fetched = await fetch_batches(
+                self._cluster,
+                LEDGER,
+                place.topic_id,
+                place.partition,
+                offset,
+                bytes_max=SPARK_FETCH_BYTES,
+                wait_ms=SPARK_FETCH_WAIT_MS,
+            )
+            for at, header in iterate_headers(fetched.data):
+                if header.base_offset >= end:
+                    break
+                if header.is_control:
+                    marker = marker_in(fetched.data, at, header)
+                    written = undecided.pop(header.producer_id, last)
+                    if marker is not None and marker.committed:
+                        last = max(last, written)
+                    continue
+                for record in decode_records(fetched.data[at : at + header.size]):
+                    if record.key == self._query.encode():
+                        undecided[header.producer_id] = (record.offset, record.value)
+            offset = max(offset, int(end_of(fetched.data))) if fetched.data else offset
+        _, value = max([last, *undecided.values()])
+        return Decision.from_bytes(self._query, value) if value else None
+
+
+async def ledger_topic(cluster: Cluster) -> TopicView:
+    """The topic of decisions, which is made where it is missing. Raises ClientError."""
+    view = (await cluster.metadata((LEDGER,))).topics.get(LEDGER)
+    if view is None or view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        try:
+            await Admin(cluster).create_topic(LEDGER, partitions=PARTITIONS, configs=CONFIGS)
+        except RefusedError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+    return await cluster.retried(lambda: cluster.topic(LEDGER, fresh=True))

@@ -1,0 +1,152 @@
+"""Prepared transactions on a real broker: decided through the ledger, finished after a crash, and refused where off.
+
+Readers are librdkafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.two_phase import Prepared, TwoPhase
+from headrace.spark.brokers import Brokers
+from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up
+from headrace.spark.write.exactly.driving import open_of
+from headrace.spark.write.exactly.ledger import ConcurrentWrite, Ledger
+from headrace.spark.write.exactly.names import Decision, TaskName
+from headrace.wire.batches import encode_batch
+from headrace.wire.records import Record
+from tests.spark.world import World, consumed, world
+
+pytestmark = pytest.mark.timeout(180)
+TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(tmp_path_factory.mktemp("world"), **TWO_PHASE) as running:
+        yield running
+
+
+def prepare(made: World, topic: str, name: TaskName, *values: bytes) -> Prepared:
+    """Write values as a task does."""
+    from headrace.net.client.delivery import SealedBatch
+
+    with Brokers(made.bootstrap) as brokers:
+        delivery = brokers.delivery(60_000, name.text)
+        assert delivery.transaction is not None
+        records = [Record(at, 0, None, value) for at, value in enumerate(values)]
+        producer_id, epoch = delivery.producer
+        data = encode_batch(
+            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
+        )
+        brokers.deliver(delivery, [SealedBatch(topic, brokers.topic(topic).id, 0, data)]).result()
+        brokers.stop(delivery)
+        return delivery.transaction
+
+
+def values(made: World, topic: str) -> list[bytes | None]:
+    return [row[6] for row in consumed(made.bootstrap, [topic])]
+
+
+def still_open(made: World, query: str) -> list[TaskName]:
+    with Brokers(made.bootstrap) as brokers:
+        return brokers.ask(lambda cluster: open_of(cluster, query=query))
+
+
+def decide(made: World, query: str, decision: Decision, *, confirm: bool) -> Decision | None:
+    """Decide, and no more: the driver dies then."""
+
+    async def claim(cluster: Cluster) -> Decision | None:
+        ledger = Ledger(cluster, query)
+        newest = await ledger.claim(decision)
+        await ledger.settle(confirm=confirm)
+        return newest
+
+    with Brokers(made.bootstrap) as brokers:
+        return brokers.ask(claim)
+
+
+def test_a_batch_is_committed_whole_and_losers_are_aborted(made: World) -> None:
+    made.create("whole", 1, durable_enable="false")
+    winners = tuple(prepare(made, "whole", TaskName("a", 0, task, 7, "whole.q"), b"%d" % task) for task in range(3))
+    prepare(made, "whole", TaskName("a", 0, 1, 9, "whole.q"), b"speculative")
+    prepare(made, "whole", TaskName("0", 0, 0, 1, "whole.q"), b"of a run that was killed")
+    assert values(made, "whole") == []
+    commit(made.bootstrap, Batch("whole.q", 0, "a"), winners)
+    assert sorted(each or b"" for each in values(made, "whole")) == [b"0", b"1", b"2"]
+    assert still_open(made, "whole.q") == []
+
+
+def test_a_decided_batch_is_finished_by_the_next_run_and_not_written_again(made: World) -> None:
+    made.create("decided", 1, durable_enable="false")
+    winners = tuple(prepare(made, "decided", TaskName("a", 4, task, 7, "q"), b"first %d" % task) for task in range(2))
+    assert decide(made, "q", Decision(4, "a", winners), confirm=True) is None
+    assert values(made, "decided") == []
+    again = prepare(made, "decided", TaskName("b", 4, 0, 1, "q"), b"again")
+    commit(made.bootstrap, Batch("q", 4, "b"), (again,))
+    assert values(made, "decided") == [b"first 0", b"first 1"]
+    give_up(made.bootstrap, Batch("q", 4, "b"))
+    assert values(made, "decided") == [b"first 0", b"first 1"]
+    assert still_open(made, "q") == []
+
+
+def test_an_undecided_batch_is_aborted_and_written_by_the_next_run(made: World) -> None:
+    made.create("undecided", 1, durable_enable="false")
+    first = prepare(made, "undecided", TaskName("a", 0, 0, 1, "u"), b"first")
+    assert decide(made, "u", Decision(0, "a", (first,)), confirm=False) is None
+    again = prepare(made, "undecided", TaskName("b", 0, 0, 1, "u"), b"again")
+    commit(made.bootstrap, Batch("u", 0, "b"), (again,))
+    assert values(made, "undecided") == [b"again"]
+    with pytest.raises(HeadraceError, match="somebody else has aborted 1 of its transactions"):
+        commit(made.bootstrap, Batch("u", 1, "a"), (first,))
+
+
+def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
+    async def both(cluster: Cluster) -> Decision | None:
+        old, new = Ledger(cluster, "two"), Ledger(cluster, "two")
+        assert await old.claim(Decision(0, "a", ())) is None
+        assert await new.claim(Decision(0, "b", ())) is None
+        with pytest.raises(ConcurrentWrite, match="Another run of query 'two'"):
+            await old.settle(confirm=True)
+        await new.settle(confirm=True)
+        return await old.claim(None)
+
+    with Brokers(made.bootstrap) as brokers:
+        assert brokers.ask(both) == Decision(0, "b", ())
+
+
+def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:
+    made.create("given-up", 1, durable_enable="false")
+    prepare(made, "given-up", TaskName("dead", 3, 0, 1, "g"), b"never")
+    other = prepare(made, "given-up", TaskName("beef", 3, 0, 1, "g"), b"kept")
+    give_up(made.bootstrap, Batch(None, 3, "dead"))
+    assert [name.run for name in still_open(made, "g")] == ["beef"]
+    commit(made.bootstrap, Batch("g", 3, "beef"), (other,))
+    assert values(made, "given-up") == [b"kept"]
+
+
+def test_what_is_ended_without_a_decision_is_an_error(made: World) -> None:
+    made.create("meddled", 1, durable_enable="false")
+    won = prepare(made, "meddled", TaskName("a", 0, 0, 1, "m"), b"lost")
+
+    async def meddle(cluster: Cluster) -> None:
+        await TwoPhase(cluster).abort_all([won.name])
+
+    with Brokers(made.bootstrap) as brokers:
+        brokers.ask(meddle)
+    with pytest.raises(HeadraceError, match="Batch 0 is not committed"):
+        commit(made.bootstrap, Batch("m", 0, "a"), (won,))
+
+
+def test_it_is_refused_where_two_phase_commit_is_off(tmp_path: Path) -> None:
+    with (
+        world(tmp_path) as off,
+        Brokers(off.bootstrap) as brokers,
+        pytest.raises(UsageError, match=r"set transaction\.two\.phase\.commit\.enable=true on each"),
+    ):
+        check_brokers(brokers)
