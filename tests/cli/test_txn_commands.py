@@ -35,6 +35,7 @@ def test_a_transaction_is_listed_described_and_aborted(headrace: Headrace, produ
     (told,) = headrace.json("txn", "describe", "mine")
     assert told["partitions"] == [{"topic": "orders", "partition": index} for index in range(2)]
     assert told["producer_id"] == listed["producer_id"]
+    assert "'mine' is not prepared" in headrace.refused("txn", "commit", "mine", "--execute")
     assert "add --execute" in headrace.ok("txn", "abort", "mine")
     assert "in 2 partitions" in headrace.ok("txn", "abort", "mine", "--execute")
     with pytest.raises(KafkaException):

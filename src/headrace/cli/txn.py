@@ -1,4 +1,4 @@
-"""`headrace txn`: list and describe transactional ids, and abort what a lost producer has left open."""
+"""`headrace txn`: list and describe transactional ids, and end what a lost producer has left open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 LONGEST_MINUTES: Final = 15.0
 """The default of `transaction.max.timeout.ms`, which no producer of such a broker exceeds."""
 
-txn = typer.Typer(name="txn", help="List, describe, find and abort transactions.", no_args_is_help=True)
+txn = typer.Typer(name="txn", help="List, describe, find and end transactions.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.", show_default=False)]
 
@@ -148,6 +148,46 @@ def abort(
         print_line(f"aborted the transaction of {name} in {len(view.partitions)} partitions")
     else:
         print_line(f"would abort the transaction of {name} in {len(view.partitions)} partitions: add --execute")
+
+
+@txn.command()
+def commit(
+    name: Name,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Commit it; without this, only what would be done is shown.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Commit a prepared transaction (two-phase commit) whose producer will not come back. If it lives, it is fenced.
+
+    Only its writer knows whether all of it is written: look there first.
+    """
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.client.transactions import Transactions
+    from headrace.net.client.two_phase import NO_TIMEOUT_MS, TwoPhase
+    from headrace.net.loops import run
+
+    async def action() -> TransactionView:
+        async with Cluster(bootstrap) as cluster:
+            view = await _known(Transactions(cluster), name)
+            if view.state != "Ongoing":
+                raise HeadraceError(f"'{name}' has no open transaction: its state is {view.state}.")
+            if view.timeout_ms != NO_TIMEOUT_MS:
+                raise HeadraceError(f"'{name}' is not prepared: its own producer commits it, or its timeout aborts it.")
+            if execute:
+                two_phase = TwoPhase(cluster)
+                await two_phase.end(await two_phase.keep(name), commit=True)
+                await two_phase.settle([name])
+            return view
+
+    view = run(action())
+    if json:
+        print_json({**_about(view), "committed": execute})
+    else:
+        what = "committed" if execute else "would commit"
+        more = "" if execute else ": add --execute"
+        print_line(f"{what} the transaction of {name} in {len(view.partitions)} partitions{more}")
 
 
 def _abort_at(bootstrap: str, topic: str, partition: int, start: int, *, execute: bool, json: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli import txn as headrace_txn
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.two_phase import Prepared, TwoPhase
@@ -72,7 +73,7 @@ def decide(made: World, query: str, decision: Decision, *, confirm: bool) -> Dec
 
 
 def test_a_batch_is_committed_whole_and_losers_are_aborted(made: World) -> None:
-    made.create("whole", 1, durable_enable="false")
+    made.create("whole", 1)
     winners = tuple(prepare(made, "whole", TaskName("a", 0, task, 7, "whole.q"), b"%d" % task) for task in range(3))
     prepare(made, "whole", TaskName("a", 0, 1, 9, "whole.q"), b"speculative")
     prepare(made, "whole", TaskName("0", 0, 0, 1, "whole.q"), b"of a run that was killed")
@@ -83,7 +84,7 @@ def test_a_batch_is_committed_whole_and_losers_are_aborted(made: World) -> None:
 
 
 def test_a_decided_batch_is_finished_by_the_next_run_and_not_written_again(made: World) -> None:
-    made.create("decided", 1, durable_enable="false")
+    made.create("decided", 1)
     winners = tuple(prepare(made, "decided", TaskName("a", 4, task, 7, "q"), b"first %d" % task) for task in range(2))
     assert decide(made, "q", Decision(4, "a", winners), confirm=True) is None
     assert values(made, "decided") == []
@@ -96,7 +97,7 @@ def test_a_decided_batch_is_finished_by_the_next_run_and_not_written_again(made:
 
 
 def test_an_undecided_batch_is_aborted_and_written_by_the_next_run(made: World) -> None:
-    made.create("undecided", 1, durable_enable="false")
+    made.create("undecided", 1)
     first = prepare(made, "undecided", TaskName("a", 0, 0, 1, "u"), b"first")
     assert decide(made, "u", Decision(0, "a", (first,)), confirm=False) is None
     again = prepare(made, "undecided", TaskName("b", 0, 0, 1, "u"), b"again")
@@ -121,7 +122,7 @@ def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
 
 
 def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:
-    made.create("given-up", 1, durable_enable="false")
+    made.create("given-up", 1)
     prepare(made, "given-up", TaskName("dead", 3, 0, 1, "g"), b"never")
     other = prepare(made, "given-up", TaskName("beef", 3, 0, 1, "g"), b"kept")
     give_up(made.bootstrap, Batch(None, 3, "dead"))
@@ -131,7 +132,7 @@ def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:
 
 
 def test_what_is_ended_without_a_decision_is_an_error(made: World) -> None:
-    made.create("meddled", 1, durable_enable="false")
+    made.create("meddled", 1)
     won = prepare(made, "meddled", TaskName("a", 0, 0, 1, "m"), b"lost")
 
     async def meddle(cluster: Cluster) -> None:
@@ -141,6 +142,18 @@ def test_what_is_ended_without_a_decision_is_an_error(made: World) -> None:
         brokers.ask(meddle)
     with pytest.raises(HeadraceError, match="Batch 0 is not committed"):
         commit(made.bootstrap, Batch("m", 0, "a"), (won,))
+
+
+def test_an_operator_ends_what_a_killed_write_left(made: World, capsys: pytest.CaptureFixture[str]) -> None:
+    made.create("left", 1)
+    left = [prepare(made, "left", TaskName("a", 0, task, 1, "left.q"), b"%d" % task) for task in range(2)]
+    headrace_txn.commit(left[0].name, execute=True, bootstrap=made.bootstrap)
+    headrace_txn.abort(left[1].name, execute=True, bootstrap=made.bootstrap)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{done} the transaction of {one.name} in 1 partitions"
+        for done, one in zip(("committed", "aborted"), left, strict=True)
+    ]
+    assert values(made, "left") == [b"0"]
 
 
 def test_it_is_refused_where_two_phase_commit_is_off(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from headrace.wire.errors import ErrorCode
 TWO_PHASE_VERSION: Final = 6
 """Of InitProducerId."""
 ENABLE: Final = "transaction.two.phase.commit.enable"
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout of a transaction that only somebody's request ends, as its coordinator tells it."""
 PROBE: Final = "headrace-two-phase-probe"
 """The transactional id by which `check_two_phase` asks; it never has a transaction."""
 LOOK_MS: Final = 5

@@ -2,8 +2,8 @@
 
 A driver decides in a transaction of its own. It begins that by InitProducerId, which ends the transaction of any driver
 before it and fences that driver. It writes its decision, reads the partition up to that very record, and commits the
-transaction if nothing below contradicts it. So two drivers of a query never both decide without the second one having
-seen the first one's decision, and what was read is complete: an acknowledged record is below the high watermark.
+transaction if nothing below contradicts it. So of two drivers of a query the second one has seen what the first one
+decided. It has read all that is there: an acknowledged record is below the high watermark.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Ledger:
     async def _below(self, place: _Place, end: int) -> Decision | None:
         """The query's last committed decision below an offset.
 
-        A record whose marker is not there is committed: all earlier transactions of the query have ended, and
+        A record whose marker is not there is committed. All earlier transactions of the query have ended, and
         compaction takes the records of an aborted one before its marker.
         """
         (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
