@@ -42,9 +42,7 @@ def prepare(made: World, topic: str, name: TaskName, *values: bytes) -> Prepared
         assert delivery.transaction is not None
         records = [Record(at, 0, None, value) for at, value in enumerate(values)]
         producer_id, epoch = delivery.producer
-        data = encode_batch(
-            records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True
-        )
+        data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
         brokers.deliver(delivery, [SealedBatch(topic, brokers.topic(topic).id, 0, data)]).result()
         brokers.stop(delivery)
         return delivery.transaction
