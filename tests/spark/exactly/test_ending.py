@@ -17,7 +17,7 @@ from headrace.base.errors import CorruptData
 from headrace.net.client.two_phase import Prepared
 from headrace.spark.write.exactly import ending as core
 from headrace.spark.write.exactly.ending import Ending
-from headrace.spark.write.exactly.names import Decision, TaskName, pattern_of
+from headrace.spark.write.exactly.names import Abandoned, Decision, TaskName, pattern_of
 
 QUERY = "q"
 
@@ -48,6 +48,7 @@ class World:
     transactions: frozenset[tuple[str, str]] = frozenset()
     """Names, and how they stand: open, committed, aborted."""
     decided: tuple[Decision, ...] = ()
+    abandoned: frozenset[Abandoned] = frozenset()
     holder: str | None = None
     """The driver whose claim may be confirmed."""
     drivers: frozenset[tuple[str, Driver]] = frozenset()
@@ -117,7 +118,8 @@ def driven(world: World, name: str, driver: Driver, story: Story) -> Iterator[Wo
     effect = driver.effect
     if isinstance(effect, core.Claim):
         newest = world.decided[-1] if world.decided else None
-        yield replace(world, holder=name).with_driver(name, driver.answered(core.Claimed(newest)))
+        claimed = core.Claimed(newest, Abandoned(driver.ending.batch, driver.ending.run) in world.abandoned)
+        yield replace(world, holder=name).with_driver(name, driver.answered(claimed))
     elif isinstance(effect, core.ListOpen):
         for listed in (world.names("open"), frozenset[str]())[: 2 if story.loads else 1]:
             yield world.with_driver(name, driver.answered(core.Listed(listed)))
@@ -129,8 +131,12 @@ def driven(world: World, name: str, driver: Driver, story: Story) -> Iterator[Wo
             yield world.with_driver(name, replace(driver, is_fenced=True))
             return
         if isinstance(effect, core.Confirm):
-            assert driver.ending.own is not None
-            world = replace(world, decided=(*world.decided, driver.ending.own))
+            own = driver.ending.own
+            if own is not None:
+                world = replace(world, decided=(*world.decided, own))
+            else:
+                mark = Abandoned(driver.ending.batch, driver.ending.run)
+                world = replace(world, abandoned=world.abandoned | {mark})
         yield replace(world, holder=None).with_driver(name, driver.answered(core.Settled()))
     elif isinstance(effect, core.CommitAll):
         yield from ended(world, name, driver, [each.name for each in effect.transactions], "committed")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import txn as headrace_txn
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli import txn as headrace_txn
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.two_phase import Prepared, TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up
 from headrace.spark.write.exactly.driving import open_of
 from headrace.spark.write.exactly.ledger import ConcurrentWrite, Ledger
-from headrace.spark.write.exactly.names import Decision, TaskName
+from headrace.spark.write.exactly.names import Abandoned, Decision, TaskName
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
 from tests.spark.world import World, consumed, world
@@ -62,9 +62,9 @@ def decide(made: World, query: str, decision: Decision, *, confirm: bool) -> Dec
 
     async def claim(cluster: Cluster) -> Decision | None:
         ledger = Ledger(cluster, query)
-        newest = await ledger.claim(decision)
+        below = await ledger.claim(decision)
         await ledger.settle(confirm=confirm)
-        return newest
+        return below.newest
 
     with Brokers(made.bootstrap) as brokers:
         return brokers.ask(claim)
@@ -106,17 +106,19 @@ def test_an_undecided_batch_is_aborted_and_written_by_the_next_run(made: World) 
 
 
 def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
-    async def both(cluster: Cluster) -> Decision | None:
+    async def both(cluster: Cluster) -> None:
         old, new = Ledger(cluster, "two"), Ledger(cluster, "two")
-        assert await old.claim(Decision(0, "a", ())) is None
-        assert await new.claim(Decision(0, "b", ())) is None
+        assert await old.claim(Decision(0, "a", ())) == (None, False)
+        assert await new.claim(Decision(0, "b", ())) == (None, False)
         with pytest.raises(ConcurrentWrite, match="Another run of query 'two'"):
             await old.settle(confirm=True)
         await new.settle(confirm=True)
-        return await old.claim(None)
+        assert await old.claim(Abandoned(1, "a")) == (Decision(0, "b", ()), False)
+        await old.settle(confirm=True)
+        assert await old.claim(Decision(1, "a", ())) == (Decision(0, "b", ()), True)
 
     with Brokers(made.bootstrap) as brokers:
-        assert brokers.ask(both) == Decision(0, "b", ())
+        brokers.ask(both)
 
 
 def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:

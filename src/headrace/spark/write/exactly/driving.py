@@ -21,7 +21,7 @@ class TransactionsLost(HeadraceError):  # noqa: N818 - what came of a batch
     def __init__(self, batch: int, lost: tuple[str, ...], *, is_decided: bool) -> None:
         outcome = "is committed without their rows" if is_decided else "is not committed"
         super().__init__(
-            f"Batch {batch} {outcome}: somebody else has aborted {len(lost)} of its transactions, '{lost[0]}' among them; "
+            f"Batch {batch} {outcome}: somebody else has aborted {len(lost)} of its transactions, such as '{lost[0]}'; "
             "leave transactions of a running query alone."
         )
 
@@ -41,8 +41,8 @@ async def _outcome(
     cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPhase, effect: core.Effect
 ) -> core.Event:
     match effect:
-        case core.Claim(decision):
-            return core.Claimed(await ledger.claim(decision))
+        case core.Claim(claim):
+            return core.Claimed(*await ledger.claim(claim))
         case core.ListOpen():
             return core.Listed(frozenset(name.text for name in await open_of(cluster, query=query)))
         case core.CheckOpen(names):

@@ -4,7 +4,8 @@ Promises, whichever drivers and tasks die or come late, at any step:
 
 - A batch is committed by one durable decision, which names its transactions. No other decision about it follows.
 - A transaction is committed only if a durable decision names it. A named one is never aborted.
-- A transaction is aborted only if it can never be named: its batch is decided without it, or its own run gives up.
+- A transaction is aborted only if it can never be named: its batch is decided without it, or its own run has durably
+  abandoned the batch.
 
 Never does IO and never reads a clock. `headrace.spark.write.exactly.driving` carries the effects out.
 """
@@ -17,15 +18,18 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from headrace.net.client.two_phase import Prepared
-from headrace.spark.write.exactly.names import Decision, TaskName
+from headrace.spark.write.exactly.names import Abandoned, Decision, TaskName
 
 # --- events: the outcomes of effects ---
 
 
 class Claimed(NamedTuple):
-    """The claim is written, no other driver of the query can decide any more, and this was decided last before it."""
+    """The claim is written, and no other driver of the query can decide any more."""
 
     newest: Decision | None
+    """The last decision before it."""
+    is_abandoned: bool = False
+    """Whether this run has abandoned this batch before it."""
 
 
 class Listed(NamedTuple):
@@ -58,10 +62,9 @@ Event: TypeAlias = Claimed | Listed | Checked | Settled | Committed | Aborted
 
 
 class Claim(NamedTuple):
-    """Fence the query's other drivers, and write the decision where it does not count before `Confirm`. None: only
-    look at the last decision."""
+    """Fence the query's other drivers, and write this where it does not count before `Confirm`."""
 
-    decision: Decision | None
+    claim: Decision | Abandoned
 
 
 class ListOpen(NamedTuple):
@@ -75,7 +78,7 @@ class CheckOpen(NamedTuple):
 
 
 class Confirm(NamedTuple):
-    """Make the claim count. This is the moment at which the batch is committed."""
+    """Make the claim count. This is the moment at which the batch is committed, or abandoned by its run."""
 
 
 class Drop(NamedTuple):
@@ -123,6 +126,7 @@ class Ending:
     phase: Phase = Phase.CLAIMING
     newest: Decision | None = None
     """The last decision before this one's."""
+    is_abandoned: bool = False
     open: frozenset[str] = frozenset()
     followed: Decision | None = None
     lost: tuple[str, ...] = ()
@@ -133,12 +137,12 @@ class Ending:
         return None if self.winners is None else Decision(self.batch, self.run, self.winners)
 
     def begin(self) -> Effect:
-        return Claim(self.own)
+        return Claim(self.own or Abandoned(self.batch, self.run))
 
     def step(self, event: Event) -> tuple[Ending, Effect]:
         match event, self.phase:
-            case Claimed(newest), Phase.CLAIMING:
-                return replace(self, phase=Phase.LISTING, newest=newest), ListOpen()
+            case Claimed(newest, is_abandoned), Phase.CLAIMING:
+                return replace(self, phase=Phase.LISTING, newest=newest, is_abandoned=is_abandoned), ListOpen()
             case Listed(open_), Phase.LISTING:
                 return replace(self, open=open_)._listed()
             case Checked(lost), Phase.CHECKING:
@@ -146,8 +150,7 @@ class Ending:
             case Settled(), Phase.CONFIRMING:
                 return replace(self, followed=self.own)._committing()
             case Settled(), Phase.DROPPING:
-                is_decided = self.newest is not None and self.newest.batch >= self.batch
-                return replace(self, followed=self.newest if is_decided else None)._committing()
+                return replace(self, followed=self.newest if self._is_decided else None)._committing()
             case Committed(lost), Phase.COMMITTING:
                 names = tuple(sorted(self._rubbish()))
                 return replace(self, phase=Phase.ABORTING, lost=self.lost + lost), AbortAll(names)
@@ -158,12 +161,21 @@ class Ending:
 
     def _listed(self) -> tuple[Ending, Effect]:
         """A decision about this batch, or a later one, stands: it is followed. Else all winners must be open still."""
-        if self.winners is None or (self.newest is not None and self.newest.batch >= self.batch):
+        if self._is_decided:
             return self._settled_on(commit=False)
+        if self.winners is None:
+            return self._settled_on(commit=True)
+        if self.is_abandoned:
+            lost = tuple(each.name for each in self.winners)
+            return replace(self, lost=lost)._settled_on(commit=False)
         missing = tuple(each.name for each in self.winners if each.name not in self.open)
         if missing:
             return replace(self, phase=Phase.CHECKING), CheckOpen(missing)
         return self._settled_on(commit=True)
+
+    @property
+    def _is_decided(self) -> bool:
+        return self.newest is not None and self.newest.batch >= self.batch
 
     def _settled_on(self, *, commit: bool) -> tuple[Ending, Effect]:
         if commit:

@@ -9,6 +9,9 @@ decided. It has read all that is there: an acknowledged record is below the high
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from headrace.base.errors import HeadraceError
@@ -24,7 +27,7 @@ from headrace.net.client.partitioner import partition_of
 from headrace.net.client.producer import ACKS_ALL, PRODUCE_TIMEOUT_MS
 from headrace.net.client.two_phase import Prepared, TwoPhase
 from headrace.net.client.view import TopicView
-from headrace.spark.write.exactly.names import Decision, ledger_name
+from headrace.spark.write.exactly.names import Abandoned, Decision, ledger_name
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import decode_records, encode_batch, end_of, iterate_headers
 from headrace.wire.compression import Compression
@@ -61,6 +64,14 @@ class ConcurrentWrite(HeadraceError):  # noqa: N818 - a state of the query
         )
 
 
+class Below(NamedTuple):
+    """What stands below a claim."""
+
+    newest: Decision | None
+    is_abandoned: bool
+    """Whether the claim's run had abandoned its batch."""
+
+
 class _Place(NamedTuple):
     topic_id: TopicId
     partition: int
@@ -75,18 +86,25 @@ class Ledger:
         self._two_phase = TwoPhase(cluster)
         self._claim: Prepared | None = None
 
-    async def claim(self, decision: Decision | None) -> Decision | None:
-        """Fence the other drivers, write the decision in a transaction, and return the last one that was committed
-        before. Raises ConcurrentWrite, ClientError, CorruptData.
+    async def claim(self, claim: Decision | Abandoned) -> Below:
+        """Fence the other drivers, write the claim in a transaction, and return what was committed before. Raises
+        ConcurrentWrite, ClientError, CorruptData.
         """
         view = await ledger_topic(self._cluster)
         place = _Place(view.id, partition_of(self._query.encode(), len(view.partitions)))
         self._claim = await self._two_phase.begin(ledger_name(self._query), timeout_ms=SPARK_LEDGER_TIMEOUT_MS)
         try:
-            offset = await self._write(place, b"" if decision is None else decision.to_bytes())
+            offset = await self._write(place, claim.key(self._query), claim.to_bytes())
         except RefusedError as error:
             raise self._fenced(error) from error
-        return await self._below(place, offset)
+        abandoned = Abandoned(claim.batch, claim.run)
+        key, mark = self._query.encode(), abandoned.key(self._query)
+        found = await self._below(place, offset, (key, mark))
+        newest = found.get(key)
+        return Below(
+            None if newest is None else Decision.from_bytes(self._query, newest),
+            found.get(mark) == abandoned.to_bytes(),
+        )
 
     async def settle(self, *, confirm: bool) -> None:
         """Commit the claim, or abort it. Raises ConcurrentWrite, ClientError."""
@@ -99,11 +117,11 @@ class Ledger:
     def _fenced(self, error: RefusedError) -> HeadraceError:
         return ConcurrentWrite(self._query) if error.code in FENCED else error
 
-    async def _write(self, place: _Place, value: bytes) -> int:
+    async def _write(self, place: _Place, key: bytes, value: bytes) -> int:
         """Append the claim. Returns its offset."""
         assert self._claim is not None
         batch = encode_batch(
-            [Record(0, round(time.time() * 1000), self._query.encode(), value)],
+            [Record(0, round(time.time() * 1000), key, value)],
             compression=Compression.GZIP,
             producer_id=self._claim.producer_id,
             producer_epoch=self._claim.epoch,
@@ -130,16 +148,14 @@ class Ledger:
 
         return await self._cluster.retried(ask, (LEDGER,))
 
-    async def _below(self, place: _Place, end: int) -> Decision | None:
-        """The query's last committed decision below an offset.
+    async def _below(self, place: _Place, end: int, keys: Collection[bytes]) -> dict[bytes, bytes]:
+        """The last committed value of each of these keys below an offset.
 
         A record whose marker is not there is committed. All earlier transactions of the query have ended, and
         compaction takes the records of an aborted one before its marker.
         """
         (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
-        offset = int(start.offset)
-        last: tuple[int, bytes | None] = (-1, None)
-        undecided: dict[int, tuple[int, bytes | None]] = {}
+        offset, committed, undecided = int(start.offset), list[Record](), dict[int, list[Record]]()
         while offset < end:
             fetched = await fetch_batches(
                 self._cluster,
@@ -155,16 +171,15 @@ class Ledger:
                     break
                 if header.is_control:
                     marker = marker_in(fetched.data, at, header)
-                    written = undecided.pop(header.producer_id, last)
-                    if marker is not None and marker.committed:
-                        last = max(last, written)
+                    written = undecided.pop(header.producer_id, [])
+                    committed += written if marker is not None and marker.committed else ()
                     continue
-                for record in decode_records(fetched.data[at : at + header.size]):
-                    if record.key == self._query.encode():
-                        undecided[header.producer_id] = (record.offset, record.value)
+                records = decode_records(fetched.data[at : at + header.size])
+                undecided.setdefault(header.producer_id, []).extend(each for each in records if each.key in keys)
             offset = max(offset, int(end_of(fetched.data))) if fetched.data else offset
-        _, value = max([last, *undecided.values()])
-        return Decision.from_bytes(self._query, value) if value else None
+        committed += chain.from_iterable(undecided.values())
+        committed.sort(key=attrgetter("offset"))
+        return {each.key: each.value for each in committed if each.key is not None and each.value is not None}
 
 
 async def ledger_topic(cluster: Cluster) -> TopicView:

@@ -62,6 +62,10 @@ class Decision(NamedTuple):
     run: str
     winners: tuple[Prepared, ...]
 
+    def key(self, query: str) -> bytes:
+        """The key of its record in the ledger."""
+        return query.encode()
+
     def to_bytes(self) -> bytes:
         rows = []
         for each in self.winners:
@@ -82,3 +86,17 @@ class Decision(NamedTuple):
             return cls(row["batch"], row["run"], winners)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData(f"The last decision of query '{query}' is none: {error!r}.") from error
+
+
+class Abandoned(NamedTuple):
+    """A run has given up a batch, so that it never decides about it. A commit of it may still be under way."""
+
+    batch: int
+    run: str
+
+    def key(self, query: str) -> bytes:
+        """The key of its record in the ledger."""
+        return f"{query}\0{self.run}".encode()
+
+    def to_bytes(self) -> bytes:
+        return b"%d" % self.batch
