@@ -149,10 +149,9 @@ def test_an_operator_ends_what_a_killed_write_left(made: World, capsys: pytest.C
     left = [prepare(made, "left", TaskName("a", 0, task, 1, "left.q"), b"%d" % task) for task in range(2)]
     headrace_txn.commit(left[0].name, execute=True, bootstrap=made.bootstrap)
     headrace_txn.abort(left[1].name, execute=True, bootstrap=made.bootstrap)
-    assert capsys.readouterr().out.splitlines() == [
-        f"{done} the transaction of {one.name} in 1 partitions"
-        for done, one in zip(("committed", "aborted"), left, strict=True)
-    ]
+    told = capsys.readouterr().out
+    for done, one in zip(("committed", "aborted"), left, strict=True):
+        assert f"{done} the transaction of {one.name} in 1 partitions\n" in told
     assert values(made, "left") == [b"0"]
 
 

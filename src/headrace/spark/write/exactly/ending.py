@@ -4,7 +4,7 @@ Promises, whichever drivers and tasks die or come late, at any step:
 
 - A batch is committed by one durable decision, which names its transactions. No other decision about it follows.
 - A transaction is committed only if a durable decision names it. A named one is never aborted.
-- A transaction is aborted only if it can never be named: its batch is decided without it, or its own run has durably
+- A transaction is aborted only if it can never be named. Its batch is decided without it, or its run has durably
   abandoned the batch.
 
 Never does IO and never reads a clock. `headrace.spark.write.exactly.driving` carries the effects out.

@@ -65,7 +65,7 @@ class ConcurrentWrite(HeadraceError):  # noqa: N818 - a state of the query
 
 
 class Below(NamedTuple):
-    """What stands below a claim."""
+    """The decisions that were committed below a claim."""
 
     newest: Decision | None
     is_abandoned: bool
