@@ -3,6 +3,9 @@
 Producers of librdkafka write transactions over all partitions of a topic, and abort some, while brokers are killed: the
 coordinator, leaders, all of them. The oracle is what each call told its client. A committed transaction is there once,
 in every partition. One that was aborted is nowhere. One whose commit got no answer is whole or not there.
+
+The long form also has partitions that are handed over through a store while producers write, so that what readers get
+comes from history, too.
 """
 
 from __future__ import annotations
@@ -20,8 +23,17 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.base.ids import PartitionIndex
+from headrace.storage.tier.reader import Store
+from headrace.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests import loops
+from tests.broker.group_broker import RawClient
 from tests.promises.support.load import QUIET
+from tests.tiers import long_only
 from tools.broker_cluster import BrokerCluster
 
 TOPIC: Final = "t"
@@ -33,6 +45,9 @@ BEFORE_EACH_FAULT: Final = 8
 """Transactions that each producer ends before the next fault."""
 FAULTS: Final = ("coordinator", "leader", "all")
 QUICK: Final = ("--config", "broker.session.timeout.ms=3000", "--config", "broker.heartbeat.interval.ms=500")
+
+
+HANDED_OVER: Final = {"segment.bytes": "4096", "local.retention.bytes": "0", "retention.ms": "-1"}
 
 
 class Outcome(Enum):
@@ -190,26 +205,49 @@ async def victims(cluster: BrokerCluster, fault: str, number: int) -> list[int]:
     return [leaders[number % len(leaders)]]
 
 
-def test_no_kill_tears_a_transaction_or_loses_a_committed_one(tmp_path: Path, rounds: int) -> None:
-    async def work() -> None:
-        async with BrokerCluster(tmp_path, 3, "--json", *QUICK) as cluster:
-            await cluster.start(*cluster.nodes)
-            admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-            made = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC]
-            await asyncio.to_thread(made.result, DEADLINE_S)
-            with writing(cluster.bootstrap) as writers:
-                for number, fault in enumerate(itertools.islice(itertools.cycle(FAULTS), rounds)):
-                    await asyncio.gather(*(asyncio.to_thread(each.wait_for, BEFORE_EACH_FAULT) for each in writers))
-                    killed = [each for each in await victims(cluster, fault, number) if each > 0]
-                    print(f"round {number + 1} of {rounds}: {fault}, {killed}", flush=True)
-                    await cluster.kill(*killed)
-                    await cluster.start(*killed)
-                await asyncio.gather(*(asyncio.to_thread(each.wait_for, BEFORE_EACH_FAULT) for each in writers))
-                for writer in writers:
-                    await asyncio.to_thread(writer.stop)
-            seen = await asyncio.to_thread(committed, cluster.bootstrap)
-            for writer in writers:
-                print(writer.number, {each.value: list(writer.outcomes.values()).count(each) for each in Outcome})
-            check(writers, seen)
+async def move_all(cluster: BrokerCluster) -> None:
+    """Ask for each partition to be handed over to the next broker."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    told = (await asyncio.to_thread(admin.list_topics, TOPIC, DEADLINE_S)).topics[TOPIC].partitions
+    wishes = tuple(ReassignablePartition(at, (told[at].replicas[0] % len(cluster.nodes) + 1,)) for at in sorted(told))
+    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic(TOPIC, wishes),))
+    async with RawClient(str(cluster.address(min(cluster.nodes)))) as client:
+        await client.ask(1, request)  # one that is still on its way goes there instead
 
-    loops.run(work())
+
+def test_no_kill_tears_a_transaction_or_loses_a_committed_one(tmp_path: Path, rounds: int) -> None:
+    loops.run(kills(tmp_path, rounds, NewTopic(TOPIC, PARTITIONS, 3)))
+
+
+@long_only
+def test_nor_does_one_in_the_middle_of_moves(tmp_path: Path, rounds: int) -> None:
+    store = f"file://{tmp_path / 'store'}"
+    loops.run(kills(tmp_path, rounds, NewTopic(TOPIC, PARTITIONS, 1, config=HANDED_OVER), store))
+    history = Store.open(store)
+    for partition in range(PARTITIONS):
+        assert history.verify(history.topic(TOPIC), PartitionIndex(partition)).segments > rounds
+
+
+async def kills(root: Path, rounds: int, topic: NewTopic, store: str = "") -> None:
+    """Kill between transactions, and check at the end. With a `store`, all partitions are moved meanwhile."""
+    options = ("--config", f"durable.url={store}") if store else ()
+    async with BrokerCluster(root, 3, "--json", *QUICK, *options) as cluster:
+        await cluster.start(*cluster.nodes)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        await asyncio.to_thread(admin.create_topics([topic])[TOPIC].result, DEADLINE_S)
+        with writing(cluster.bootstrap) as writers:
+            for number, fault in enumerate(itertools.islice(itertools.cycle(FAULTS), rounds)):
+                await asyncio.gather(*(asyncio.to_thread(each.wait_for, BEFORE_EACH_FAULT) for each in writers))
+                if store:
+                    await move_all(cluster)
+                killed = [each for each in await victims(cluster, fault, number) if each > 0]
+                print(f"round {number + 1} of {rounds}: {fault}, {killed}", flush=True)
+                await cluster.kill(*killed)
+                await cluster.start(*killed)
+            await asyncio.gather(*(asyncio.to_thread(each.wait_for, BEFORE_EACH_FAULT) for each in writers))
+            for writer in writers:
+                await asyncio.to_thread(writer.stop)
+        seen = await asyncio.to_thread(committed, cluster.bootstrap)
+        for writer in writers:
+            print(writer.number, {each.value: list(writer.outcomes.values()).count(each) for each in Outcome})
+        check(writers, seen)
