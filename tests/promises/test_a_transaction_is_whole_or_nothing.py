@@ -47,6 +47,7 @@ FAULTS: Final = ("coordinator", "leader", "all")
 QUICK: Final = ("--config", "broker.session.timeout.ms=3000", "--config", "broker.heartbeat.interval.ms=500")
 
 
+TAKEN_OVER: Final = "partition taken over"
 HANDED_OVER: Final = {"segment.bytes": "4096", "local.retention.bytes": "0", "retention.ms": "-1"}
 
 
@@ -223,6 +224,8 @@ def test_no_kill_tears_a_transaction_or_loses_a_committed_one(tmp_path: Path, ro
 def test_nor_does_one_in_the_middle_of_moves(tmp_path: Path, rounds: int) -> None:
     store = f"file://{tmp_path / 'store'}"
     loops.run(kills(tmp_path, rounds, NewTopic(TOPIC, PARTITIONS, 1, config=HANDED_OVER), store))
+    told = [file.read_text().count(TAKEN_OVER) for file in tmp_path.rglob("broker-*.log")]
+    assert sum(told) > rounds, "partitions were moved"
     history = Store.open(store)
     for partition in range(PARTITIONS):
         assert history.verify(history.topic(TOPIC), PartitionIndex(partition)).segments > rounds

@@ -14,7 +14,9 @@ from confluent_kafka import Producer
 from headrace.base.ids import Offset
 from headrace.metadata.segment_keys import is_undecided
 from headrace.replica.transactions import OpenTransactions
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
+from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests import loops
 from tests.broker.durable.test_recovery_from_history import lose, recover, until_led
 from tests.broker.group_broker import RawClient, until
@@ -80,6 +82,30 @@ class Writer:
         await asyncio.to_thread(end, DEADLINE_S)
 
 
+async def nothing_is_read_behind_it(world: Moving, leader: int) -> None:
+    """By readers of committed records, though history has more there."""
+    client = await world.client(leader)
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = (ListOffsetsTopic(name="t", partitions=(asked,)),)
+    latest = ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=topics)
+    assert (await client.ask(5, latest)).topics[0].partitions[0].offset == 1
+    for offset in range(world.leading(leader).log.log_end_offset + 1):
+        for version in (4, 11):
+            wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+            request = FetchRequest(
+                isolation_level=1,
+                session_epoch=-1,
+                max_bytes=1 << 20,
+                min_bytes=offset == 0,
+                max_wait_ms=10_000,
+                topics=(FetchTopic(topic="t", partitions=(wanted,)),),
+            )
+            (found,) = (await client.ask(version, request)).responses[0].partitions
+            assert (found.error_code, found.last_stable_offset) == (0, 1)
+            assert (len(found.records) > 0) == (offset == 0)
+            assert found.aborted_transactions == ()
+
+
 async def story(world: Moving, configs: dict[str, str]) -> list[bytes]:
     """Two transactions that are open in two moves, one of which is aborted. Returns what readers are to see."""
     await world.make(A, **configs)
@@ -94,6 +120,7 @@ async def story(world: Moving, configs: dict[str, str]) -> list[bytes]:
         await hand_over(world, target, configs)
         assert state_of(world, target) == before
         assert world.leading(target).last_stable_offset == 1
+        await nothing_is_read_behind_it(world, target)
         await one.write(b"one-%d" % target)
         await other.write(b"other-%d" % target)
     await other.end(commit=False)
