@@ -179,6 +179,63 @@ async def coordinator_of(world: Moving, stack: AsyncExitStack) -> Client:
         await asyncio.sleep(0.01)
 
 
+MOVES = 3
+BETWEEN = 2
+"""Transactions that end before the next move."""
+
+
+class Going(Writer):
+    """Writes transactions of two records, and aborts some, until it is told to stop."""
+
+    def __init__(self, world: Moving) -> None:
+        super().__init__(world, "going")
+        self.ended = asyncio.Condition()
+        self.count = 0
+        self.seen: list[bytes] = []
+        """The records of committed transactions."""
+        self.is_over = False
+
+    async def go(self) -> None:
+        """Raises what the client does."""
+        await self.begin()
+        while True:
+            values = [b"%d-%d" % (self.count, at) for at in range(2)]
+            for value in values:
+                await self.write(value)
+            commit = self.count % 3 != 2
+            await self.end(commit=commit)
+            self.seen += [value + PADDING for value in values] if commit else []
+            async with self.ended:
+                self.count += 1
+                self.ended.notify_all()
+            if self.is_over:
+                return
+            self._made.begin_transaction()
+
+    async def more(self) -> None:
+        async with self.ended:
+            wanted = self.count + BETWEEN
+            await self.ended.wait_for(lambda: self.count >= wanted)
+
+
+@ROADS
+def test_a_producer_of_transactions_sees_no_error_in_any_of_many_moves(configs: dict[str, str], tmp_path: Path) -> None:
+    async def work(world: Moving) -> None:
+        await world.make(A, **configs)
+        going = Going(world)
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(going.go())
+            for number in range(MOVES):
+                await going.more()
+                await hand_over(world, (B, C, A)[number % 3], configs)
+            await going.more()
+            going.is_over = True
+            await writing
+        assert await by_aiokafka(str(world.cluster.address(A)), len(going.seen)) == going.seen
+
+    run(tmp_path, work)
+
+
 async def with_an_abort_behind_history(world: Moving) -> None:
     """On A: history ends in the middle of a transaction, whose abort marker is in the log alone."""
     await world.make(A, segment_bytes="14000", local_retention_bytes="0")

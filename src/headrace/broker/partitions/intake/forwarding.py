@@ -7,7 +7,7 @@ Promises:
 - Only batches of idempotent producers are carried: by their sequences, the new owner sees which overtook others, or
   came twice.
 - Batches of other producers wait until the new owner may write, and are then refused, so that their first try there
-  succeeds.
+  succeeds. So do those of transactions: the new owner has to ask the coordinator about the first of each.
 - An answer is the new owner's. A batch that was carried and not answered times out, for it may be written.
 - Batches are carried in the order in which they came. Once one is refused for want of room, so are all that come after
   it.
@@ -88,6 +88,7 @@ class _Batch(NamedTuple):
     needs_isr: bool
     done: Done
     producer: int
+    """Whose sequences tell the new owner their order; -1: nobody's."""
     is_late: bool
     """True: it came when the new owner could write already."""
 
@@ -146,7 +147,7 @@ class Forwarder:
     def on_led(self, key: TopicPartition, partition: Takes) -> None:
         """Note that the partition's log is open here: batches that came before go there first."""
         if (heir := self._heirs.pop(key, None)) is not None:
-            heir.hand_to(partition)
+            heir.open_into(partition)
 
     def forget(self, key: TopicPartition, heir: _Heir) -> None:
         if self._heirs.get(key) is heir:
@@ -374,6 +375,14 @@ class _Heir:
         for batch in self._close():
             partition.take(batch.records, needs_isr=batch.needs_isr, done=batch.done)
 
+    def open_into(self, partition: Takes) -> None:
+        """As `hand_to`, for the log of this broker. Batches of transactions are refused, to come again."""
+        for batch in self._close():
+            if is_transactional(batch.records):
+                batch.done(LEFT)
+            else:
+                partition.take(batch.records, needs_isr=batch.needs_isr, done=batch.done)
+
     def _close(self) -> list[_Batch]:
         """Accept nothing more, and return the waiting batches. Carried ones are still awaited."""
         self._is_over = True
@@ -391,11 +400,16 @@ class _Heir:
 
 
 def producer_of(records: Buffer) -> int:
-    """Return the idempotent producer that has sent the batch; -1: none."""
+    """Return the idempotent producer that has sent the batch, in no transaction; -1: none."""
     if len(records) < HEADER_BYTES:
         return -1
     header = parse_header(records)
-    return header.producer_id if header.base_sequence >= 0 else -1
+    return header.producer_id if header.base_sequence >= 0 and not header.is_transactional else -1
+
+
+def is_transactional(records: Buffer) -> bool:
+    """Whether the batch is of a transaction."""
+    return len(records) >= HEADER_BYTES and parse_header(records).is_transactional
 
 
 def _outcome(response: ProduceResponse, *, tells: bool) -> Forwarded | WriteRefusal:
