@@ -1,9 +1,9 @@
 """Promises 1 and 4 for members of a group, with real processes.
 
-Twenty consumers (ten in the short tier) of Kafka's Java client, with every assignor of both protocols, read and commit.
-Meanwhile the brokers are restarted one after the other, their coordinator is killed (SIGKILL), and so are half of the
-consumers. Every acknowledged record is read, and none is read again once its commit was acknowledged. A static member
-that returns soon disturbs nobody (KIP-345).
+Twenty consumers (twelve in the short tier) of Kafka's Java client, with every assignor of both protocols, read and
+commit. Meanwhile the brokers are restarted one after the other, their coordinator is killed (SIGKILL), and so are half
+of the consumers. Every acknowledged record is read, and none is read again once its commit was acknowledged. A static
+member that returns soon disturbs nobody (KIP-345).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.tiers import of_tier
 from tools.broker_cluster import BrokerCluster
 
 PARTITIONS: Final = 24
-MEMBERS: Final = of_tier(short=10, long=20)
+MEMBERS: Final = of_tier(short=12, long=20)
 """Of all groups of a round together, in two processes for each group."""
 BURST: Final = 200
 BETWEEN: Final = 400
