@@ -7,6 +7,7 @@ back, those of coordinators among them.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from headrace.sim.cluster.host import Host
@@ -14,6 +15,9 @@ from headrace.sim.cluster.nemesis import Act
 from headrace.sim.cluster.records.assigning import AssigningNemesis
 
 TRANSACTIONS: Final = "__transaction_state"
+TEMPI: Final = (0.3, 0.7, 1.5, 3.0)
+"""Factors on its times."""
+REST_SECONDS_MAX: Final = 1.0
 AT_ENDS: Final = (0.0, 0.0, 0.1, 0.3)
 """Probability of a fault at the end of a transaction."""
 AT_ONCE_SECONDS_MAX: Final = 0.03
@@ -26,13 +30,20 @@ class TransactionsNemesis(AssigningNemesis):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._tempo = self._random.choice(TEMPI)
         self._reassigns = self._random.random() < REASSIGNS
         self._at_ends = 0.0
 
     def _mood(self) -> list[tuple[Act, float]]:
         mood = super()._mood()
         self._at_ends = self._random.choice(AT_ENDS)
-        return [(act, weight) for act, weight in mood if self._reassigns or act != self.away_and_back]
+        mood = [(act, weight) for act, weight in mood if self._reassigns or act != self.away_and_back]
+        return [*mood, (self.rest, self._random.choice((2.0, 6.0, 20.0)))]
+
+    async def rest(self) -> None:
+        """Let the network be whole for a while, so that there are transactions for the next fault."""
+        self.heal()
+        await asyncio.sleep(self._random.random() * REST_SECONDS_MAX)
 
     def on_end(self) -> None:
         """A client asks for the end of its transaction now."""

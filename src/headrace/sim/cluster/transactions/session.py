@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.sim.client import Lost
 from headrace.sim.clock import BORN_MS
+from headrace.sim.cluster.transactions.answers import (
+    ABORTABLE,
+    AGAIN,
+    ELSEWHERE,
+    FENCED,
+    Abortable,
+    Dead,
+    Fenced,
+    added,
+    in_turn,
+    offsets_committed,
+)
 from headrace.sim.cluster.transactions.consumers import Reader, look
 from headrace.sim.cluster.transactions.history import UNKNOWN, Partition, Register, Taken, Transaction, Write
 from headrace.sim.cluster.transactions.stage import GROUP, INPUT, TRANSACTION, Stage, Ways
@@ -37,6 +49,8 @@ ABORTS: Final = 0.2
 DIES: Final = 0.02
 """At each step."""
 HANGS: Final = 0.02
+IN_DOUBT_FACTOR: Final = 10.0
+"""Both are so much likelier where it does not know whether it has committed."""
 THINK_SECONDS_MAX: Final = 0.05
 DELIVERY_SECONDS_MAX: Final = 3.0
 """After that the transaction is aborted."""
@@ -48,24 +62,6 @@ BY_ID: Final = 13
 """The version of Produce from which topics go by their ids."""
 OLD_PRODUCE: Final = (7, 9, 11)
 NEW_PRODUCE: Final = (12, 13)
-
-AGAIN: Final = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-"""Nothing was done, and the coordinator is the right one."""
-ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-"""Something may have been done."""
-FENCED: Final = (
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-)
-ABORTABLE: Final = (
-    *FENCED,
-    ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.TRANSACTION_ABORTABLE,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.UNKNOWN_PRODUCER_ID,
-)
-"""Of a write: the transaction can only be aborted."""
 
 
 class Terms(NamedTuple):
@@ -79,18 +75,6 @@ class Terms(NamedTuple):
     """Faults are over: it must commit its last transaction."""
     dies: bool
     """It ends in the middle of that one."""
-
-
-class Fenced(Exception):  # noqa: N818 - a state of the client
-    """Another client has the transactional id, or its epoch is over."""
-
-
-class Abortable(Exception):  # noqa: N818 - a state of the transaction
-    """The transaction can only be aborted."""
-
-
-class Dead(Exception):  # noqa: N818 - a state of the client
-    """The client ends without a word."""
 
 
 class Session:
@@ -142,11 +126,11 @@ class Session:
         if self._current is not None and self._current.ended is None:
             self._current.fenced = moment
 
-    async def _step(self) -> None:
-        """Something may happen to the client between two requests."""
+    async def _step(self, factor: float = 1.0) -> None:
+        """Something may happen to the client between two requests. `factor` makes it likelier."""
         if self._terms.is_last or self._stage.winding_down or self.fenced is not None:
             return
-        roll = self._chance.random()
+        roll = self._chance.random() / factor
         if roll < DIES:
             raise Dead("in mid-transaction")
         if roll < DIES + HANGS:
@@ -236,7 +220,7 @@ class Session:
                 if isinstance(outcome, BaseException):
                     raise outcome
         else:
-            await _in_turn(writes, self._step)
+            await in_turn(writes, self._step)
         await self._step()
         if self._terms.dies:
             raise Dead("and nobody takes over")
@@ -282,7 +266,7 @@ class Session:
             v3_and_below_producer_epoch=self.producer[1],
             v3_and_below_topics=(topic,),
         )
-        await self._until_done(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, _added)
+        await self._until_done(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request, added)
         if with_offsets:
             group = AddOffsetsToTxnRequest(self._lane.name, *self.producer, self._lane.name)
             await self._until_done(ApiKey.ADD_OFFSETS_TO_TXN, 3, group, lambda answer: error_of(answer.error_code))
@@ -292,7 +276,7 @@ class Session:
         topic = TxnOffsetCommitRequestTopic(taken.register.partition.topic, (partition,))
         request = TxnOffsetCommitRequest(self._lane.name, taken.register.group, *self.producer, topics=(topic,))
         version = 5 if self.is_new else self._chance.choice((3, 4))
-        await self._until_done(ApiKey.TXN_OFFSET_COMMIT, version, request, _offsets_committed, kind=GROUP)
+        await self._until_done(ApiKey.TXN_OFFSET_COMMIT, version, request, offsets_committed, kind=GROUP)
 
     async def _until_done(
         self, key: ApiKey, version: int, request: Any, outcome: Any, *, kind: int = TRANSACTION
@@ -386,6 +370,7 @@ class Session:
                 answer = await self._ask(ApiKey.END_TXN, version, request)
             except Lost:
                 self._is_in_doubt = may_be_done = True
+                await self._step(IN_DOUBT_FACTOR)
                 continue
             error = error_of(answer.error_code)
             self._world.tell(f"{self.name} {'commits' if commit else 'aborts'} {begun.number}: {error.name}")
@@ -412,30 +397,3 @@ class Session:
     def _ended(self, begun: Transaction, *, is_committed: bool) -> None:
         begun.is_committed, begun.is_aborted = is_committed, not is_committed
         begun.ended = self._stage.history.now()
-
-
-async def _in_turn(writes: list[Any], step: Any) -> None:
-    """One after the other, with steps between. Those that are not reached are closed."""
-    left = list(writes)
-    try:
-        while left:
-            await left.pop(0)
-            await step()
-    finally:
-        for each in left:
-            each.close()
-
-
-def _added(answer: Any) -> ErrorCode:
-    errors = [
-        error_of(each.partition_error_code)
-        for topic in answer.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
-    ]
-    return next((error for error in errors if error is not ErrorCode.NONE), ErrorCode.NONE)
-
-
-def _offsets_committed(answer: Any) -> ErrorCode:
-    [topic] = answer.topics
-    [partition] = topic.partitions
-    return error_of(partition.error_code)
