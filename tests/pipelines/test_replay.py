@@ -14,12 +14,14 @@ from pyspark.sql import functions as f
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.net.client.cluster import UnknownTopicError
+from headrace.net.client.two_phase import TwoPhase
 from headrace.spark.pipelines import __main__ as pipelines_main
 from headrace.spark.pipelines import planned_replay, replay
 from headrace.spark.pipelines.replays import replaying
 from headrace.spark.pipelines.replays.log import REPLAYED, ConcurrentReplay, ReplayLog
 from headrace.spark.pipelines.replays.replaying import Sum
 from headrace.spark.pipelines.spec import Replay, parse
+from headrace.spark.write.exactly.ledger import Ledger
 from headrace.storage.objects import open_objects
 from tests.pipelines.replayed import fill, law, once, parts, repeats
 from tests.spark.world import TIME, Row, World, consumed, world
@@ -29,7 +31,8 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("world")) as running:
+    two_phase = {"transaction.two.phase.commit.enable": "true"}
+    with world(tmp_path_factory.mktemp("world"), **two_phase) as running:
         yield running
 
 
@@ -215,6 +218,28 @@ def _dies(*_: object) -> None:
 def dying(frame: Any) -> Any:
     """The last partition's task fails."""
     return frame.withColumn("value", f.expr("if(partition = 1, raise_error('it dies'), value)"))
+
+
+def test_whoever_goes_on_writes_each_record_exactly_once(
+    made: World, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task fails; then the driver dies when all is prepared; then when it is decided, and nothing is committed."""
+    made.create("s-once", 2)
+    made.create("t-once", 2, retention_ms="-1")
+    fill(made, "s-once", 2, 20)
+    runner = Runner(made, spark, tmp_path, "s-once", "t-once")
+    exactly = {"identity": False, "delivery": "exactly-once"}
+    with pytest.raises(PySparkException, match="it dies"):
+        runner.run(function="dying", target=exactly)
+    for place, step in ((Ledger, "claim"), (TwoPhase, "commit_all")):
+        with monkeypatch.context() as patched:
+            patched.setattr(place, step, _dies)
+            with pytest.raises(DiesError):
+                runner.run(target=exactly)
+        assert consumed(made.bootstrap, ["t-once"]) == []
+    assert runner.run(target=exactly).portions == 1
+    law(consumed(made.bootstrap, ["t-once"]), consumed(made.bootstrap, ["s-once"]), 2)
+    assert runner.run(target=exactly) == Sum()
 
 
 def test_whoever_goes_on_writes_what_is_not_there(

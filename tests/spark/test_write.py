@@ -163,6 +163,31 @@ def test_a_frame_is_written_exactly_once_though_a_task_fails(made: World, spark:
     assert twice == {b"%d" % at: 2 for at in range(300)}
 
 
+def test_a_stream_that_dies_is_written_exactly_once(made: World, spark: Any, tmp_path: Path) -> None:
+    """The last task of a batch dies, and the query starts again from its checkpoint; then there is one more batch."""
+    made.create("exact-sink", 2)
+    (tmp_path / "in").mkdir()
+
+    def run(number: int, value: str) -> None:
+        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(str(number * 50 + at) for at in range(50)))
+        query = (
+            spark.readStream.text(str(tmp_path / "in"))
+            .selectExpr(value)
+            .writeStream.format("headrace")
+            .options(bootstrap=made.bootstrap, topic="exact-sink", **EXACTLY_ONCE)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+        )
+        query.start().awaitTermination(120)
+
+    with pytest.raises(PySparkException, match="it dies"):
+        run(0, "if(value = '49', raise_error('it dies'), value) as value")
+    for number in (1, 2):
+        run(number, "value")
+    found = Counter(row[6] for row in consumed(made.bootstrap, ["exact-sink"]))
+    assert found == {b"%d" % at: 1 for at in range(150)}
+
+
 @pytest.mark.parametrize("mode", ["append", "complete"])
 def test_a_stream_only_appends(made: World, spark: Any, tmp_path: Path, mode: str) -> None:
     made.create(f"mode-{mode}", 1)

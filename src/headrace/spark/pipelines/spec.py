@@ -83,7 +83,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     REPLAY: {
         "source": tuple(name for name in SOURCE if name != "includeHeaders"),
-        "target": ("bootstrap", "topic", "partition", "identity", "compression", "batchBytes", "deliveryTimeoutMs"),
+        "target": (
+            *("bootstrap", "topic", "partition", "identity", "compression", "batchBytes", "deliveryTimeoutMs"),
+            "delivery",
+        ),
         "transform": ("function",),
         "run": ("checkpoint", "records_per_second", "mb_per_second", "continuous", "poll_seconds"),
         "spark": ("master", "nice", "spare_processors", "settings"),

@@ -26,16 +26,24 @@ import pyarrow.compute as pc
 from headrace.base.errors import UsageError
 from headrace.base.limits import REPLAY_ROWS_MAX
 from headrace.net.client.partitioner import partition_of
+from headrace.net.client.two_phase import Prepared
 from headrace.spark.pipelines.replays.log import Origin, Portion
 from headrace.spark.pipelines.replays.recalling import Recalled, recalled
 from headrace.spark.pipelines.replays.turns import Turn
+from headrace.spark.write.exactly.names import TaskName
 from headrace.spark.write.packing import Stamp
 from headrace.spark.write.rows import POSITION, RowError
 from headrace.spark.write.sink import WriteOptions
 from headrace.spark.write.writing import Target, TaskWriter
 
-SENT_SQL: Final = "records bigint, bytes bigint, repeated bigint"
-SENT_SCHEMA: Final = pa.schema([("records", pa.int64()), ("bytes", pa.int64()), ("repeated", pa.int64())])
+SENT_SQL: Final = "records bigint, bytes bigint, repeated bigint, name string, producer_id bigint, epoch int"
+SENT_SCHEMA: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("records", "bytes", "repeated")),
+        *(("name", pa.string()), ("producer_id", pa.int64()), ("epoch", pa.int32())),
+    ]
+)
+"""The sums of `Sent`, and the transaction that waits for its end, if any."""
 SENT_COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 
@@ -53,6 +61,8 @@ class Forward:
     portion: Portion
     known: Mapping[int, Recalled]
     """Rows that an earlier run wrote, by task."""
+    run: str = ""
+    """With exactly-once delivery, the name of this try of the portion, which no other one has."""
 
 
 class Sent(NamedTuple):
@@ -75,8 +85,15 @@ def forwarded(work: Forward, number: int | None, batches: Iterable[Any]) -> Iter
         number = context.partitionId() if context is not None else 0
     attempt = context.attemptNumber() if context is not None else 0
     check = work.turn.taken(number, attempt)  # stops earlier writers, before their rows are searched
-    known = recall(work).get(number) if attempt > 0 else work.known.get(number)
-    yield pa.RecordBatch.from_pylist([send(work, number, known, batches, check)._asdict()], schema=SENT_SCHEMA)
+    transaction = None
+    if work.options.exactly_once:
+        unique = context.taskAttemptId() if context is not None else 0
+        transaction = TaskName(work.run, work.portion.number, number, unique, work.query).text
+    is_repeated = attempt > 0 and transaction is None
+    known = recall(work).get(number) if is_repeated else work.known.get(number)
+    sent, prepared = send_in(transaction, work, number, known, batches, check)
+    row = sent._asdict() | (prepared._asdict() if prepared is not None else {})
+    yield pa.RecordBatch.from_pylist([row], schema=SENT_SCHEMA)
 
 
 def recall(work: Forward) -> Mapping[int, Recalled]:
@@ -96,22 +113,35 @@ def send(
     """Write the rows of task `number`. `check` is called before each chunk, and raises an exception to stop the
     task.
     """
+    return send_in(None, work, number, known, batches, check)[0]
+
+
+def send_in(
+    transaction: str | None,
+    work: Forward,
+    number: int,
+    known: Recalled | None,
+    batches: Iterable[Any],
+    check: Callable[[], object] | None = None,
+) -> tuple[Sent, Prepared | None]:
+    """As `send`, in a transaction of this id, if any, which somebody else ends."""
     origins = work.portion.origins
     if number >= len(origins):
         if any(batch.num_rows for batch in batches):
             raise disordered("of any partition that this task replays")
-        return Sent(0, 0, 0)
+        return Sent(0, 0, 0), None
     rows = Rows(work, origins[number], known)
     stamp = Stamp(work.query, str(work.portion.number), str(number)) if work.options.include_identity else None
+    writer = TaskWriter(work.options, {work.target.topic: work.target}, stamp, transaction=transaction)
     try:
-        tally = TaskWriter(work.options, {work.target.topic: work.target}, stamp).write(rows.of(batches), check)
+        tally = writer.write(rows.of(batches), check)
     except RowError as error:
         at = rows.origin.start + error.row // REPLAY_ROWS_MAX
         raise UsageError(
             f"The record at offset {at} of topic '{rows.origin.topic}', partition {rows.origin.partition} cannot be "
             f"written: {error.reason}"
         ) from error
-    return Sent(tally.records, tally.bytes, rows.repeated)
+    return Sent(tally.records, tally.bytes, rows.repeated), writer.prepared
 
 
 class Rows:

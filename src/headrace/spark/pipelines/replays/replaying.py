@@ -4,6 +4,8 @@ is recorded.
 Promises that the target holds what the function makes of the source's records, and that records of one partition keep
 their order. After a crash, a run writes again only records that the target lacks, or that were still under way to it.
 With the writer's headers a reader's ``dropRepeats`` leaves these out. Without them, records are written at least once.
+
+With ``delivery = "exactly-once"`` a portion is a batch of `headrace.spark.write.exactly`: it is written once.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import REPLAY_OFFSETS_MAX
 from headrace.net.client.offsets import LATEST
+from headrace.net.client.two_phase import Prepared
 from headrace.spark.brokers import Brokers
 from headrace.spark.pipelines.meter import Meter
 from headrace.spark.pipelines.replays.log import Origin, Portion, Replayed, ReplayLog, made_anew
@@ -34,7 +37,8 @@ from headrace.spark.read.follow import Follower, Limits
 from headrace.spark.read.plan import Part, Task, plan_tasks
 from headrace.spark.read.positions import StreamOffsets, formatted, is_same, parsed
 from headrace.spark.results import collected
-from headrace.spark.write.sink import check_columns
+from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up, new_run
+from headrace.spark.write.sink import WriteOptions, check_columns
 from headrace.spark.write.writing import find_target
 from headrace.storage.objects import open_objects
 
@@ -178,7 +182,10 @@ class _Run:
                 raise made_anew(name)
 
     def begin(self) -> None:
-        """Put the first object where there is none, so that a later run continues from here."""
+        """Put the first object where there is none, so that a later run continues from here. Raises UsageError where
+        the brokers cannot write as is asked."""
+        if self.spec.target.exactly_once:
+            check_brokers(self._brokers)
         self._tell_what_is_lost()
         if self.state is not None:
             return
@@ -276,9 +283,13 @@ class _Run:
     def _sent(self, portion: Portion, tasks: Sequence[Task], size: float) -> Sent:
         from headrace.spark.pipelines.replays.forwarding import Forward, Sent, recall
 
-        if not any(task.parts for task in tasks):
-            return Sent(0, 0, 0)
         assert self.state is not None, "it was begun"
+        exactly_once = self.spec.target.exactly_once
+        batch = Batch(self.state.query, portion.number, new_run())
+        if not any(task.parts for task in tasks):
+            if exactly_once and self._is_resumed:  # an earlier run may have decided it
+                commit(self.spec.target.bootstrap, batch, ())
+            return Sent(0, 0, 0)
         name, version = self.spec.name, self.state.version
         keeps = self.spec.keeps_partitions  # it needs the target's present partitions
         work = Forward(
@@ -290,12 +301,14 @@ class _Run:
             turn=Turn.at(self.spec.checkpoint, name, version),
             portion=portion,
             known={},
+            run=batch.run,
         )
-        if self._is_resumed:
+        if self._is_resumed and not exactly_once:
             work = replace(work, known=recall(work))
         with self._meter.working(self._started(), size):
             self._log.check(name, version)
-            rows = collected(_frame(self._started(), self.spec, work, tasks))
+            frame = _frame(self._started(), self.spec, work, tasks)
+            rows = written_once(batch, frame, work.options) if exactly_once else collected(frame)
         return Sent(*(sum(row[name] for row in rows) for name in Sent._fields))
 
     def _started(self) -> SparkSession:
@@ -303,6 +316,18 @@ class _Run:
             assert self._session is not None, "a plan starts none"
             self._spark = self._session()
         return self._spark
+
+
+def written_once(batch: Batch, frame: DataFrame, target: WriteOptions) -> list[dict[str, Any]]:
+    """Run the tasks, and commit what they have prepared. If they fail, it is aborted."""
+    try:
+        rows = collected(frame)
+    except Exception:
+        give_up(target.bootstrap, batch)
+        raise
+    winners = (Prepared(row["name"], row["producer_id"], row["epoch"]) for row in rows if row["name"] is not None)
+    commit(target.bootstrap, batch, tuple(winners))
+    return rows
 
 
 def tasks_of(portion: Portion, tasks: Iterable[Task]) -> list[Task]:
