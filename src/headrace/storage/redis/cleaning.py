@@ -27,12 +27,14 @@ from headrace.base.limits import (
     REDIS_BACKOFF_MS_MIN,
     REDIS_CARRIED_AT_ONCE,
 )
+from headrace.storage.decided import Decided
 from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.engine.faults import Unreachable
 from headrace.storage.keeping import Keeping, add_last
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.server_side.functions import Answer, Batch, Call, IndexEntry, PartitionFunctions, Status
 from headrace.wire.batches import BatchHeader, check_batch
+from headrace.wire.transactions import AbortedTransaction
 
 if TYPE_CHECKING:
     from headrace.storage.redis.log import RedisLog
@@ -69,6 +71,8 @@ class StreamJob:
     remembered: frozenset[int]
     tombstones_from: int
     keys_max: int
+    aborted: Sequence[AbortedTransaction] = ()
+    """All aborted transactions with offsets in the sources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ class CleanedStream:
     """Bytes."""
     index: Sequence[IndexEntry]
     """The time index up to `clean_to`."""
+    bare: Sequence[int] = ()
+    """Offsets of the abort markers whose transactions have no batch any more."""
 
 
 Prepare = Callable[[StreamJob, asyncio.Event, float], Awaitable[CleanedStream]]
@@ -96,6 +102,7 @@ class Work:
 
     def __init__(self, job: StreamJob, entries: Entries, run: Run) -> None:
         self._job = job
+        self._decided = Decided(job.aborted)
         self._entries = entries
         self._run = run
         self._pace: Callable[[int], None] = _unpaced
@@ -118,6 +125,7 @@ class Work:
             now_ms=job.now_ms,
             delete_retention_ms=job.delete_retention_ms,
             tombstones_from=job.tombstones_from,
+            decided=self._decided,
         )
         self._call(job.functions.clean(job.number, []))
         sources = iter(job.sources)
@@ -134,7 +142,8 @@ class Work:
                 break
             source = following
         index = [entry._replace(position=entry.position + self._removed) for entry in self._index]
-        return CleanedStream(clean_to=clean_to, removed=self._removed, index=index)
+        bare = tuple(self._decided.bare)
+        return CleanedStream(clean_to=clean_to, removed=self._removed, index=index, bare=bare)
 
     def _batches(self, start: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
         for _, raw in self._entries(start, end):
@@ -148,11 +157,11 @@ class Work:
         """Read the keys as far as they fit in memory, and return that offset. The rest is left to the next cleaning."""
         job, last, end = self._job, self._last, self._job.sources[-1].end
         for header, raw in self._batches(job.dirty_from, end):
-            if header.last_offset < job.dirty_from or header.is_control or header.is_transactional:
+            if header.last_offset < job.dirty_from or header.is_control or self._decided.is_aborted(header):
                 continue
             if last and len(last) + header.count > job.keys_max:
                 return Offset(header.base_offset)
-            add_last(last, header, raw)
+            add_last(last, header, raw, self._decided)
         return end
 
     def _take(self, header: BatchHeader, raw: bytes) -> None:
@@ -205,7 +214,7 @@ class Work:
         not known, and nobody waits any more."""
         job, pause_ms = self._job, REDIS_BACKOFF_MS_MIN
         call = job.functions.replace(
-            job.number, cleaned.clean_to, cleaned.removed, cleaned.index, REDIS_CARRIED_AT_ONCE
+            job.number, cleaned.clean_to, cleaned.removed, cleaned.index, REDIS_CARRIED_AT_ONCE, cleaned.bare
         )
         is_unknown = False
         while True:
@@ -322,6 +331,7 @@ class RedisCleanable:
             remembered=remembered | {owner.log_end_offset - 1, owner.flushed_end - 1},
             tombstones_from=tombstones_from,
             keys_max=COMPACTION_KEYS_MAX,
+            aborted=owner.aborted.between(owner.log_start_offset, sources[-1].end),
         )
         return RedisCleaning(owner, job, self._entries, self._run, self._prepare)
 

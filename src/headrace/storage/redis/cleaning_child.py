@@ -31,6 +31,7 @@ from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.connection import Argument, Place, Reply
 from headrace.storage.redis.server_side.functions import IndexEntry, PartitionFunctions
 from headrace.storage.redis.server_side.keys import PartitionKeys
+from headrace.wire.transactions import AbortedTransaction
 
 NICE: Final = 10
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -87,6 +88,7 @@ def encode_job(job: StreamJob, address: RedisAddress, place: Place, bytes_per_se
         "remembered": sorted(job.remembered),
         "tombstones_from": job.tombstones_from,
         "keys_max": job.keys_max,
+        "aborted": job.aborted,
     }
     server = {
         "path": place.path,
@@ -111,6 +113,7 @@ def decode_job(line: bytes) -> tuple[StreamJob, BlockingConnection, float]:
     )
     fields["sources"] = [_index_entry(each) for each in fields["sources"]]
     fields["remembered"] = frozenset(fields["remembered"])
+    fields["aborted"] = [AbortedTransaction(*each) for each in fields["aborted"]]
     job = StreamJob(functions=functions, **fields)
     return job, _connection(message["server"]), message["bytes_per_second"]
 
@@ -131,7 +134,7 @@ def _connection(server: dict[str, Any]) -> BlockingConnection:
 
 
 def encode_cleaned(cleaned: CleanedStream) -> bytes:
-    fields = {"clean_to": cleaned.clean_to, "removed": cleaned.removed, "index": cleaned.index}
+    fields = {"clean_to": cleaned.clean_to, "removed": cleaned.removed, "index": cleaned.index, "bare": cleaned.bare}
     return json.dumps(fields).encode() + b"\n"
 
 
@@ -144,7 +147,8 @@ def decode_cleaned(line: bytes) -> CleanedStream:
     match answer.get("problem"):
         case None:
             index = [_index_entry(each) for each in answer["index"]]
-            return CleanedStream(clean_to=Offset(answer["clean_to"]), removed=answer["removed"], index=index)
+            clean_to = Offset(answer["clean_to"])
+            return CleanedStream(clean_to=clean_to, removed=answer["removed"], index=index, bare=answer["bare"])
         case "stopped":
             raise Stopped
         case "redis":

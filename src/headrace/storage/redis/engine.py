@@ -71,6 +71,8 @@ class Found(NamedTuple):
     """The number of the last cleaning."""
     clean_to: Offset
     """The offset that it reached."""
+    aborted: Sequence[bytes] = ()
+    """The entries of aborted transactions."""
 
 
 class RedisOpening:
@@ -235,6 +237,7 @@ class RedisEngine:
             newest,
             cleaned,
             Offset(clean_to),
+            [fields[1] for _, fields in self.blocking.call("XRANGE", keys.aborted, "-", "+", key=keys.aborted)],
         )
 
     def begin_delete(self, identity: LogIdentity) -> RedisRemoval:

@@ -68,6 +68,7 @@ class Ticket:
         epoch: LeaderEpoch,
         trims: Sequence[tuple[Offset, int]],
         snapshot: tuple[Offset, bytes] | None,
+        aborted: Sequence[Batch] = (),
     ) -> None:
         self.owner: Final = owner
         self.end: Final = end
@@ -78,6 +79,8 @@ class Ticket:
         self.pending: Final = pending
         self.trims: Final = trims
         self.snapshot: Final = snapshot
+        self.aborted: Final = aborted
+        """Entries of transactions that were aborted below it."""
         self.stream: Final = keys.stream
         self._keys = keys
         self._epoch = epoch
@@ -117,7 +120,7 @@ class Ticket:
         self._claim(made, claimed, self._epoch)
         functions = PartitionFunctions(self._keys, self.owner.identity.topic_id, self._epoch)
         if self.snapshot is not None:
-            made.append(functions.producers(*self.snapshot))
+            made.append(functions.producers(*self.snapshot, self.aborted))
         made += [functions.trim(start, trimmed) for start, trimmed in self.trims]
         return made
 

@@ -22,6 +22,7 @@ from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity, held_locally
 from headrace.storage.engine.placing import place, place_in_time
 from headrace.storage.engine.reading import EpochEnd, FoundOffset, Walked
+from headrace.storage.redis.aborted import RedisAborted
 from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
@@ -39,7 +40,6 @@ class RedisLog:
     """Made by `RedisEngine.begin_open`."""
 
     copying: Final = None
-    aborted: Final = None
     examining: Final = None
     files: Final = None
     read_only: Final = None
@@ -77,6 +77,7 @@ class RedisLog:
         self._pending: list[Pending] = []
         self._trims: list[tuple[Offset, int]] = []
         self._snapshot: tuple[Offset, bytes] | None = None
+        self.aborted: Final = RedisAborted(found.aborted)
         self._ticket: Ticket | None = None
 
     # state
@@ -290,6 +291,7 @@ class RedisLog:
             epoch=self._epoch,
             trims=self._trims,
             snapshot=self._snapshot,
+            aborted=[] if self._snapshot is None else self.aborted.unsaved(self._snapshot[0]),
         )
         self._pending, self._trims, self._snapshot = [], [], None
         self._ticket_epoch, self.is_confirmed = self._epoch, True
@@ -301,6 +303,8 @@ class RedisLog:
         self.flushed_end = self.known_end = done.end
         self.stored_end = max(self.stored_end, done.end)
         self.flushed_copies = 1 + done.copies
+        if done.snapshot is not None:
+            self.aborted.saved(done.snapshot[0])
         self._tail.flushed(done.end, sum(len(each.data) for each in done.pending))
         self._engine.budget.shrink()
         return self.flushed_end
@@ -394,6 +398,7 @@ class RedisLog:
         self._trims += [(mark.end, mark.position) for mark in gone if mark.end > self.log_start_offset]
         if gone or start > self.log_start_offset:
             self.log_start_offset = max(self.log_start_offset, start)
+            self.aborted.drop_below(self.log_start_offset)
             self._trims.append((self.log_start_offset, self._ranges.trimmed))
 
     # compaction
@@ -418,6 +423,7 @@ class RedisLog:
         self._ranges.replace(cleaned.clean_to, cleaned.removed, cleaned.index)
         self.gaps_below = max(self.gaps_below, cleaned.clean_to)
         self._tail.forget_below(cleaned.clean_to)
+        self.aborted.drop(frozenset(cleaned.bare))
         self._cleaned += 1
 
     def end_cleaning(self) -> None:
@@ -463,6 +469,7 @@ class RedisLog:
         self._leader_epochs = LeaderEpochs([(before, Offset(offset - 1))] if before >= 0 else ())
         self._ranges = Ranges((), size=0, trimmed=0, newest_ms=-1)
         self.gaps_below = Offset(0)
+        self.aborted.clear()
 
     def write_producer_snapshot(self, data: bytes, offset: Offset) -> None:
         self._snapshot = (offset, data)

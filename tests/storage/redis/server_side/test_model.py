@@ -173,9 +173,13 @@ class Partitions(Twins):
         self.call(call)
         self.call(call)
 
-    @rule(right=usually, epoch=epochs, step=steps, snapshot=data)
-    def producers(self, right: bool, epoch: int, step: int, snapshot: bytes) -> None:
-        self.call(self.functions(right, epoch).producers(Offset(max(0, self.state("end") - step)), snapshot))
+    @rule(right=usually, epoch=epochs, step=steps, snapshot=data, sizes=sizes | st.just([]))
+    def producers(self, right: bool, epoch: int, step: int, snapshot: bytes, sizes: list[tuple[int, bytes]]) -> None:
+        aborted = batches_from(max(0, self.state("aborted") - 1), sizes)
+        offset = Offset(max(0, self.state("end") - step))
+        call = self.functions(right, epoch).producers(offset, snapshot, aborted)
+        self.call(call)
+        self.call(call)
 
     @rule(right=usually, epoch=epochs, number=st.sampled_from([0, 1, 1, 1, 2]), step=steps, sizes=sizes | st.just([]))
     def clean(self, right: bool, epoch: int, number: int, step: int, sizes: list[tuple[int, bytes]]) -> None:
@@ -192,6 +196,7 @@ class Partitions(Twins):
         removed=st.sampled_from([0, 0, 0, 1, 2]),
         carried=st.sampled_from([0, 1, 1, 2, 3, 9]),
         index=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 9)), max_size=2),
+        bare=st.lists(st.integers(0, 9), max_size=2),
     )
     def replace(
         self,
@@ -202,6 +207,7 @@ class Partitions(Twins):
         removed: int,
         carried: int,
         index: list[tuple[int, int, int]],
+        bare: list[int],
     ) -> None:
         number, until = number + self.state("cleaned"), Offset(max(0, self.state("end") - step))
         entries, end = [], 0
@@ -209,7 +215,7 @@ class Partitions(Twins):
             end += rise
             entries.append(IndexEntry(Offset(end), timestamp, position))
         entries = [entry for entry in entries if entry.end <= until] if right else entries
-        call = self.functions(right, epoch).replace(number, until, removed, entries, carried)
+        call = self.functions(right, epoch).replace(number, until, removed, entries, carried, bare)
         self.call(call)
         self.call(call)
 

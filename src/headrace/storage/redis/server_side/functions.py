@@ -133,7 +133,7 @@ class PartitionFunctions(NamedTuple):
         keys = self.keys
         return Call(
             function="claim",
-            keys=(keys.state, keys.stream, keys.times, keys.epochs, keys.producers, keys.next),
+            keys=(keys.state, keys.stream, keys.times, keys.epochs, keys.producers, keys.next, keys.aborted),
             arguments=(str(self.topic_id), birth, self.epoch, owner),
         )
 
@@ -160,7 +160,7 @@ class PartitionFunctions(NamedTuple):
         """
         return Call(
             function="trim",
-            keys=(self.keys.stream, self.keys.state, self.keys.times, self.keys.epochs),
+            keys=(self.keys.stream, self.keys.state, self.keys.times, self.keys.epochs, self.keys.aborted),
             arguments=(*self._named, start, trimmed),
         )
 
@@ -183,13 +183,14 @@ class PartitionFunctions(NamedTuple):
             payload=(producers,),
         )
 
-    def producers(self, offset: Offset, snapshot: Buffer) -> Call:
-        """Keep the leader's snapshot of producers at an offset. DONE: the offset. Or STALE, FENCED, GONE."""
+    def producers(self, offset: Offset, snapshot: Buffer, aborted: Sequence[Batch] = ()) -> Call:
+        """Keep the leader's snapshot of producers at an offset, and with it entries of transactions that were aborted
+        below, each at the offset behind its marker. DONE: the offset. Or STALE, FENCED, GONE."""
         return Call(
             function="producers",
-            keys=(self.keys.state, self.keys.producers),
+            keys=(self.keys.state, self.keys.producers, self.keys.aborted),
             arguments=(*self._named, offset),
-            payload=(snapshot,),
+            payload=(snapshot, *_pairs(aborted)),
         )
 
     def clean(self, number: int, batches: Sequence[Batch]) -> Call:
@@ -205,16 +206,29 @@ class PartitionFunctions(NamedTuple):
             payload=_pairs(batches),
         )
 
-    def replace(self, number: int, until: Offset, removed: int, index: Sequence[IndexEntry], carried_max: int) -> Call:
+    def replace(
+        self,
+        number: int,
+        until: Offset,
+        removed: int,
+        index: Sequence[IndexEntry],
+        carried_max: int,
+        bare: Sequence[int] = (),
+    ) -> Call:
         """Let the cleaned Stream take the log's place: below `until` it is clean, and batches above are carried over,
-        at most `carried_max` a call. `removed` bytes fewer are left; `index` is the time index below `until`.
+        at most `carried_max` a call. `removed` bytes fewer are left; `index` is the time index below `until`. `bare`:
+        offsets of abort markers whose entries go.
 
         DONE: the end. MORE: repeat the call. Or STALE, FENCED, GONE.
         """
         return Call(
             function="replace",
-            keys=(self.keys.stream, self.keys.state, self.keys.times, self.keys.next),
-            arguments=(*self._named, number, until, carried_max, removed, *(part for each in index for part in each)),
+            keys=(self.keys.stream, self.keys.state, self.keys.times, self.keys.next, self.keys.aborted),
+            arguments=(
+                *(*self._named, number, until, carried_max, removed),
+                " ".join(str(marker + 1) for marker in bare),
+                *(part for each in index for part in each),
+            ),
         )
 
     @property
@@ -224,7 +238,7 @@ class PartitionFunctions(NamedTuple):
     @property
     def _all(self) -> tuple[str, ...]:
         keys = self.keys
-        return (keys.stream, keys.state, keys.times, keys.epochs, keys.producers, keys.next)
+        return (keys.stream, keys.state, keys.times, keys.epochs, keys.producers, keys.next, keys.aborted)
 
 
 def delete_partition(keys: PartitionKeys, topic_id: TopicId, birth: int) -> Call:
@@ -232,7 +246,7 @@ def delete_partition(keys: PartitionKeys, topic_id: TopicId, birth: int) -> Call
     later topic has the name."""
     return Call(
         function="delete",
-        keys=(keys.state, keys.stream, keys.times, keys.epochs, keys.producers, keys.next),
+        keys=(keys.state, keys.stream, keys.times, keys.epochs, keys.producers, keys.next, keys.aborted),
         arguments=(str(topic_id), birth),
     )
 

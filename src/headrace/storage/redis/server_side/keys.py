@@ -50,6 +50,10 @@ class PartitionKeys:
     def next(self) -> str:
         return f"{{{self.stream}}}:next"
 
+    @property
+    def aborted(self) -> str:
+        return f"{{{self.stream}}}:aborted"
+
     def aside(self, epoch: LeaderEpoch) -> str:
         """The old contents of a log that its leader of that epoch began again."""
         return f"{{{self.stream}}}:aside:{epoch}"

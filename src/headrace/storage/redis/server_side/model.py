@@ -134,7 +134,7 @@ class RedisModel(ModelKeys):
         return [Status.DONE, end, *(self._number(state, field) for field in numbers)]
 
     def _trim(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        stream, state, times, epochs = keys
+        stream, state, times, epochs, aborted = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         start, trimmed = int(args[2]), int(args[3])
@@ -146,13 +146,14 @@ class RedisModel(ModelKeys):
         self._set(state, start=start, trimmed=max(trimmed, self._number(state, b"trimmed")))
         self._stream(stream).drop_to(start)
         self._stream(times).drop_to(start)
+        self._stream(aborted).drop_to(start)
         begun = self._sorted(epochs)
         if below := [name for name, at in begun if at <= start]:
             self._rescore(epochs, (each for each in begun if each[1] > start), (below[-1], start))
         return [Status.DONE, start]
 
     def _cut(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        stream, state, times, epochs, producers, following = keys
+        stream, state, times, epochs, producers, following, aborted = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         target, most = int(args[2]), int(args[3])
@@ -172,8 +173,12 @@ class RedisModel(ModelKeys):
         self._take_place(following, stream)
         self._carry(times, following, 0, target, 2**31)
         self._take_place(following, times)
+        self._carry(aborted, following, 0, target, 2**31)
+        self._take_place(following, aborted)
         clean_to = min(target, self._number(state, b"clean_to"))
         self._set(state, end=target, clean_to=clean_to, bytes=self._number(state, b"bytes") - removed)
+        if self._number(state, b"aborted") > target:
+            self._set(state, aborted=target)
         self._unset(state, b"cleaning", b"reached")
         begun = [(name, at) for name, at in self._sorted(epochs) if at <= target]
         if args[1] not in dict(begun):
@@ -196,15 +201,15 @@ class RedisModel(ModelKeys):
             self.keys[new] = self.keys.pop(old)
 
     def _restart(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        stream, state, times, epochs, producers, following, aside = keys
+        stream, state, times, epochs, producers, following, aborted, aside = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         at, before = int(args[2]), int(args[3])
         if stream in self.keys:
             self._take_place(stream, aside)
-        self._unlink(times, epochs, producers, following)
+        self._unlink(times, epochs, producers, following, aborted)
         self._set(state, start=at, end=at, bytes=0, trimmed=0, newest=-1, clean_to=0)
-        self._unset(state, b"cleaning", b"reached")
+        self._unset(state, b"cleaning", b"reached", b"aborted")
         begun = [(args[3], at - 1)] if before >= 0 else []
         self._rescore(epochs, iter([(args[1], at)]), *begun)
         if args[4]:
@@ -212,14 +217,18 @@ class RedisModel(ModelKeys):
         return [Status.DONE, at]
 
     def _producers(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        state, producers = keys
+        state, producers, aborted = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
-        offset = int(args[2])
-        if offset > self._number(state, b"end"):
+        offset, entries = int(args[2]), _batches(args[4:], 0)
+        if offset > self._number(state, b"end") or (len(args) > 4 and (not entries or entries[-1][0] > offset)):
             return [Status.INVALID]
         if (known := self._number(producers, b"offset", -1)) > offset:
             return [Status.STALE, known]
+        for end, entry in entries:
+            if end > self._number(state, b"aborted"):
+                self._add(aborted, end, b"entry", entry)
+                self._set(state, aborted=end)
         self._set(producers, offset=offset, state=args[3])
         return [Status.DONE, offset]
 
@@ -248,7 +257,7 @@ class RedisModel(ModelKeys):
         return [Status.DONE, reached]
 
     def _replace(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        stream, state, times, following = keys
+        stream, state, times, following, aborted = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         number, until, most, removed = map(int, args[2:6])
@@ -256,7 +265,7 @@ class RedisModel(ModelKeys):
         if number <= cleaned:
             return [Status.DONE, end] if number == cleaned else [Status.STALE, cleaned]
         trimmed = self._number(state, b"trimmed") + removed
-        index = _triples(args[6:], until)
+        index = _triples(args[7:], until)
         is_mine = self._hash(state).get(b"cleaning") == args[1] + b":" + args[2]
         if not is_mine or until > end or most < 1 or trimmed > self._number(state, b"bytes") or index is None:
             return [Status.INVALID]
@@ -269,6 +278,8 @@ class RedisModel(ModelKeys):
         self._stream(stream).drop_to(self._number(state, b"start"))
         later = self._stream(times).above(until)
         self._unlink(times)
+        for bare in args[6].split():
+            self._stream(aborted).drop(int(bare))
         for at, timestamp, position in index:
             self._add(times, at, b"timestamp", timestamp, b"position", position)
         for at, fields in later:

@@ -34,6 +34,12 @@ class Stream:
         at = bisect_right(self.numbers, number)
         return list(zip(self.numbers[at:], self.fields[at:], strict=True))[:count]
 
+    def drop(self, number: int) -> None:
+        """Remove this entry, if it is there."""
+        at = bisect_left(self.numbers, number)
+        if self.numbers[at : at + 1] == [number]:
+            del self.numbers[at], self.fields[at]
+
     def drop_to(self, number: int) -> None:
         """Remove entries up to this number."""
         at = bisect_right(self.numbers, number)

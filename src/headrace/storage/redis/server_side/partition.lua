@@ -103,7 +103,7 @@ local function append(keys, args)
   return {DONE, last}
 end
 
--- keys: state, stream, times, epochs, producers, next. args: topic, birth, epoch, owner.
+-- keys: state, stream, times, epochs, producers, next, aborted. args: topic, birth, epoch, owner.
 local function claim(keys, args)
   local topic, birth, epoch, owner = args[1], tonumber(args[2]), tonumber(args[3]), args[4]
   local found = of(keys[1], 'topic', 'birth', 'epoch', 'owner')
@@ -139,7 +139,7 @@ local function claim(keys, args)
   return {DONE, tonumber(state[1]), tonumber(state[2]), tonumber(state[3]), tonumber(state[4]), tonumber(state[5])}
 end
 
--- keys: stream, state, times, epochs. args: topic, epoch, new start, bytes before it.
+-- keys: stream, state, times, epochs, aborted. args: topic, epoch, new start, bytes before it.
 local function trim(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
@@ -156,6 +156,7 @@ local function trim(keys, args)
   redis.call('HSET', keys[2], 'start', decimal(start), 'trimmed', decimal(math.max(trimmed, tonumber(found[3]))))
   redis.call('XTRIM', keys[1], 'MINID', after(start))
   redis.call('XTRIM', keys[3], 'MINID', after(start))
+  redis.call('XTRIM', keys[5], 'MINID', after(start))
   local first = redis.call('ZREVRANGEBYSCORE', keys[4], decimal(start), '-inf', 'LIMIT', 0, 1)[1]
   if first then
     redis.call('ZREMRANGEBYSCORE', keys[4], '-inf', decimal(start))
@@ -182,8 +183,8 @@ local function take_place(from, to)
   end
 end
 
--- keys: stream, state, times, epochs, producers, next. args: topic, epoch, new end, which is where a batch ends, most
--- entries to carry. A Stream refuses ids below those that were removed from its end, so another takes its place.
+-- keys: stream, state, times, epochs, producers, next, aborted. args: topic, epoch, new end, which is where a batch ends,
+-- most entries to carry. A Stream refuses ids below those that were removed from its end, so another takes its place.
 local function cut(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
@@ -216,8 +217,14 @@ local function cut(keys, args)
   take_place(keys[6], keys[1])
   carry(keys[3], keys[6], '-', id, 2147483647, 0)
   take_place(keys[6], keys[3])
+  carry(keys[7], keys[6], '-', id, 2147483647, 0)
+  take_place(keys[6], keys[7])
   redis.call('HSET', keys[2], 'end', decimal(target), 'clean_to', decimal(math.min(target, tonumber(found[5]))))
   redis.call('HINCRBY', keys[2], 'bytes', 0 - bytes) -- and never '-0'
+  local aborted = tonumber(of(keys[2], 'aborted')[1] or 0)
+  if aborted > target then
+    redis.call('HSET', keys[2], 'aborted', decimal(target))
+  end
   redis.call('HDEL', keys[2], 'cleaning', 'reached')
   redis.call('ZREMRANGEBYSCORE', keys[4], '(' .. decimal(target), '+inf')
   if not redis.call('ZSCORE', keys[4], args[2]) then
@@ -240,11 +247,11 @@ local function restart(keys, args)
   end
   local at = decimal(tonumber(args[3]))
   if redis.call('EXISTS', keys[1]) == 1 then
-    take_place(keys[1], keys[7])
+    take_place(keys[1], keys[8])
   end
-  redis.call('UNLINK', keys[3], keys[4], keys[5], keys[6])
+  redis.call('UNLINK', keys[3], keys[4], keys[5], keys[6], keys[7])
   redis.call('HSET', keys[2], 'start', at, 'end', at, 'bytes', '0', 'trimmed', '0', 'newest', '-1', 'clean_to', '0')
-  redis.call('HDEL', keys[2], 'cleaning', 'reached')
+  redis.call('HDEL', keys[2], 'cleaning', 'reached', 'aborted')
   redis.call('ZADD', keys[4], at, args[2])
   if tonumber(args[4]) >= 0 then
     redis.call('ZADD', keys[4], decimal(tonumber(at) - 1), args[4])
@@ -255,19 +262,29 @@ local function restart(keys, args)
   return {DONE, tonumber(at)}
 end
 
--- keys: state, producers. args: topic, epoch, offset, the leader's snapshot of producers there.
+-- keys: state, producers, aborted. args: topic, epoch, offset, the leader's snapshot of producers there, (offset behind
+-- the marker, entry)... of transactions that were aborted below it.
 local function producers(keys, args)
   local no = refused(keys[1], args[1], args[2])
   if no then
     return no
   end
   local offset = tonumber(args[3])
-  if offset > tonumber(of(keys[1], 'end')[1]) then
+  if offset > tonumber(of(keys[1], 'end')[1]) or (#args > 4 and not rising(args, 5, 0))
+      or (#args > 4 and tonumber(args[#args - 1]) > offset) then
     return {INVALID}
   end
   local known = tonumber(redis.call('HGET', keys[2], 'offset') or -1)
   if known > offset then
     return {STALE, known}
+  end
+  local reached = tonumber(of(keys[1], 'aborted')[1] or 0)
+  for i = 5, #args, 2 do
+    if tonumber(args[i]) > reached then
+      reached = tonumber(args[i])
+      redis.call('XADD', keys[3], decimal(reached) .. '-0', 'entry', args[i + 1])
+      redis.call('HSET', keys[1], 'aborted', decimal(reached))
+    end
   end
   redis.call('HSET', keys[2], 'offset', decimal(offset), 'state', args[4])
   return {DONE, offset}
@@ -325,8 +342,9 @@ local function is_index(args, first, limit)
   return true
 end
 
--- keys: stream, state, times, next. args: topic, epoch, number of the cleaning, offset up to which it is clean,
--- most entries to carry, bytes that the cleaning removed, (end, timestamp, position)... of the time index up to there.
+-- keys: stream, state, times, next, aborted. args: topic, epoch, number of the cleaning, offset up to which it is clean,
+-- most entries to carry, bytes that the cleaning removed, ids of aborted transactions without records as 'id id ...',
+-- (end, timestamp, position)... of the time index up to there.
 local function replace(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
@@ -342,7 +360,7 @@ local function replace(keys, args)
   end
   local trimmed = tonumber(found[6]) + removed
   if found[2] ~= args[2] .. ':' .. args[3] or till > tonumber(found[4]) or most < 1 or trimmed > tonumber(found[7])
-      or not is_index(args, 7, till) then
+      or not is_index(args, 8, till) then
     return {INVALID}
   end
   local reached, carried = math.max(till, tonumber(found[3])), 0
@@ -355,7 +373,10 @@ local function replace(keys, args)
   redis.call('XTRIM', keys[1], 'MINID', after(tonumber(found[5])))
   local later = redis.call('XRANGE', keys[3], '(' .. decimal(till) .. '-0', '+')
   redis.call('UNLINK', keys[3])
-  for i = 7, #args, 3 do
+  for bare in string.gmatch(args[7], '%d+') do
+    redis.call('XDEL', keys[5], bare .. '-0')
+  end
+  for i = 8, #args, 3 do
     redis.call('XADD', keys[3], args[i] .. '-0', 'timestamp', args[i + 1], 'position', args[i + 2])
   end
   for _, each in ipairs(later) do
@@ -366,7 +387,7 @@ local function replace(keys, args)
   return {DONE, tonumber(found[4])}
 end
 
--- keys: state, stream, times, epochs, producers, next. args: topic, birth.
+-- keys: state, stream, times, epochs, producers, next, aborted. args: topic, birth.
 local function delete(keys, args)
   local found = of(keys[1], 'topic', 'birth')
   if found[1] and found[1] ~= args[1] and tonumber(found[2]) >= tonumber(args[2]) then
