@@ -22,6 +22,7 @@ BOTH: Final = (
     "broker/groups/test_clients.py",
     "broker/groups/test_driver.py",
     "broker/handlers/test_timestamps.py",
+    "broker/transactions/test_wire.py",
     "interop/test_aiokafka.py",
     "interop/test_clients_of_a_cluster.py",
     "interop/test_confluent.py",
@@ -53,6 +54,7 @@ BOTH_IN_LONG: Final = (
     "interop/test_kafka_tools.py",
     "interop/test_migration.py",
     "interop/test_suites.py",
+    "interop/test_transactions.py",
     "interop/test_validation.py",
 )
 """Files that run on Redis too in the long tier. The short one has the same requests by other clients."""

@@ -23,7 +23,6 @@ from headrace.metadata.image import BrokerImage
 from headrace.wire.errors import ErrorCode
 
 TRANSACTION_TOPIC: Final = "__transaction_state"
-ON_SHARED_LOGS: Final = "Transactions need brokers with logs of their own: these have theirs in Redis."
 NAMELESS: Final = "A transactional id has at least one character."
 
 
@@ -110,11 +109,6 @@ class TransactionService(Coordinator[TransactionShard]):
             yield from shard.kept.values()
 
     # the coordinator, and the topic
-
-    async def topic_is_there(self) -> Refusal | None:
-        if self._metadata.image.shares_logs:
-            return Refusal(ErrorCode.INVALID_REQUEST, ON_SHARED_LOGS)
-        return await super().topic_is_there()
 
     def coordinator(self, name: str) -> BrokerImage | Refusal:
         return super().coordinator(name) if name else Refusal(ErrorCode.INVALID_REQUEST, NAMELESS)
