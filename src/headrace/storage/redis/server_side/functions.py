@@ -184,7 +184,7 @@ class PartitionFunctions(NamedTuple):
         )
 
     def producers(self, offset: Offset, snapshot: Buffer, aborted: Sequence[Batch] = ()) -> Call:
-        """Keep the leader's snapshot of producers at an offset, and with it entries of transactions that were aborted
+        """Keep the leader's snapshot of producers at an offset. With it come entries of transactions that were aborted
         below, each at the offset behind its marker. DONE: the offset. Or STALE, FENCED, GONE."""
         return Call(
             function="producers",
