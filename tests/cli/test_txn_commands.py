@@ -7,9 +7,12 @@ import asyncio
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.transactions import Transactions
 from headrace.testing import RunningBroker
+from headrace.testing.thread import ClusterThread
 from tests.cli.test_commands import Headrace, headrace
-from tests.interop.hanging import hang, verify
+from tests.interop.hanging import VERIFICATION, hang, verify
 
 __all__ = ["headrace"]
 
@@ -70,8 +73,41 @@ def test_a_transaction_that_hangs_is_found_and_aborted(headrace: Headrace, headr
     assert headrace.ok("txn", "find-hanging", "--older-than", "0") == "no transaction hangs\n"
 
 
+def test_a_transaction_of_the_new_protocol_is_aborted_by_the_next_epoch(
+    headrace: Headrace, headrace_broker: RunningBroker
+) -> None:
+    headrace.ok("topic", "create", "orders")
+    opened = asyncio.run(hang(headrace_broker.bootstrap, "orders", "new"))
+
+    async def abort() -> list[int]:
+        async with Cluster(headrace_broker.bootstrap) as cluster:
+            transactions = Transactions(cluster)
+            found = await transactions.open_in(["orders"])
+            for each in found:
+                await transactions.abort_at(each)
+            assert await transactions.open_in(["orders"]) == ()
+            return [each.producer_id for each in found]
+
+    assert asyncio.run(abort()) == [opened]
+
+
+def test_without_all_coordinators_nobody_can_tell_what_hangs(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """One that is not there may yet end what no other one knows."""
+    one_copy = {"transaction.state.log.replication.factor": "1", "transaction.state.log.num.partitions": "3"}
+    with ClusterThread(configs={**one_copy, VERIFICATION: "false"}) as cluster:
+        find = ("txn", "find-hanging", "--older-than", "0", "--bootstrap", cluster.bootstrap)
+        headrace = Headrace(capsysbinary)
+        headrace.ok("topic", "create", "orders", "--bootstrap", cluster.bootstrap)
+        hangs = asyncio.run(hang(cluster.bootstrap, "orders", coordinated=True))
+        assert [each["producer_id"] for each in headrace.json(*find)] == [hangs]
+        cluster.stop_brokers(2)
+        assert "has no leader, so nobody can tell which transactions hang" in headrace.refused(*find)
+
+
 def test_what_a_producer_has_open_does_not_hang(headrace: Headrace, producer: Producer) -> None:
     assert headrace.json("txn", "find-hanging", "--older-than", "0") == []
+    where = ("--topic", "orders", "--partition", "0", "--start-offset", "0", "--execute")
+    assert "'headrace txn list' has its transactional id" in headrace.refused("txn", "abort", *where)
     producer.abort_transaction(DEADLINE_S)
 
 

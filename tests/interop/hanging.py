@@ -7,6 +7,7 @@ import time
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.transactions import Transactions
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import encode_batch
 from headrace.wire.errors import ErrorCode, error_of
@@ -15,6 +16,7 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 
 PRODUCE_VERSION = 8
+NEW_VERSION = 12
 DEADLINE_S = 60.0
 VERIFICATION = "transaction.partition.verification.enable"
 
@@ -28,10 +30,14 @@ def verify(bootstrap: str, value: str) -> None:
         future.result(DEADLINE_S)
 
 
-async def hang(bootstrap: str, topic: str) -> int:
-    """Leave a transaction open in partition 0 that begins with the next offset: its producer id."""
+async def hang(bootstrap: str, topic: str, transactional_id: str | None = None, *, coordinated: bool = False) -> int:
+    """Leave a transaction open in partition 0 that begins with the next offset: its producer id.
+    `transactional_id`: of a producer of the new protocol, which a coordinator knows; None: none knows it.
+    `coordinated`: once there are coordinators."""
     async with Cluster(bootstrap) as cluster:
-        asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        if coordinated or transactional_id:
+            await cluster.retried(lambda: Transactions(cluster).coordinator(transactional_id or "any"))
+        asked = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
         producer_id: int = (await cluster.ask_any(ApiKey.INIT_PRODUCER_ID, asked)).producer_id
         when = int(time.time() * 1000)
         batch = encode_batch(
@@ -42,10 +48,14 @@ async def hang(bootstrap: str, topic: str) -> int:
             transactional=True,
         )
         data = TopicProduceData(name=topic, partition_data=(PartitionProduceData(index=0, records=batch),))
-        request = ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=30_000, topic_data=(data,))
+        request = ProduceRequest(
+            transactional_id=transactional_id or "nobody", acks=-1, timeout_ms=30_000, topic_data=(data,)
+        )
         leader = (await cluster.metadata([topic])).topics[topic].partitions[0].leader
         connection = await cluster.broker_connection(leader)
-        answer = await connection.request(ApiKey.PRODUCE, request, version=PRODUCE_VERSION)
+        answer = await connection.request(
+            ApiKey.PRODUCE, request, version=PRODUCE_VERSION if transactional_id is None else NEW_VERSION
+        )
         (told,) = answer.responses[0].partition_responses
         assert error_of(told.error_code) is ErrorCode.NONE
         return producer_id

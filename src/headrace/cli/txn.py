@@ -192,9 +192,14 @@ def commit(
 
 def _abort_at(bootstrap: str, topic: str, partition: int, start: int, *, execute: bool, json: bool) -> None:
     async def action(transactions: Transactions) -> OpenTransaction:
-        found = await transactions.open_in([topic])
+        found = await transactions.open_in([topic], partitions=[partition])
         for one in found:
             if (one.partition.partition, one.start_offset) == (partition, start):
+                if not await transactions.hanging([one]):
+                    raise HeadraceError(
+                        f"The coordinator of producer {one.producer_id} will end this transaction; 'headrace txn list' "
+                        "has its transactional id, which 'headrace txn abort ID' takes."
+                    )
                 if execute:
                     await transactions.abort_at(one)
                 return one

@@ -242,7 +242,7 @@ class Replica(ABC):
         if not records:
             return ()
         if block is None:
-            return self.aborted_between(offset, end_of(records))
+            return self.aborted_between(offset, end_of(records)) if self._has_aborted else ()
         if block.told_to == LAST_OFFSET and not block.aborted:
             return ()
         end = end_of(records)
@@ -253,7 +253,13 @@ class Replica(ABC):
         """Return the aborted transactions with offsets in [start, end) whose markers are in the log. Raises as
         `read`."""
         index = self.log.aborted
-        return () if index is None or not index.has_any else index.between(start, end)
+        return index.between(start, end) if self._has_aborted and index is not None else ()
+
+    @property
+    def _has_aborted(self) -> bool:
+        """Whether the log may have any. Where it has none, no batch of what was read is looked at."""
+        index = self.log.aborted
+        return index is not None and index.has_any
 
     def tells_all_of(self, block: Block) -> bool:
         """Whether a block of history and the log together have all aborted transactions in it."""

@@ -6,10 +6,11 @@ Each request goes to the id's own coordinator, which is looked up again before e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
@@ -20,6 +21,10 @@ from headrace.wire.errors import ErrorCode
 
 TRANSACTION_KEY: Final = 1
 """Of FindCoordinator."""
+STATE_TOPIC: Final = "__transaction_state"
+PARTITIONS_AT_A_TIME: Final = 20
+"""Of one DescribeProducers request."""
+EPOCH_MAX: Final = 0x7FFF
 PATTERN_VERSION: Final = 2
 """Of ListTransactions, from which on it takes a pattern."""
 FENCING_TIMEOUT_MS: Final = 60_000
@@ -61,6 +66,11 @@ class OpenTransaction:
     start_offset: int
     last_ms: int
     """The time of the producer's last batch there, in milliseconds of wall time."""
+
+    @property
+    def key(self) -> tuple[TopicPartition, int, int]:
+        """Equal for two looks at one transaction."""
+        return self.partition, self.producer_id, self.start_offset
 
 
 class Transactions:
@@ -138,73 +148,95 @@ class Transactions:
         await self._cluster.retried(ask)
 
     async def open_in(
-        self, topics: Collection[str] | None = None, broker: BrokerId | None = None
+        self,
+        topics: Collection[str] | None = None,
+        broker: BrokerId | None = None,
+        partitions: Collection[int] | None = None,
     ) -> tuple[OpenTransaction, ...]:
         """The open transactions of all partitions, as their leaders know them, by partition and offset. `topics` None:
-        of all topics. `broker`: only of those that it leads. Partitions without a leader are left out."""
+        of all topics. `broker`: only of those that it leads. `partitions`: only of these in each topic. Partitions
+        without a leader are left out."""
 
         async def ask() -> tuple[OpenTransaction, ...]:
             view = await self._cluster.metadata(topics)
-            led: dict[BrokerId, dict[str, list[int]]] = {}
+            led: dict[BrokerId, list[TopicPartition]] = {}
             for name, topic in view.topics.items():
                 check(topic.error_code, f"Topic '{name}'")
                 for partition in topic.partitions:
-                    if partition.leader != NO_LEADER and broker in (None, partition.leader):
-                        led.setdefault(partition.leader, {}).setdefault(name, []).append(partition.index)
+                    is_asked = partitions is None or partition.index in partitions
+                    if is_asked and partition.leader != NO_LEADER and broker in (None, partition.leader):
+                        led.setdefault(partition.leader, []).append(TopicPartition(name, partition.index))
             answers = await asyncio.gather(*(self._open_at(leader, asked) for leader, asked in led.items()))
             found = [each for answer in answers for each in answer]
             return tuple(sorted(found, key=lambda each: (*each.partition, each.start_offset)))
 
         return await self._cluster.retried(ask)
 
-    async def _open_at(self, leader: BrokerId, led: Mapping[str, list[int]]) -> list[OpenTransaction]:
+    async def _open_at(self, leader: BrokerId, led: Sequence[TopicPartition]) -> list[OpenTransaction]:
+        """Ask for a few partitions at a time, for each may tell of thousands of producers."""
         from headrace.wire.messages import describe_producers as wire
 
         connection = await self._cluster.broker_connection(leader)
-        request = wire.DescribeProducersRequest(
-            topics=tuple(wire.TopicRequest(name, tuple(indexes)) for name, indexes in led.items())
-        )
-        response = await self._request(connection, ApiKey.DESCRIBE_PRODUCERS, request)
-        found = []
-        for topic in response.topics:
-            for partition in topic.partitions:
-                named = TopicPartition(topic.name, partition.partition_index)
-                check(partition.error_code, f"Partition {named.partition} of '{named.topic}'")
-                found += [
-                    OpenTransaction(
-                        partition=named,
-                        leader=leader,
-                        producer_id=each.producer_id,
-                        producer_epoch=each.producer_epoch,
-                        coordinator_epoch=each.coordinator_epoch,
-                        start_offset=each.current_txn_start_offset,
-                        last_ms=each.last_timestamp,
-                    )
-                    for each in partition.active_producers
-                    if each.current_txn_start_offset >= 0
-                ]
+        found: list[OpenTransaction] = []
+        for first in range(0, len(led), PARTITIONS_AT_A_TIME):
+            asked: dict[str, list[int]] = {}
+            for each in led[first : first + PARTITIONS_AT_A_TIME]:
+                asked.setdefault(each.topic, []).append(each.partition)
+            topics = tuple(wire.TopicRequest(name, tuple(indexes)) for name, indexes in asked.items())
+            request = wire.DescribeProducersRequest(topics=topics)
+            found += _open(leader, await self._request(connection, ApiKey.DESCRIBE_PRODUCERS, request))
         return found
 
     async def hanging(self, found: Iterable[OpenTransaction]) -> tuple[OpenTransaction, ...]:
-        """Those that no coordinator will end: it has no such producer, or a transaction without that partition."""
+        """Those that no coordinator will end: it has no such producer, or a transaction without that partition.
+
+        One that ends meanwhile, or whose coordinator changes, is not among them. Raises HeadraceError where some
+        coordinators are missing, for then nobody can tell.
+        """
+        left = await self._unknown(found)
+        if not left:
+            return ()
+        now = await self.open_in({each.partition.topic for each in left})
+        still_open = {each.key for each in now}
+        return await self._unknown(each for each in left if each.key in still_open)
+
+    async def _unknown(self, found: Iterable[OpenTransaction]) -> tuple[OpenTransaction, ...]:
+        """Those that no coordinator knows now."""
         found = tuple(found)
-        names = {each.producer_id: each.name for each in await self.list_all()} if found else {}
-        views = {
-            each.producer_id: await self.describe(names[each.producer_id])
-            for each in found
-            if each.producer_id in names
-        }
+        if not found:
+            return ()
+        state = (await self._cluster.metadata([STATE_TOPIC])).topics[STATE_TOPIC]
+        missing = [each.index for each in state.partitions if each.leader == NO_LEADER]
+        if missing:
+            raise HeadraceError(
+                f"Partition {missing[0]} of {STATE_TOPIC} has no leader, so nobody can tell which transactions hang: "
+                "start its brokers first."
+            )
+        names = {each.producer_id: each.name for each in await self.list_all()}
+        views: dict[int, TransactionView | None] = {}
+        for producer_id in {each.producer_id for each in found} & set(names):
+            views[producer_id] = await self.describe(names[producer_id])
         return tuple(each for each in found if not _is_known(each, views.get(each.producer_id)))
 
     async def abort_at(self, one: OpenTransaction) -> None:
-        """Have the partition's leader write the marker that aborts this transaction, without the coordinator."""
+        """Have the partition's leader write the marker that aborts this transaction, without the coordinator. It has to
+        hang: where a coordinator still ended it, its other partitions might be committed."""
+        try:
+            await self._mark(one, one.producer_epoch)
+        except RefusedError as error:
+            # A transaction of the new protocol is ended by the next epoch (KIP-890).
+            if error.code != ErrorCode.INVALID_PRODUCER_EPOCH or one.producer_epoch + 1 >= EPOCH_MAX:
+                raise
+            await self._mark(one, one.producer_epoch + 1)
+
+    async def _mark(self, one: OpenTransaction, epoch: int) -> None:
         from headrace.wire.messages import write_txn_markers as wire
 
         async def ask() -> None:
             connection = await self._cluster.broker_connection(one.leader)
             marker = wire.WritableTxnMarker(
                 producer_id=one.producer_id,
-                producer_epoch=one.producer_epoch,
+                producer_epoch=epoch,
                 transaction_result=False,
                 topics=(wire.WritableTxnMarkerTopic(one.partition.topic, (one.partition.partition,)),),
                 coordinator_epoch=max(one.coordinator_epoch, 0),
@@ -237,3 +269,26 @@ class Transactions:
 def _is_known(one: OpenTransaction, view: TransactionView | None) -> bool:
     """Whether the coordinator will end it."""
     return view is not None and view.producer_id == one.producer_id and one.partition in view.partitions
+
+
+def _open(leader: BrokerId, response: Any) -> list[OpenTransaction]:
+    """The open transactions of a DescribeProducersResponse. Raises RefusedError."""
+    found = []
+    for topic in response.topics:
+        for partition in topic.partitions:
+            named = TopicPartition(topic.name, partition.partition_index)
+            check(partition.error_code, f"Partition {named.partition} of '{named.topic}'")
+            found += [
+                OpenTransaction(
+                    partition=named,
+                    leader=leader,
+                    producer_id=each.producer_id,
+                    producer_epoch=each.producer_epoch,
+                    coordinator_epoch=each.coordinator_epoch,
+                    start_offset=each.current_txn_start_offset,
+                    last_ms=each.last_timestamp,
+                )
+                for each in partition.active_producers
+                if each.current_txn_start_offset >= 0
+            ]
+    return found
