@@ -13,14 +13,13 @@ import pytest
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.cli import txn as headrace_txn
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.two_phase import Prepared, TwoPhase
+from headrace.net.client.two_phase import TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up
 from headrace.spark.write.exactly.driving import open_of
 from headrace.spark.write.exactly.ledger import ConcurrentWrite, Ledger
 from headrace.spark.write.exactly.names import Abandoned, Decision, TaskName
-from headrace.wire.batches import encode_batch
-from headrace.wire.records import Record
+from tests.spark.exactly.dying_driver import prepare
 from tests.spark.world import World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
@@ -31,21 +30,6 @@ TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world(tmp_path_factory.mktemp("world"), **TWO_PHASE) as running:
         yield running
-
-
-def prepare(made: World, topic: str, name: TaskName, *values: bytes) -> Prepared:
-    """Write values as a task does."""
-    from headrace.net.client.delivery import SealedBatch
-
-    with Brokers(made.bootstrap) as brokers:
-        delivery = brokers.delivery(60_000, name.text)
-        assert delivery.transaction is not None
-        records = [Record(at, 0, None, value) for at, value in enumerate(values)]
-        producer_id, epoch = delivery.producer
-        data = encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True)
-        brokers.deliver(delivery, [SealedBatch(topic, brokers.topic(topic).id, 0, data)]).result()
-        brokers.stop(delivery)
-        return delivery.transaction
 
 
 def values(made: World, topic: str) -> list[bytes | None]:
@@ -72,9 +56,11 @@ def decide(made: World, query: str, decision: Decision, *, confirm: bool) -> Dec
 
 def test_a_batch_is_committed_whole_and_losers_are_aborted(made: World) -> None:
     made.create("whole", 1)
-    winners = tuple(prepare(made, "whole", TaskName("a", 0, task, 7, "whole.q"), b"%d" % task) for task in range(3))
-    prepare(made, "whole", TaskName("a", 0, 1, 9, "whole.q"), b"speculative")
-    prepare(made, "whole", TaskName("0", 0, 0, 1, "whole.q"), b"of a run that was killed")
+    winners = tuple(
+        prepare(made.bootstrap, "whole", TaskName("a", 0, task, 7, "whole.q"), b"%d" % task) for task in range(3)
+    )
+    prepare(made.bootstrap, "whole", TaskName("a", 0, 1, 9, "whole.q"), b"speculative")
+    prepare(made.bootstrap, "whole", TaskName("0", 0, 0, 1, "whole.q"), b"of a run that was killed")
     assert values(made, "whole") == []
     commit(made.bootstrap, Batch("whole.q", 0, "a"), winners)
     assert sorted(each or b"" for each in values(made, "whole")) == [b"0", b"1", b"2"]
@@ -83,10 +69,12 @@ def test_a_batch_is_committed_whole_and_losers_are_aborted(made: World) -> None:
 
 def test_a_decided_batch_is_finished_by_the_next_run_and_not_written_again(made: World) -> None:
     made.create("decided", 1)
-    winners = tuple(prepare(made, "decided", TaskName("a", 4, task, 7, "q"), b"first %d" % task) for task in range(2))
+    winners = tuple(
+        prepare(made.bootstrap, "decided", TaskName("a", 4, task, 7, "q"), b"first %d" % task) for task in range(2)
+    )
     assert decide(made, "q", Decision(4, "a", winners), confirm=True) is None
     assert values(made, "decided") == []
-    again = prepare(made, "decided", TaskName("b", 4, 0, 1, "q"), b"again")
+    again = prepare(made.bootstrap, "decided", TaskName("b", 4, 0, 1, "q"), b"again")
     commit(made.bootstrap, Batch("q", 4, "b"), (again,))
     assert values(made, "decided") == [b"first 0", b"first 1"]
     give_up(made.bootstrap, Batch("q", 4, "b"))
@@ -96,9 +84,9 @@ def test_a_decided_batch_is_finished_by_the_next_run_and_not_written_again(made:
 
 def test_an_undecided_batch_is_aborted_and_written_by_the_next_run(made: World) -> None:
     made.create("undecided", 1)
-    first = prepare(made, "undecided", TaskName("a", 0, 0, 1, "u"), b"first")
+    first = prepare(made.bootstrap, "undecided", TaskName("a", 0, 0, 1, "u"), b"first")
     assert decide(made, "u", Decision(0, "a", (first,)), confirm=False) is None
-    again = prepare(made, "undecided", TaskName("b", 0, 0, 1, "u"), b"again")
+    again = prepare(made.bootstrap, "undecided", TaskName("b", 0, 0, 1, "u"), b"again")
     commit(made.bootstrap, Batch("u", 0, "b"), (again,))
     assert values(made, "undecided") == [b"again"]
     with pytest.raises(HeadraceError, match="somebody else has aborted 1 of its transactions"):
@@ -123,8 +111,8 @@ def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
 
 def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:
     made.create("given-up", 1)
-    prepare(made, "given-up", TaskName("dead", 3, 0, 1, "g"), b"never")
-    other = prepare(made, "given-up", TaskName("beef", 3, 0, 1, "g"), b"kept")
+    prepare(made.bootstrap, "given-up", TaskName("dead", 3, 0, 1, "g"), b"never")
+    other = prepare(made.bootstrap, "given-up", TaskName("beef", 3, 0, 1, "g"), b"kept")
     give_up(made.bootstrap, Batch(None, 3, "dead"))
     assert [name.run for name in still_open(made, "g")] == ["beef"]
     commit(made.bootstrap, Batch("g", 3, "beef"), (other,))
@@ -133,7 +121,7 @@ def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:
 
 def test_what_is_ended_without_a_decision_is_an_error(made: World) -> None:
     made.create("meddled", 1)
-    won = prepare(made, "meddled", TaskName("a", 0, 0, 1, "m"), b"lost")
+    won = prepare(made.bootstrap, "meddled", TaskName("a", 0, 0, 1, "m"), b"lost")
 
     async def meddle(cluster: Cluster) -> None:
         await TwoPhase(cluster).abort_all([won.name])
@@ -146,7 +134,7 @@ def test_what_is_ended_without_a_decision_is_an_error(made: World) -> None:
 
 def test_an_operator_ends_what_a_killed_write_left(made: World, capsys: pytest.CaptureFixture[str]) -> None:
     made.create("left", 1)
-    left = [prepare(made, "left", TaskName("a", 0, task, 1, "left.q"), b"%d" % task) for task in range(2)]
+    left = [prepare(made.bootstrap, "left", TaskName("a", 0, task, 1, "left.q"), b"%d" % task) for task in range(2)]
     headrace_txn.commit(left[0].name, execute=True, bootstrap=made.bootstrap)
     headrace_txn.abort(left[1].name, execute=True, bootstrap=made.bootstrap)
     told = capsys.readouterr().out

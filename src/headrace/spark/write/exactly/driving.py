@@ -31,15 +31,14 @@ async def carry_out(cluster: Cluster, query: str, ending: core.Ending) -> core.D
     ledger, two_phase = Ledger(cluster, query), TwoPhase(cluster)
     effect = ending.begin()
     while not isinstance(effect, core.Done):
-        ending, effect = ending.step(await _outcome(cluster, query, ledger, two_phase, effect))
+        ending, effect = ending.step(await outcome(cluster, query, ledger, two_phase, effect))
     if effect.lost and ending.winners is not None:
         raise TransactionsLost(ending.batch, effect.lost, is_decided=effect.followed is not None)
     return effect
 
 
-async def _outcome(
-    cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPhase, effect: core.Effect
-) -> core.Event:
+async def outcome(cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPhase, effect: core.Effect) -> core.Event:
+    """The event that comes of one effect. Raises as `carry_out`."""
     match effect:
         case core.Claim(claim):
             return core.Claimed(*await ledger.claim(claim))
