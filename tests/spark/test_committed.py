@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,9 +17,11 @@ from headrace.net.client.transactions import Transactions
 from headrace.spark.options import parse_options
 from headrace.spark.pipelines.audit.brokers import problems_beside
 from headrace.spark.pipelines.audit.examining import examine
+from headrace.spark.read import reading
 from headrace.spark.read.committed import Hidden, HiddenInAnswer, HiddenInStore
 from headrace.spark.read.extent import Sources
 from headrace.spark.read.follow import Follower, Limits
+from headrace.spark.read.reading import StillOpenError
 from headrace.storage.tier.format import SegmentFooter, decode_footer
 from headrace.storage.tier.marked import TransactionCheck
 from headrace.storage.tier.packed import batches_of
@@ -160,6 +163,29 @@ def test_a_stream_does_not_pass_the_last_stable_offset(tmp_path: Path) -> None:
         finally:
             follower.close()
             beyond.close()
+
+
+@pytest.mark.parametrize("loses", ["true", "false"])
+def test_offsets_behind_an_open_transaction_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses: str
+) -> None:
+    """They were planned by a reader of everything, and are read by one of committed records, as by a stream that starts
+    again."""
+    monkeypatch.setattr(reading, "SPARK_EMPTY_FETCHES_MAX", 1)
+    with world(tmp_path, **CONFIGS) as made:
+        made.create("t")
+        one = Producer({"bootstrap.servers": made.bootstrap, "transactional.id": "one", **QUIET})
+        one.init_transactions(WAIT_S)
+        one.begin_transaction()
+        one.produce("t", b"v", partition=0)
+        assert one.flush(WAIT_S) == 0
+        options = made.options("t", failOnDataLoss=loses)
+        tasks = planned({**options, "isolation": "read_uncommitted"})
+        with pytest.raises(StillOpenError, match="0 to 1 .* a transaction is open at offset 0: restart") as raised:
+            read(options, tasks)
+        assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+        one.commit_transaction(WAIT_S)
+        assert [row[2] for row in read(options, tasks)] == [0]
 
 
 def test_a_reader_that_filters_nothing_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

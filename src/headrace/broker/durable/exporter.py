@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -32,11 +31,11 @@ from headrace.base.limits import (
     EXPORT_STOP_MS_MAX,
     EXPORT_TICK_MS,
     EXPORT_WITNESSES_MAX,
-    EXPORTED_PRODUCERS_BYTES_MAX,
 )
 from headrace.base.ports import Buffer, Clock, Objects
 from headrace.broker.cluster.control import Control
 from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.durable.footers import Footers, continued
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.condition import listed
@@ -48,13 +47,11 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.metadata.values import TopicImage
-from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.engine.reading import read_or_fetch
-from headrace.storage.tier.blocks import read_footer
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.mirror import MirroredTopic, MirrorWriter
-from headrace.storage.tier.producers import producers_after, producers_of
+from headrace.storage.tier.producers import producers_after
 from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
 from headrace.wire.transactions import AbortedTransaction, joined
@@ -76,26 +73,6 @@ class _Logged:
         """They have gaps above their exported records."""
         self.differing: WeakSet[PartitionLog] = WeakSet()
         """They differ from what was exported."""
-
-
-class _Footers:
-    """The producers' states in the last footers that were written, up to EXPORTED_PRODUCERS_BYTES_MAX."""
-
-    def __init__(self) -> None:
-        self._told: OrderedDict[TopicPartition, tuple[str, str]] = OrderedDict()
-        """The key of each object, and the states in its footer."""
-        self._bytes = 0
-
-    def of(self, key: TopicPartition) -> tuple[str, str]:
-        return self._told.get(key, ("", ""))
-
-    def keep(self, key: TopicPartition, descriptor: SegmentDescriptor, encoded: str) -> None:
-        _, before = self._told.pop(key, ("", ""))
-        self._told[key] = descriptor.key, encoded
-        self._bytes += len(encoded) - len(before)
-        while self._bytes > EXPORTED_PRODUCERS_BYTES_MAX and len(self._told) > 1:
-            _, (_, gone) = self._told.popitem(last=False)
-            self._bytes -= len(gone)
 
 
 class Exporter:
@@ -137,7 +114,7 @@ class Exporter:
         """A lock for each log, held by the caller that exports from it."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._footers = _Footers()
+        self._footers = Footers(objects)
         self._deleted: dict[TopicId, MirroredTopic] = {}
         """Deleted topics that the mirror does not yet mark as deleted."""
 
@@ -394,7 +371,8 @@ class Exporter:
         aborted: list[AbortedTransaction] = []
         overlapping = partition.aborted_between(start, end)
         undecided = partition.producers.open_below(end)
-        encoded = await self._producers(partition, self._catalog(partition, image), start, chunks, aborted)
+        encoded, begun = await self._producers(partition, self._catalog(partition, image), start, chunks, aborted)
+        told = tuple(joined(overlapping, aborted, begun))
         source = ExportSource(
             cluster_id=image.cluster_id,
             topic_id=topic.id,
@@ -404,13 +382,13 @@ class Exporter:
             start_offset=start,
             limit_offset=limit,
             producers=encoded,
-            aborted_transactions=tuple(joined(aborted, overlapping)),
+            aborted_transactions=told,
             undecided_transactions=undecided,
             codec=partition.settings.storage_codec,
         )
         descriptor = await self._in_thread(partial(export_segment, self._objects, source, chunks))
         self._rest_until = self._clock.monotonic() + descriptor.object_bytes / self._bytes_per_second
-        self._footers.keep(partition.topic_partition, descriptor, encoded)
+        self._footers.keep(partition.topic_partition, descriptor, encoded, told)
         head = self._catalog(partition, self._metadata.image).head  # retention may have moved it meanwhile
         return SealedTail(descriptor=descriptor, previous_hash=head)
 
@@ -435,47 +413,20 @@ class Exporter:
         start: Offset,
         chunks: Sequence[Buffer],
         aborted: list[AbortedTransaction],
-    ) -> str:
-        """Return the producers' states for the footer of these batches, which begin at `start`. They continue those of
-        the last footer. Where that has none, they continue what the partition still knows of that time. `aborted` gets
-        the transactions that are aborted in these batches."""
-        last, before = catalog.last, None
+    ) -> tuple[str, Sequence[AbortedTransaction]]:
+        """Return the producers' states for the footer of these batches, which begin at `start`, and the aborted
+        transactions that begin below. `aborted` gets those that are aborted in these batches."""
+        last, told = catalog.last, None
         if last is not None:
-            object_key, encoded = self._footers.of(partition.topic_partition)
-            is_kept = object_key == last.descriptor.key
-            before = await self._in_thread(
-                partial(self._told_before, last.descriptor, encoded)
-                if is_kept
-                else partial(self._told_producers, last.descriptor)
-            )
-        if before is None:
-            before = partition.producers.as_of(start)
-            begun = (each for each in partition.aborted_between(start, Offset(start + 1)) if each.first_offset < start)
-            before.transactions.put((each.producer_id, Offset(each.first_offset)) for each in begun)
-        return await self._in_thread(
-            partial(producers_after, before, chunks, known=partition.producers.ids, aborted=aborted)
-        )
-
-    def _told_before(self, segment: SegmentDescriptor, encoded: str) -> ProducerStates | None:
-        """As `_told_producers`, where the states are remembered. Runs in a worker thread."""
-        is_whole = self._objects.size(segment.key) == segment.object_bytes
-        return producers_of(encoded) if is_whole else self._told_producers(segment)
-
-    def _told_producers(self, segment: SegmentDescriptor) -> ProducerStates | None:
-        """Read the producers' states in a segment's footer; None where it is damaged. Runs in a worker thread. Raises
-        FileNotFoundError: a store that lacks its last object is not mounted, or is another one, and nothing more is put
-        there."""
-        try:
-            return producers_of(read_footer(self._objects, segment).producers)
-        except (CorruptData, EOFError) as error:
-            log.error(
-                "durable history is damaged, and goes on: see to the object", object=segment.key, reason=str(error)
-            )
-            return None
+            told = await self._in_thread(partial(self._footers.of, partition.topic_partition, last.descriptor))
+        before, begun = await continued(partition, told, start)
+        known = partition.producers.ids
+        encoded = await self._in_thread(partial(producers_after, before, chunks, known=known, aborted=aborted))
+        return encoded, begun
 
     async def _look_for_others(self, partition: Partition) -> None:
         """Look for the last objects of some other exported partitions, before the first of this one. As in
-        `_told_producers`, they must be there."""
+        `Footers.of`, they must be there."""
         image = self._metadata.image
         if self._catalog(partition, image).last is not None:
             return

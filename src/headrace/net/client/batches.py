@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.base.ids import Offset, PartitionIndex, TopicId
+from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import FETCH_LANE, TOPIC_IDS_SINCE
 from headrace.net.client.errors import ClientError, RefusedError, check
@@ -40,6 +40,8 @@ class FetchedBatches(NamedTuple):
     """The broker that answered."""
     aborted: tuple[OpenTransaction, ...] = ()
     """With `committed_only`: the aborted transactions among the batches."""
+    high_watermark: Offset = NO_OFFSET
+    """The end of what readers of uncommitted records may see; -1: unknown."""
 
 
 async def fetch_batches(
@@ -90,7 +92,9 @@ async def fetch_batches(
                     whole = data[: whole_batches(data)]
                     end = part.last_stable_offset if committed_only else part.high_watermark
                     aborted = tuple(OpenTransaction(*each) for each in part.aborted_transactions or ())
-                    return FetchedBatches(whole, Offset(end), str(connection.address), aborted)
+                    return FetchedBatches(
+                        whole, Offset(end), str(connection.address), aborted, Offset(part.high_watermark)
+                    )
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, subject, "the answer says nothing of it")
 
     return await cluster.retried(ask, (topic,))

@@ -6,6 +6,7 @@ Promises:
   ``isolation=read_committed``, the default, none is of an aborted transaction.
 - A range that retention removed from a log is searched in the store. An object that is gone is searched by the present
   catalog.
+- Records behind an open transaction raise StillOpenError. They are not lost, and none is skipped.
 - Records that are nowhere raise DataLoss, which names them. With ``failOnDataLoss=false`` there is a warning.
 - Gaps that compaction left are no loss.
 - Damage raises DamagedHistory, or is written to the quarantine and skipped.
@@ -19,7 +20,7 @@ from concurrent.futures import Future
 from itertools import groupby
 from typing import Any, NoReturn
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import PartitionIndex
 from headrace.base.limits import SPARK_CATALOG_TRIES_MAX, SPARK_EMPTY_FETCHES_MAX
 from headrace.metadata.segments import PartitionCatalog
@@ -58,6 +59,21 @@ class UnreachableError(ClientError):
         return (
             f"Offsets {start} to {end} (end exclusive) of topic '{topic}', partition {partition} cannot be fetched, "
             f"and the store does not hold them: {reason}"
+        )
+
+
+class StillOpenError(HeadraceError):
+    """Planned offsets lie behind a transaction that is open. All values are in args, so that it survives pickling."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, stable: int) -> None:
+        super().__init__(topic, partition, start, end, stable)
+
+    def __str__(self) -> str:
+        topic, partition, start, end, stable = self.args
+        return (
+            f"Offsets {start} to {end} (end exclusive) of topic '{topic}', partition {partition} cannot be read yet, as a "
+            f"transaction is open at offset {stable}: restart the query once it has ended (`headrace txn find-hanging` "
+            "shows one that never will), or set isolation=read_uncommitted."
         )
 
 
@@ -213,7 +229,7 @@ class TaskReader:
     # brokers
 
     def _fetched(self, part: HotPart, rows: Rows) -> Iterator[Any]:
-        """Raises ClientError, DataLoss, DamagedHistory."""
+        """Raises ClientError, StillOpenError, DataLoss, DamagedHistory."""
         assert self._brokers is not None, "it was planned of brokers"
         place, end, empty = part.place, part.end, 0
         asked, pending = -1, None
@@ -238,10 +254,13 @@ class TaskReader:
                 pending.cancel()
 
     def _nothing_comes(self, place: Place, answer: FetchedBatches, end: int) -> None:
-        """Handle missing batches. Offsets beyond the log's end are lost. If the log has them but never returns a whole
-        batch, that is damage.
+        """Handle missing batches. Offsets beyond the log's end are lost, but not those behind an open transaction. If
+        the log has them but never returns a whole batch, that is damage. Raises StillOpenError, DataLoss,
+        DamagedHistory.
         """
         ends_at = answer.end
+        if ends_at <= self._at < answer.high_watermark:
+            raise StillOpenError(place.topic, place.partition, self._at, end, ends_at)
         if ends_at <= self._at:
             self._lose(place, end, f"the log on {answer.broker} ends at {ends_at}, and nothing more comes")
             return

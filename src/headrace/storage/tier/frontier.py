@@ -39,12 +39,11 @@ def read_beginning(
     *,
     now_ms: int,
     reads_batches: bool = False,
-    leads: bool = False,
 ) -> Beginning:
     """The beginning at the durable frontier. Where the last footer has no producers, `reads_batches` derives them from
-    its batches and those before it. `leads`: nobody has the markers behind the frontier, so no transaction is open
-    whose end history tells. Raises CorruptData where a segment differs from the catalog, or the producers are unknown
-    (NotTold); FileNotFoundError, EOFError, StorageFailure.
+    its batches and those before it. A transaction is open there only if the last footer calls it undecided. All others
+    were decided when they were exported, and nobody may have their markers any more. Raises CorruptData where a segment
+    differs from the catalog, or the producers are unknown (NotTold); FileNotFoundError, EOFError, StorageFailure.
     """
     if catalog.last is None:
         raise NotTold("all of its durable history is deleted")
@@ -57,8 +56,7 @@ def read_beginning(
         producers = producers_in_batches(objects, catalog, now_ms=now_ms)
     if producers is None:
         raise NotTold(f"object '{last.key}' is of a version that does not tell its producers")
-    if leads:
-        producers.transactions.keep(footer.undecided_transactions)
+    producers.transactions.keep(footer.undecided_transactions)
     plan = plan_of(last, footer)
     read_block(objects, plan, len(plan.starts) - 1)
     return Beginning(last.next_offset, LeaderEpoch(footer.leader_epochs[-1].leader_epoch), producers)

@@ -6,9 +6,10 @@ known without them is checked. Sans-IO.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from headrace.base.ids import NO_EPOCH, LeaderEpoch
 from headrace.base.ports import Buffer
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.format import SegmentFooter
@@ -29,6 +30,10 @@ class TransactionCheck:
         """As its footer has them."""
         self._told: list[AbortedTransaction] = []
         """Those aborted whose markers lie behind it."""
+        self._undecided: frozenset[OpenTransaction] = frozenset()
+        """Those whose end it does not tell. All others that are open were committed, or are in `_told`."""
+        self._epoch = NO_EPOCH
+        """The leader epoch of its last batch. Where the next is of another, markers may be lost with a log."""
 
     def begin_after(self, footer: SegmentFooter) -> None:
         """Note the footer of the segment before the next one, which was not checked."""
@@ -38,6 +43,8 @@ class TransactionCheck:
     def _note(self, footer: SegmentFooter, still_open: frozenset[OpenTransaction]) -> None:
         self._next, self._open, self._producers = footer.end_offset + 1, still_open, footer.producers
         self._told = [each for each in footer.aborted_transactions if each.last_offset > footer.end_offset]
+        self._undecided = frozenset(footer.undecided_transactions)
+        self._epoch = LeaderEpoch(footer.leader_epochs[-1].leader_epoch)
 
     def forget(self) -> None:
         """Note that a segment could not be read."""
@@ -48,7 +55,7 @@ class TransactionCheck:
         tells = footer.aborted_transactions or footer.undecided_transactions
         if tells or self._open != frozenset() or self._told or any(each.is_transactional for each in headers):
             return True
-        self._next, self._producers = footer.end_offset + 1, footer.producers
+        self._note(footer, frozenset())
         return False
 
     def problems(self, footer: SegmentFooter, batches: Buffer, *, is_thinned: bool) -> Iterator[str]:
@@ -57,6 +64,7 @@ class TransactionCheck:
             self._open, self._told = None, []
         knows_before = self._open is not None and not is_thinned
         before = (producers_of(self._producers) if knows_before else None) or ProducerStates()
+        self._drop_lost(before, footer)
         ended = [each.aborted for each in replayed(before, batches, UNKNOWN_MS) if each.is_aborted]
         aborts = dict[int, int]()
         for at, header in iterate_headers(batches):
@@ -66,13 +74,28 @@ class TransactionCheck:
         after = producers_of(footer.producers) or ProducerStates()
         still_open = frozenset(after.open_below(footer.end_offset + 1))
         yield from _against_markers(footer, aborts, ended if knows_before else None)
-        yield from self._against_neighbours(footer, still_open)
+        yield from self._against_neighbours(footer, still_open, aborts)
         self._note(footer, still_open)
 
-    def _against_neighbours(self, footer: SegmentFooter, still_open: frozenset[OpenTransaction]) -> Iterator[str]:
+    def _may_be_lost(self, footer: SegmentFooter) -> bool:
+        """Whether the markers of `_told` may be lost before the next segment: another leader wrote that."""
+        return footer.leader_epochs[0].leader_epoch != self._epoch
+
+    def _drop_lost(self, before: ProducerStates, footer: SegmentFooter) -> None:
+        """Drop open transactions that were committed, whose markers may be gone, and lost aborted ones."""
+        known = set(footer.aborted_transactions)
+        told = (each for each in self._told if each in known or not self._may_be_lost(footer))
+        still = {OpenTransaction(each.producer_id, each.first_offset) for each in told}
+        before.transactions.keep(still | self._undecided)
+
+    def _against_neighbours(
+        self, footer: SegmentFooter, still_open: frozenset[OpenTransaction], aborts: Mapping[int, int]
+    ) -> Iterator[str]:
+        """`aborts`: as in `_against_markers`."""
         known = set(footer.aborted_transactions)
         for each in self._told:
-            if each not in known:
+            is_lost = self._may_be_lost(footer) and aborts.get(each.last_offset) != each.producer_id
+            if each not in known and not is_lost:
                 yield f"it does not tell that {_named(each)} was aborted, as the segment before it does"
         for each in footer.aborted_transactions:
             begun = OpenTransaction(each.producer_id, each.first_offset)

@@ -139,9 +139,7 @@ class Frontiers:
         """Read the beginning for a leader, which has to follow history. Raises one of DAMAGE; StorageFailure or another
         OSError where the store cannot be read now."""
         now_ms = self._clock.now_ms()
-        return await self._leaders.run(
-            lambda store: read_beginning(store, catalog, now_ms=now_ms, reads_batches=True, leads=True)
-        )
+        return await self._leaders.run(lambda store: read_beginning(store, catalog, now_ms=now_ms, reads_batches=True))
 
     async def beginning(self, copy: Replica) -> Beginning | None:
         """Read where a copy is to begin. None where that cannot be proven, and the leader is to send everything that it
