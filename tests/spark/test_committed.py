@@ -181,7 +181,7 @@ def test_offsets_behind_an_open_transaction_are_not_lost(
         assert one.flush(WAIT_S) == 0
         options = made.options("t", failOnDataLoss=loses)
         tasks = planned({**options, "isolation": "read_uncommitted"})
-        with pytest.raises(StillOpenError, match="0 to 1 .* a transaction is open at offset 0: restart") as raised:
+        with pytest.raises(StillOpenError, match=r"0 to 1 .* a transaction is open at offset 0: restart") as raised:
             read(options, tasks)
         assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
         one.commit_transaction(WAIT_S)

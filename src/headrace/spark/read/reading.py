@@ -71,9 +71,9 @@ class StillOpenError(HeadraceError):
     def __str__(self) -> str:
         topic, partition, start, end, stable = self.args
         return (
-            f"Offsets {start} to {end} (end exclusive) of topic '{topic}', partition {partition} cannot be read yet, as a "
-            f"transaction is open at offset {stable}: restart the query once it has ended (`headrace txn find-hanging` "
-            "shows one that never will), or set isolation=read_uncommitted."
+            f"Offsets {start} to {end} (end exclusive) of topic '{topic}', partition {partition} cannot be read yet, "
+            f"as a transaction is open at offset {stable}: restart the query once it has ended "
+            "(`headrace txn find-hanging` shows one that never will), or set isolation=read_uncommitted."
         )
 
 
