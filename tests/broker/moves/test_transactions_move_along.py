@@ -107,7 +107,7 @@ async def nothing_is_read_behind_it(world: Moving, leader: int) -> None:
 
 
 async def told_aborted(world: Moving, leader: int, offset: int) -> list[tuple[int, int]]:
-    """What a reader of committed records is told with the records at that offset: producers and first offsets."""
+    """Return the aborted transactions that a fetch of committed records lists: producers and first offsets."""
     wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         isolation_level=1,
