@@ -64,13 +64,19 @@ class Both:
         self.completed: list[CompletedTransaction] = []
 
     def verify(self, producer: int, epoch: int, sequence: int) -> None:
-        bumps = self.random.random() < 0.5
+        """Each producer speaks one protocol here. Kafka's guard is the same for a later epoch, whose client may speak
+        another one. Ours is another guard, which takes the place of the earlier one."""
+        bumps = producer % 2 == 0
         batch = parse_header(data(producer, epoch, sequence, 1, transactional=True))
+        before = self.states.verifications.asked.get(producer)
         guard = self.states.begin_verification(batch, 0, bumps_epochs=bumps)
         if isinstance(guard, Refuse):
             assert self.kafka.ask("verify", producer, sequence, epoch, bumps) == guard.error.name
             return
-        if guard not in self.guards:
+        if guard not in self.guards and before is not None and guard is not None:
+            assert epoch > before.epoch
+            self.guards[self.guards.index(before.guard)] = guard
+        elif guard not in self.guards:
             self.guards.append(guard)
         assert self.kafka.ask("verify", producer, sequence, epoch, bumps) == str(self.guards.index(guard))
 

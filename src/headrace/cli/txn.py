@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from headrace.net.client.transactions import OpenTransaction, Transactions, TransactionView
 
 T = TypeVar("T")
-LONGEST_MINUTES: Final = 15.0
+LONGEST_MINUTES: Final = 15
 """The default of `transaction.max.timeout.ms`, which no producer of such a broker exceeds."""
 
 txn = typer.Typer(name="txn", help="List, describe, find and end transactions.", no_args_is_help=True)
@@ -83,9 +83,15 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 @txn.command("find-hanging")
 def find_hanging(
     topic: Annotated[list[str] | None, typer.Option(help="Only in this topic; may be given again.")] = None,
-    broker: Annotated[int | None, typer.Option(help="Only in partitions that this broker leads.")] = None,
+    broker: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Only in partitions that this broker leads.")
+    ] = None,
     older_than: Annotated[
-        float, typer.Option(help="Minutes since the producer's last batch; at least the longest timeout that is used.")
+        int,
+        typer.Option(
+            parser=whole_number,
+            help="Minutes since the producer's last batch; at least the longest timeout that is used.",
+        ),
     ] = LONGEST_MINUTES,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Json = False,
@@ -115,8 +121,10 @@ def abort(
         str | None, typer.Argument(metavar="[ID]", help="The transactional id.", show_default=False)
     ] = None,
     topic: Annotated[str | None, typer.Option(help="For one that hangs: its topic,")] = None,
-    partition: Annotated[int | None, typer.Option(help="its partition,")] = None,
-    start_offset: Annotated[int | None, typer.Option(help="and its first offset, as find-hanging shows them.")] = None,
+    partition: Annotated[int | None, typer.Option(parser=whole_number, help="its partition,")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option(parser=whole_number, help="and its first offset, as find-hanging shows them.")
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Abort it; without this, only what would be done is shown.")
     ] = False,

@@ -140,6 +140,7 @@ async def test_what_is_asked_in_the_turn_in_which_the_partition_is_lost_is_sent_
             first = joins(groups, "first")
             with monkeypatch.context() as patch:
                 refusing(patch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                patch.setattr(Partition, "availability", ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 asked = groups.shard.ask("classic", request)
             assert groups.shard.lost
             assert await first is ErrorCode.NOT_COORDINATOR

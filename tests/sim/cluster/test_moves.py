@@ -21,8 +21,8 @@ FOUND: Final[dict[str, int]] = {
     "event-before-object": 0,
     "new-owner-appends-before-the-move-is-finished": 6,
     "owner-resumes-after-an-unknown-seal": 65,
-    "seal-without-epoch-check": 32,
-    "stale-local-log-wins": 32,
+    "seal-without-epoch-check": 54,
+    "stale-local-log-wins": 16,
     "two-decisions-on-one-image": 26,
 }
 """A seed that finds each, with what gives it away in decision 0035; where simulator or broker were changed, others do:
