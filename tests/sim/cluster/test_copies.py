@@ -20,8 +20,8 @@ FOUND: Final[dict[str, int]] = {
     "durable-history-does-not-win": 7,
     "gives-way-without-the-store": 135,
     "merged-event-before-object": 2,
-    "merged-is-swept-on-its-way": 18,
-    "producers-of-the-footer-are-not-taken": 2,
+    "merged-is-swept-on-its-way": 29,
+    "producers-of-the-footer-are-not-taken": 1,
     "recovery-begins-no-assignment": 6,
     "vouchers-go-with-what-they-hang-on": 2,
 }
