@@ -56,6 +56,7 @@ BOTH_IN_LONG: Final = (
     "interop/test_suites.py",
     "interop/test_transactions.py",
     "interop/test_validation.py",
+    "promises/test_a_transaction_is_whole_or_nothing.py",
 )
 """Files that run on Redis too in the long tier. The short one has the same requests by other clients."""
 ANY_FACTOR: Final = "any replication factor is taken on Redis, which keeps the copies"
@@ -78,6 +79,7 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "broker/handlers/test_admin_wire.py::test_what_cannot_be_made_is_refused_and_the_rest_is_made[redis]": ANY_FACTOR,
     "broker/handlers/test_admin_wire.py::test_state_is_the_same_after_a_restart_but_for_the_epochs[redis]": NO_LEADER,
     "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
+    "promises/test_a_transaction_is_whole_or_nothing.py::test_nor_does_one_in_the_middle_of_moves[redis]": ONE_REPLICA,
     "broker/handlers/test_data_wire.py::"
     "test_look_ups_by_time_of_an_unreadable_log_are_refused_not_dropped[redis]": LOCAL_FILES,
     "broker/handlers/test_both_roads_of_fetch.py::"

@@ -84,6 +84,12 @@ GROUPS: Final = (
         cases=("groups-*",),
     ),
     Group(
+        title="Transactions on three brokers",
+        bound="One producer waits for each commit, so rounds of messages bound it, and with fsync their disks do. "
+        "Many producers are bounded by librdkafka, which has a thread for each connection, and by two processors.",
+        cases=("transactions-*",),
+    ),
+    Group(
         title="Moves of a partition",
         bound="A hand-over is bounded by six waits for the disk, and not by the size of the partition. "
         "Kafka's reassignment copies the whole partition between brokers.",

@@ -411,7 +411,7 @@ TRANSACTIONS: Final[tuple[Transactions | ReadCommitted | Recovery, ...]] = (
     *(
         _transactions(producers, count, ours)
         for ours in (Durability.PAGE_CACHE, Durability.FSYNC)
-        for producers, count in ((1, 500), (8, 2_000), (64, 4_000))
+        for producers, count in ((1, 150), (8, 600), (64, 1_280))
     ),
     _reads(),
     _recovery(),
