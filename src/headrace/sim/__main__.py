@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from headrace.sim.cluster.parts import ALL_PLANTS, PARTS, run_parts
-from headrace.sim.cluster.run import ClusterOutcome
+from headrace.sim.cluster.play import ClusterOutcome
 from headrace.sim.counting import JournalFigures
 from headrace.sim.history import Problem
 from headrace.sim.plants import PLANTS

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headrace.sim.cluster.parts import PARTS
-from headrace.sim.cluster.run import ClusterOutcome
+from headrace.sim.cluster.play import ClusterOutcome
 from tools.run_tests import KEPT, MOVED_SEEDS
 
 SEEDS_MAX: Final = 500

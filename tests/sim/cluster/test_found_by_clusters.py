@@ -15,7 +15,7 @@ from headrace.sim.cluster.clients import APIS
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge, watching
 from headrace.sim.cluster.operator import APIS as OPERATORS_APIS
-from headrace.sim.cluster.run import logs_in
+from headrace.sim.cluster.play import logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
 from headrace.sim.guard import guarded
 from headrace.sim.journals import NONE

@@ -26,11 +26,12 @@ from headrace.sim.cluster.merge_plants import MERGE_PLANTS, TABLE_PLANTS
 from headrace.sim.cluster.move_plants import MOVE_PLANTS
 from headrace.sim.cluster.moves.run import run_moves
 from headrace.sim.cluster.plants import CLUSTER_PLANTS
+from headrace.sim.cluster.play import ClusterOutcome
 from headrace.sim.cluster.records.recovering import run_lost_quorums
 from headrace.sim.cluster.records.removing import run_removals
 from headrace.sim.cluster.records.run import run_records, run_rotten
 from headrace.sim.cluster.replica_plants import LOST_QUORUM_PLANTS, REMOVAL_PLANTS, REPLICA_PLANTS, ROT_PLANTS
-from headrace.sim.cluster.run import ClusterOutcome, run_cluster
+from headrace.sim.cluster.run import run_cluster
 from headrace.sim.cluster.transactions.plants import TRANSACTION_PLANTS
 from headrace.sim.cluster.transactions.run import run_transactions
 from headrace.sim.redis.door import REDIS_PLANTS, run_redis

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
-from headrace.sim.cluster.run import ClusterOutcome
+from headrace.sim.cluster.play import ClusterOutcome
 
 
 def run_redis(seed: int) -> ClusterOutcome:

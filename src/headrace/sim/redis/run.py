@@ -10,24 +10,20 @@ A run has these phases:
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import CONFIGS
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import images_seen
-from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
+from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, ClusterOutcome, Over, Play, simulate
 from headrace.sim.cluster.records.anomalies import anomalies
 from headrace.sim.cluster.records.producers import Producers
 from headrace.sim.cluster.records.stage import APIS, Stage
-from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
-from headrace.sim.guard import guarded
 from headrace.sim.history import PartitionKey
-from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.redis.brokers import RedisPrograms, Times, shortened
 from headrace.sim.redis.clients import APIS as MORE_APIS
 from headrace.sim.redis.clients import Admin, GoingBack
@@ -35,8 +31,7 @@ from headrace.sim.redis.judge import RedisJudge
 from headrace.sim.redis.nemesis import RedisNemesis
 from headrace.sim.redis.service import Service
 from headrace.sim.redis.sockets import simulated_sockets
-from headrace.sim.run import close, garbage_kept
-from headrace.wire.apis import ApiKey, api
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -53,32 +48,12 @@ LOSES_CHANGES: Final = 0.5
 """Share of the runs in which Redis may lose entries of the commit log, too."""
 SETTLED_SECONDS: Final = 5.0
 """Leaders have written again by then what Redis lost before it was durable."""
-RUN_SECONDS_MAX: Final = 600.0
 TOPIC: Final = "records"
 
 
 def run_redis(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for anything that the brokers did."""
-    for key in (*APIS, *MORE_APIS):
-        api(key)
-    loop = VirtualLoop(random.Random(f"redis loop {seed}"))
-    world = ClusterWorld(loop, seed, "redis ")
-    run = RedisRun(world)
-    outcome = ClusterOutcome(seed, story=world.story)
-    with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), simulated_sockets(loop), logs_in(world), run.watching()):
-            stack.enter_context(each)
-        try:
-            loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
-        except (Stuck, TimeoutError) as error:
-            world.problem("stuck", repr(error))
-        finally:
-            close(loop)
-    for failure in loop.failures:
-        world.problem("broker-error", failure)
-    outcome.problems = world.problems
-    outcome.figures.update(run.figures())
-    return outcome
+    return simulate(seed, "redis ", RedisRun, (*APIS, *MORE_APIS), simulated_sockets)
 
 
 class RedisRun(Play):

@@ -23,18 +23,17 @@ from headrace.sim.cluster.copies.producers import AbsentProducers
 from headrace.sim.cluster.moves.operator import APIS, Mover
 from headrace.sim.cluster.moves.run import LOCAL_BYTES, MovesRun
 from headrace.sim.cluster.moves.store import Shelf
+from headrace.sim.cluster.play import ClusterOutcome
 from headrace.sim.cluster.records.anomalies import Contents, anomalies, of_content
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.producers import Producers
 from headrace.sim.cluster.records.run import play
-from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.consumers import records_from
 from headrace.sim.history import Found, PartitionKey, Problem
 from headrace.storage.tier.frontier import Beginning
 from headrace.storage.tier.mirror import lacks_chunk
 from headrace.storage.tier.reader import DamagedHistory, Store
-from headrace.wire.apis import api
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 TOPIC: Final = "copied"
@@ -50,9 +49,7 @@ PEACE_SECONDS: Final = 3.0
 
 def run_copies(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for anything that the brokers did."""
-    for key in APIS:
-        api(key)
-    return play(seed, "copies ", CopiesRun)
+    return play(seed, "copies ", CopiesRun, APIS)
 
 
 class CopiesRun(MovesRun):

@@ -19,22 +19,19 @@ from headrace.sim.cluster.copies.run import CopiesRun
 from headrace.sim.cluster.copies.table import APIS, CLEANING, NAME, Table
 from headrace.sim.cluster.moves.operator import APIS as MOVERS_APIS
 from headrace.sim.cluster.nemesis import Act
+from headrace.sim.cluster.play import ClusterOutcome
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.run import play
-from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.history import PartitionKey
 from headrace.sim.process import Process
 from headrace.storage.log.compaction.planning import Compaction, Round
-from headrace.wire.apis import api
 
 
 def run_tables(seed: int) -> ClusterOutcome:
     """Simulate one seed; the run differs from `run_copies` of that seed. Never raises for anything that the brokers
     did."""
-    for key in (*MOVERS_APIS, *APIS):
-        api(key)
-    return play(seed, "tables ", TablesRun)
+    return play(seed, "tables ", TablesRun, (*MOVERS_APIS, *APIS))
 
 
 class TablesJudge(CopiesJudge):

@@ -7,9 +7,8 @@ power of all is cut, and the committed offsets are read.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -27,15 +26,11 @@ from headrace.sim.cluster.groups.outsiders import Administrator, Reader, Topics
 from headrace.sim.cluster.groups.stage import APIS, FLEETING, STEADY, Phase, Stage
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import watching
-from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
+from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, ClusterOutcome, Over, Play, simulate
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
-from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
-from headrace.sim.guard import guarded
 from headrace.sim.history import PartitionKey
-from headrace.sim.loop import Stuck, VirtualLoop
-from headrace.sim.run import close, garbage_kept
-from headrace.wire.apis import ApiKey, api
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -58,7 +53,6 @@ SEGMENT_BYTES: Final = (4096, 1 << 20)
 MEMBERS: Final = (2, 3, 4)
 STATIC: Final = 0.3
 FAULTS_SECONDS: Final = (3.0, 9.0)
-RUN_SECONDS_MAX: Final = 600.0
 OFFSETS: Final = "__consumer_offsets"
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -70,26 +64,7 @@ MIXTURES: Final = ((CLASSIC, LONE), (CONSUMER, LONE), (CLASSIC, CONSUMER), (CLAS
 
 def run_groups(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for anything that the brokers did."""
-    for key in APIS:
-        api(key)
-    loop = VirtualLoop(random.Random(f"groups loop {seed}"))
-    world = ClusterWorld(loop, seed, "groups ")
-    run = GroupsRun(world)
-    outcome = ClusterOutcome(seed, story=world.story)
-    with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), logs_in(world), run.watching()):
-            stack.enter_context(each)
-        try:
-            loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
-        except (Stuck, TimeoutError) as error:
-            world.problem("stuck", repr(error))
-        finally:
-            close(loop)
-    for failure in loop.failures:
-        world.problem("broker-error", failure)
-    outcome.problems = world.problems
-    outcome.figures.update(run.figures())
-    return outcome
+    return simulate(seed, "groups ", GroupsRun, APIS)
 
 
 class GroupsRun(Play):

@@ -23,16 +23,14 @@ from headrace.sim.cluster.moves.judge import MovesJudge
 from headrace.sim.cluster.moves.nemesis import MovesNemesis
 from headrace.sim.cluster.moves.operator import APIS, Mover
 from headrace.sim.cluster.moves.store import SimStore
-from headrace.sim.cluster.play import Over
+from headrace.sim.cluster.play import ClusterOutcome, Over
 from headrace.sim.cluster.records.consumers import Reader
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.run import RecordsRun, play
-from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.history import PartitionKey
 from headrace.storage import remote
 from headrace.storage.log.journal.journal import JournalSettings
-from headrace.wire.apis import api
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 MOVED: Final = "moved"
@@ -58,9 +56,7 @@ failed to seal writes for up to 60 before it tries again."""
 
 def run_moves(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for anything that the brokers did."""
-    for key in APIS:
-        api(key)
-    return play(seed, "moves ", MovesRun)
+    return play(seed, "moves ", MovesRun, APIS)
 
 
 class StoredPrograms(BrokerPrograms):

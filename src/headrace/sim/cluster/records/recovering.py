@@ -20,9 +20,8 @@ from headrace.broker.cluster.lost_quorum import Remains, check_lost, examine, go
 from headrace.broker.home import lineage
 from headrace.controller.lost_quorum import superseded
 from headrace.sim.cluster.host import DATA, Host
-from headrace.sim.cluster.play import Over
+from headrace.sim.cluster.play import ClusterOutcome, Over
 from headrace.sim.cluster.records.run import RecordsRun, play
-from headrace.sim.cluster.run import ClusterOutcome
 
 LATE_SECONDS_MAX: Final = 3.0
 """Longest time between two returns: longer than an election takes."""

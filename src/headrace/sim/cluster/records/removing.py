@@ -13,9 +13,9 @@ from headrace.base.ids import BrokerId
 from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.nemesis import Act
+from headrace.sim.cluster.play import ClusterOutcome
 from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.run import RecordsRun, play
-from headrace.sim.cluster.run import ClusterOutcome
 from headrace.sim.cluster.world import PORT, address_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import error_of

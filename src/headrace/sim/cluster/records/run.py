@@ -12,9 +12,8 @@ A run has these phases:
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -27,7 +26,7 @@ from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import CONFIGS, BrokerPrograms
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import watching
-from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
+from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, ClusterOutcome, Over, Play, simulate
 from headrace.sim.cluster.records.anomalies import Contents, anomalies
 from headrace.sim.cluster.records.assigning import AssigningNemesis
 from headrace.sim.cluster.records.consumers import Reader
@@ -36,15 +35,11 @@ from headrace.sim.cluster.records.nemesis import RecordsNemesis
 from headrace.sim.cluster.records.producers import Producers
 from headrace.sim.cluster.records.rot import Rot
 from headrace.sim.cluster.records.stage import APIS, Stage
-from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
 from headrace.sim.counting import JournalFigures, counted
-from headrace.sim.guard import guarded
 from headrace.sim.history import PartitionKey, Problem
 from headrace.sim.journals import Journals
-from headrace.sim.loop import Stuck, VirtualLoop
-from headrace.sim.run import close, garbage_kept
-from headrace.wire.apis import ApiKey, api
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -68,7 +63,6 @@ LANES: Final = (2, 4)
 READERS_PER_PARTITION: Final = 2
 FAULTS_SECONDS: Final = (3.0, 9.0)
 LOSES_A_DISK: Final = 0.3
-RUN_SECONDS_MAX: Final = 600.0
 TOPIC: Final = "records"
 
 
@@ -82,28 +76,11 @@ def run_rotten(seed: int) -> ClusterOutcome:
     return play(seed, "rot ", partial(RecordsRun, rots=True))
 
 
-def play(seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun]) -> ClusterOutcome:
+def play(
+    seed: int, kind: str, make: Callable[[ClusterWorld], RecordsRun], more_apis: Iterable[ApiKey] = ()
+) -> ClusterOutcome:
     """Run one simulation of this kind. Never raises for anything that the brokers did."""
-    for key in APIS:
-        api(key)
-    loop = VirtualLoop(random.Random(f"{kind}loop {seed}"))
-    world = ClusterWorld(loop, seed, kind)
-    run = make(world)
-    outcome = ClusterOutcome(seed, story=world.story)
-    with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), logs_in(world), run.watching()):
-            stack.enter_context(each)
-        try:
-            loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
-        except (Stuck, TimeoutError) as error:
-            world.problem("stuck", repr(error))
-        finally:
-            close(loop)
-    for failure in loop.failures:
-        world.problem("broker-error", failure)
-    outcome.problems = world.problems
-    outcome.figures.update(run.figures())
-    return outcome
+    return simulate(seed, kind, make, (*APIS, *more_apis))
 
 
 class RecordsRun(Play):

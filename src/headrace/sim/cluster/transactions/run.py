@@ -12,10 +12,9 @@ A run has these phases:
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,9 +23,8 @@ from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import watching
-from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, Over, Play
+from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, ClusterOutcome, Over, Play, simulate
 from headrace.sim.cluster.records.judge import RecordsJudge
-from headrace.sim.cluster.run import ClusterOutcome, logs_in
 from headrace.sim.cluster.transactions.anomalies import anomalies
 from headrace.sim.cluster.transactions.consumers import Reader, Watcher
 from headrace.sim.cluster.transactions.history import Ending, Logged, Outcome, Partition, Register, Seen
@@ -34,11 +32,8 @@ from headrace.sim.cluster.transactions.nemesis import TransactionsNemesis
 from headrace.sim.cluster.transactions.producers import Lane
 from headrace.sim.cluster.transactions.stage import APIS, GROUP, TOPIC, TRANSACTION, Stage
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
-from headrace.sim.guard import guarded
 from headrace.sim.history import PartitionKey
-from headrace.sim.loop import Stuck, VirtualLoop
-from headrace.sim.run import close, garbage_kept
-from headrace.wire.apis import ApiKey, api
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -58,32 +53,12 @@ PARTITIONS: Final = (2, 3)
 LANES: Final = (2, 3, 4)
 CONSUMING_LANES: Final = (0, 1, 1, 2)
 FAULTS_SECONDS: Final = (2.0, 6.0)
-RUN_SECONDS_MAX: Final = 600.0
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 
 
 def run_transactions(seed: int) -> ClusterOutcome:
     """Simulate one seed. Never raises for anything that the brokers did."""
-    for key in APIS:
-        api(key)
-    loop = VirtualLoop(random.Random(f"transactions loop {seed}"))
-    world = ClusterWorld(loop, seed, "transactions ")
-    run = TransactionsRun(world)
-    outcome = ClusterOutcome(seed, story=world.story)
-    with ExitStack() as stack:
-        for each in (garbage_kept(), guarded(), logs_in(world), run.watching()):
-            stack.enter_context(each)
-        try:
-            loop.run_until_complete(asyncio.wait_for(run.whole(), RUN_SECONDS_MAX))
-        except (Stuck, TimeoutError) as error:
-            world.problem("stuck", repr(error))
-        finally:
-            close(loop)
-    for failure in loop.failures:
-        world.problem("broker-error", failure)
-    outcome.problems = world.problems
-    outcome.figures.update(run.figures())
-    return outcome
+    return simulate(seed, "transactions ", TransactionsRun, APIS)
 
 
 class TransactionsJudge(RecordsJudge):
