@@ -312,14 +312,20 @@ def coordinators_of(bootstrap: str, ids: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def await_coordinators(bootstrap: str, ids: Sequence[str]) -> dict[str, str]:
+    """As `coordinators_of`, once all of them have one."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while len(where := coordinators_of(bootstrap, ids)) < len(ids):
+        assert time.monotonic() < deadline, "some transactions have no coordinator"
+        time.sleep(LEADER_POLL_S)
+    return where
+
+
 class Coordinators:
     """Links to the coordinators of some transactional ids, one to each broker. A context manager."""
 
     def __init__(self, bootstrap: str, ids: Sequence[str]) -> None:
-        deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        while len(where := coordinators_of(bootstrap, ids)) < len(ids):
-            assert time.monotonic() < deadline, "some transactions have no coordinator"
-            time.sleep(LEADER_POLL_S)
+        where = await_coordinators(bootstrap, ids)
         links = {address: Link(address) for address in set(where.values())}
         self._links = {name: links[address] for name, address in where.items()}
 
@@ -356,11 +362,7 @@ def portions(ids: Sequence[str]) -> list[tuple[str, ...]]:
 
 def keep_state(entrant: Entrant) -> None:
     """Have the topic of the transactions' state mean by an acknowledgement what is asked for."""
-    coordinators_of(entrant.rival.bootstrap, ["any"])  # it is made at the first question
-    deadline = time.monotonic() + ANSWER_TIMEOUT_S
-    while not coordinators_of(entrant.rival.bootstrap, ["any"]):
-        assert time.monotonic() < deadline, "there is no coordinator"
-        time.sleep(LEADER_POLL_S)
+    await_coordinators(entrant.rival.bootstrap, ["any"])  # the topic is made at the first question
     set_durability(entrant, STATE_TOPIC)
 
 

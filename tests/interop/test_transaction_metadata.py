@@ -10,13 +10,12 @@ from typing import Final
 
 import pytest
 
-from headrace.base.ids import NO_PRODUCER_ID, ProducerEpoch
+from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, ProducerEpoch
 from headrace.base.values import replaced
 from headrace.coordinators.transactions import events as ev
 from headrace.coordinators.transactions import records
 from headrace.coordinators.transactions.model import (
     NO_PRODUCER_EPOCH,
-    PRODUCER_EPOCH_MAX,
     Standing,
     Terms,
     TransactionState,

@@ -39,6 +39,8 @@ FIRST_OFFSET: Final = Offset(0)
 LAST_OFFSET: Final = Offset(2**63 - 1)
 NO_EPOCH: Final = LeaderEpoch(-1)
 NO_PRODUCER_ID: Final = ProducerId(-1)
+PRODUCER_EPOCH_MAX: Final = ProducerEpoch(2**15 - 1)
+"""Only a coordinator that fences a producer uses it. A client has epochs below it, so that it can always be fenced."""
 NO_LEADER: Final = BrokerId(-1)
 
 

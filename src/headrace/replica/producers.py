@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from headrace.base.ids import NO_PRODUCER_ID, Offset
+from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, Offset
 from headrace.base.limits import (
     OPEN_TRANSACTIONS_PER_PARTITION_MAX,
     PRODUCER_BATCHES_CACHED,
@@ -30,9 +30,6 @@ from headrace.wire.batches import CONTROL, SEQUENCE_MAX, TRANSACTIONAL, BatchHea
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.transactions import EndMarker, OpenTransaction
-
-EPOCH_MAX: Final = 2**15 - 1
-"""Only a coordinator uses it, to fence a producer that has no epochs left."""
 
 
 class Accept(Enum):
@@ -214,7 +211,11 @@ class ProducerStates:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {producer_id} is at epoch {state.epoch}, not {producer_epoch}.",
             )
-        if producer_epoch == state.epoch < EPOCH_MAX and producer_id in self._open and producer_id in self._bumping:
+        if (
+            producer_epoch == state.epoch < PRODUCER_EPOCH_MAX
+            and producer_id in self._open
+            and producer_id in self._bumping
+        ):
             return Refuse(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {producer_id} has begun a transaction in epoch {producer_epoch}: the marker is of another.",

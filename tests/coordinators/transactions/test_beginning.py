@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.base.ids import PRODUCER_EPOCH_MAX
 from headrace.coordinators.transactions.model import (
     NO_PRODUCER,
     NO_TIMEOUT_MS,
-    PRODUCER_EPOCH_MAX,
     Producer,
     Terms,
     TransactionConfig,

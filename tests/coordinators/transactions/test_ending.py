@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.base.ids import PRODUCER_EPOCH_MAX
 from headrace.coordinators.transactions import events as ev
 from headrace.coordinators.transactions.model import (
-    PRODUCER_EPOCH_MAX,
     Producer,
     Terms,
     TransactionState,

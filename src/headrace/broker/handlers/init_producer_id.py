@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.base.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId
+from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, ProducerEpoch, ProducerId
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.decision import Refusal
 from headrace.coordinators.transactions.events import InitProducer, InitReply
@@ -24,7 +24,6 @@ from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-EPOCH_MAX: Final = 2**15 - 1
 NO_EPOCH: Final = -1
 FENCED_VERSION: Final = 4
 
@@ -36,7 +35,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(request.transactional_id, request, context)
-    if request.producer_id >= 0 and 0 <= request.producer_epoch < EPOCH_MAX - 1:
+    if request.producer_id >= 0 and 0 <= request.producer_epoch < PRODUCER_EPOCH_MAX - 1:
         return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
     taken = await context.services.producer_ids.take()
     if isinstance(taken, Refusal):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from headrace.base.ids import PRODUCER_EPOCH_MAX
 from headrace.coordinators.transactions import transitions
 from headrace.coordinators.transactions.events import AddPartitions, AddReply, VerifyPartitions, VerifyReply
-from headrace.coordinators.transactions.model import PRODUCER_EPOCH_MAX, Producer, Transaction, TransactionState
+from headrace.coordinators.transactions.model import Producer, Transaction, TransactionState
 from headrace.coordinators.transactions.turn import Turn
 from headrace.wire.errors import ErrorCode
 

@@ -6,6 +6,7 @@ then. The end is written only when all markers are durable.
 
 from __future__ import annotations
 
+from headrace.base.ids import PRODUCER_EPOCH_MAX
 from headrace.base.limits import TRANSACTION_REFUSED_RETRY_MS, TRANSACTION_RETRY_MS
 from headrace.coordinators.transactions import transitions
 from headrace.coordinators.transactions.adding import owned
@@ -13,7 +14,6 @@ from headrace.coordinators.transactions.beginning import fence
 from headrace.coordinators.transactions.events import EndReply, EndTransaction, MarkersSettled, SendMarkers
 from headrace.coordinators.transactions.model import (
     NO_PRODUCER,
-    PRODUCER_EPOCH_MAX,
     Marking,
     Producer,
     Standing,

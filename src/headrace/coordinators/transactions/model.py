@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.base.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId
+from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, ProducerEpoch, ProducerId
 from headrace.coordinators.values import Moment, NamedPartition
 
 if TYPE_CHECKING:
     from headrace.coordinators.transactions.events import AnyReply
 
 NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
-PRODUCER_EPOCH_MAX: Final = ProducerEpoch(2**15 - 1)
-"""Only a coordinator that fences a producer uses it. A client has epochs below it, so that it can always be fenced."""
 NO_TIMEOUT_MS: Final = 2**31 - 1
 """The timeout of a producer that takes part in two-phase commit (KIP-939)."""
 NOT_STARTED_MS: Final = -1

@@ -6,12 +6,11 @@ Promises: pure. Whether the thing may happen was decided before, and `model.chec
 
 from __future__ import annotations
 
-from headrace.base.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId
+from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, ProducerEpoch, ProducerId
 from headrace.base.values import replaced
 from headrace.coordinators.transactions.model import (
     NO_PRODUCER_EPOCH,
     NOT_STARTED_MS,
-    PRODUCER_EPOCH_MAX,
     Producer,
     Standing,
     TransactionState,

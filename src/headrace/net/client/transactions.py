@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.base.ids import NO_LEADER, PRODUCER_EPOCH_MAX, BrokerId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
 from headrace.net.client.errors import RefusedError, check
@@ -24,7 +24,6 @@ TRANSACTION_KEY: Final = 1
 STATE_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_A_TIME: Final = 20
 """Of one DescribeProducers request."""
-EPOCH_MAX: Final = 0x7FFF
 PATTERN_VERSION: Final = 2
 """Of ListTransactions, from which on it takes a pattern."""
 FENCING_TIMEOUT_MS: Final = 60_000
@@ -225,7 +224,7 @@ class Transactions:
             await self._mark(one, one.producer_epoch)
         except RefusedError as error:
             # A transaction of the new protocol is ended by the next epoch (KIP-890).
-            if error.code != ErrorCode.INVALID_PRODUCER_EPOCH or one.producer_epoch + 1 >= EPOCH_MAX:
+            if error.code != ErrorCode.INVALID_PRODUCER_EPOCH or one.producer_epoch >= PRODUCER_EPOCH_MAX:
                 raise
             await self._mark(one, one.producer_epoch + 1)
 
