@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import socket
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -27,22 +28,25 @@ TELLS_S: Final = 1.0
 class Forked:
     """A forked process (tools/warm.py) with the methods of `asyncio.subprocess.Process` that a cluster needs."""
 
-    def __init__(self, arguments: Sequence[str], log: IO[bytes]) -> None:
-        self._process = warm.WarmProcess(arguments, stderr=log)
-        self.pid = self._process.pid
-        self.stdout = asyncio.StreamReader()
-        self._listening: asyncio.ReadTransport | None = None
+    def __init__(self, process: warm.WarmProcess, stdout: asyncio.StreamReader, reading: asyncio.StreamWriter) -> None:
+        self.pid = process.pid
+        self.stdout = stdout
+        self._process = process
+        self._reading = reading
 
-    async def listened_to(self) -> Self:
-        loop = asyncio.get_running_loop()
-        protocol = asyncio.StreamReaderProtocol(self.stdout)
-        self._listening, _ = await loop.connect_read_pipe(lambda: protocol, self._process.stdout)
-        return self
+    @classmethod
+    async def start(cls, arguments: Sequence[str], log: IO[bytes]) -> Self:
+        """Its standard output is a socket. Of a pipe's file, uvloop closes the descriptor twice, and by then it may be
+        another thread's."""
+        reads, writes = socket.socketpair()
+        with writes:
+            process = warm.WarmProcess(arguments, stdout=writes.fileno(), stderr=log)
+        process.stdout.close()
+        return cls(process, *await asyncio.open_connection(sock=reads))
 
     async def wait(self) -> int:
         code = await asyncio.shield(asyncio.wrap_future(self._process.ended))
-        if self._listening is not None:
-            self._listening.close()
+        self._reading.close()
         return code
 
     def send_signal(self, number: int) -> None:
@@ -129,7 +133,7 @@ class BrokerCluster:
         plain = len(warm.COMMAND)
         with self.log(broker).open("ab") as log:
             if warm.is_on() and tuple(command[:plain]) == warm.COMMAND:
-                return await Forked(command[plain:], log).listened_to()
+                return await Forked.start(command[plain:], log)
             return await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
             )

@@ -35,14 +35,14 @@ ENDS_S: Final = 10.0
 class WarmProcess:
     """As `subprocess.Popen` of COMMAND and arguments, as far as tests need it. Its parent is the forking process."""
 
-    def __init__(self, arguments: Sequence[str], *, stderr: IO[Any]) -> None:
-        """Standard input is at its end."""
+    def __init__(self, arguments: Sequence[str], *, stdout: int | None = None, stderr: IO[Any]) -> None:
+        """Standard input is at its end. Without the descriptor `stdout`, the attribute has its standard output."""
         reads, writes = os.pipe()
         self.stdout = os.fdopen(reads)
         self.ended: Future[int] = Future()
         """The exit code, negative for a signal."""
         try:
-            self.pid = _forks().start(arguments, writes, stderr.fileno(), self.ended)
+            self.pid = _forks().start(arguments, writes if stdout is None else stdout, stderr.fileno(), self.ended)
         finally:
             os.close(writes)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
@@ -19,7 +21,7 @@ from headrace.cli.demo.clients import read_flights, write_flights
 from headrace.cli.demo.export import verify, wait_until_durable
 from headrace.cli.demo.flights import count_flights, flights
 from headrace.cli.demo.ledger import Ledger, differences
-from headrace.cli.demo.process import BrokerProcess
+from headrace.cli.demo.process import SIGNALLED, BrokerProcess, ended_by_signals
 from headrace.cli.demo.screen import Screen
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
@@ -159,3 +161,29 @@ def test_sparks_words_become_a_report(tmp_path: Path, capsys: pytest.CaptureFixt
     failed = spark.events_of([json.dumps({"event": "error", "message": "no store."})])
     with pytest.raises(HeadraceError, match=r"failed: no store; its log"):
         spark.follow(failed, report, Screen(as_json=True), tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_a_signal_ends_the_work_of_an_event_loop_in_order(number: signal.Signals, swallowed: bool) -> None:
+    done: list[str] = []
+
+    async def client() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # as where it says goodbye to a broker
+            done.append("client closed")
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
+        try:
+            await asyncio.gather(client(), client())
+        except asyncio.CancelledError:
+            if not swallowed:
+                raise
+
+    with pytest.raises(SystemExit) as ended, ended_by_signals():
+        asyncio.run(work())
+    assert ended.value.code == SIGNALLED + number
+    assert done == ["client closed"] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -24,13 +25,18 @@ def ended_by_signals() -> Iterator[None]:
     """While the block runs, SIGINT, SIGTERM and SIGHUP end it as an exception does, so that its processes are stopped.
 
     The exit code names the signal, whatever a library in between makes of the exception. For example, confluent-kafka
-    turns one that meets it in a callback into a SystemError.
+    turns one that meets it in a callback into a SystemError. An event loop would be left in the midst of its work, so
+    there the tasks are cancelled instead.
     """
     received: list[int] = []
 
     def on_signal(number: int, _: FrameType | None) -> None:
         received.append(number)
-        raise SystemExit(SIGNALLED + number)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise SystemExit(SIGNALLED + number) from None
+        loop.call_soon_threadsafe(_cancel_all, loop)
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -39,9 +45,17 @@ def ended_by_signals() -> Iterator[None]:
         if received:
             raise SystemExit(SIGNALLED + received[0]) from None
         raise
+    else:
+        if received:
+            raise SystemExit(SIGNALLED + received[0])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
 
 
 class BrokerProcess:
