@@ -1,6 +1,7 @@
 """The pytest plugin: fixtures that give a test a real broker.
 
-pytest imports it in every project that has Headrace installed, so it imports nothing heavy until a fixture is used.
+pytest imports it in every project that has Headrace installed, so it imports nothing heavy until a fixture is used. It
+is no part of the package `headrace`, because pytest rewrites the asserts of all that is in a plugin's package.
 """
 
 from __future__ import annotations
