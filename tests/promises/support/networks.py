@@ -1,9 +1,9 @@
 """Networks between real broker processes, in which each direction between two brokers can be cut.
 
-Data into a cut is lost silently, as when a switch has died, until the cut is healed. Clients reach every broker all the
-time. `Namespaces` has a network namespace for each broker and a bridge between them, so the kernel's own TCP meets the
-cut. It needs root and the command `ip`. `Proxies` stands between the brokers on loopback, and needs nothing. It holds
-back data in a cut direction, and identifies a client by the owner of its socket.
+Data into a cut is lost silently, as when a switch has died, until the cut is healed. Clients reach every broker, save
+where a test cuts them off (CLIENTS). `Namespaces` has a network namespace for each broker and a bridge between them, so
+the kernel's own TCP meets the cut. It needs root and the command `ip`. `Proxies` stands between the brokers on
+loopback, and needs nothing. It holds back data in a cut direction, and identifies a client by the owner of its socket.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from headrace.broker.system import system_random
 from headrace.storage.disk import LocalDisk
 from tools.broker_cluster import BrokerCluster
 
+CLIENTS: Final = 0
+"""All processes that are no brokers, as an end of a direction."""
 NOWHERE: Final = "02:00:00:00:00:01"
 """A hardware address that nobody has: what is sent there is lost."""
 
@@ -54,7 +56,7 @@ class Network(ABC):
 
     @abstractmethod
     async def cut(self, source: int, target: int) -> None:
-        """Nothing that `source` sends reaches `target` any more."""
+        """Nothing that `source` sends reaches `target` any more. One of them may be CLIENTS."""
 
     async def isolate(self, broker: int) -> None:
         for other in self.brokers:
@@ -134,13 +136,17 @@ class Namespaces(Network):
 
     async def cut(self, source: int, target: int) -> None:
         self._cut.add((source, target))
-        host = self.listens[target].host
-        _ip(f"-n {self._name(source)} neigh replace {host} lladdr {NOWHERE} dev eth0 nud permanent")
+        _ip(self._neighbour("replace", source, target, f"lladdr {NOWHERE} nud permanent"))
 
     async def heal(self) -> None:
         for source, target in self._cut:
-            _ip(f"-n {self._name(source)} neigh del {self.listens[target].host} dev eth0")
+            _ip(self._neighbour("del", source, target))
         self._cut.clear()
+
+    def _neighbour(self, change: str, source: int, target: int, more: str = "") -> str:
+        host = self._here.partition("/")[0] if target == CLIENTS else self.listens[target].host
+        place, device = ("", self._tag) if source == CLIENTS else (f"-n {self._name(source)} ", "eth0")
+        return f"{place}neigh {change} {host} dev {device} {more}"
 
     async def __aenter__(self) -> Self:
         hub = f"{self._tag}-hub"

@@ -42,6 +42,8 @@ class FetchedBatches(NamedTuple):
     """With `committed_only`: the aborted transactions among the batches."""
     high_watermark: Offset = NO_OFFSET
     """The end of what readers of uncommitted records may see; -1: unknown."""
+    last_stable_offset: Offset = NO_OFFSET
+    """The end of what readers of committed records may see; -1: unknown."""
 
 
 async def fetch_batches(
@@ -90,11 +92,10 @@ async def fetch_batches(
                     check(part.error_code, subject)
                     data = memoryview(part.records if part.records is not None else b"")
                     whole = data[: whole_batches(data)]
-                    end = part.last_stable_offset if committed_only else part.high_watermark
+                    stable, high_watermark = Offset(part.last_stable_offset), Offset(part.high_watermark)
+                    end = stable if committed_only else high_watermark
                     aborted = tuple(OpenTransaction(*each) for each in part.aborted_transactions or ())
-                    return FetchedBatches(
-                        whole, Offset(end), str(connection.address), aborted, Offset(part.high_watermark)
-                    )
+                    return FetchedBatches(whole, end, str(connection.address), aborted, high_watermark, stable)
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, subject, "the answer says nothing of it")
 
     return await cluster.retried(ask, (topic,))

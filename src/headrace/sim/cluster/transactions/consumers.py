@@ -1,16 +1,15 @@
-"""Readers of partitions, under either isolation, and of committed offsets. They filter as Java's consumer does."""
+"""Readers of partitions, under either isolation, and of committed offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from headrace.base.errors import CorruptData
 from headrace.sim.client import Lost
-from headrace.sim.cluster.transactions.history import NO_PRODUCER, Logged, Look, Partition, Poll, Register, Seen
+from headrace.sim.cluster.transactions.history import Logged, Look, Partition, Register, Seen
+from headrace.sim.cluster.transactions.reading import Reading
 from headrace.sim.cluster.transactions.stage import GROUP, Stage, Ways
 from headrace.wire.apis import ApiKey
-from headrace.wire.batches import check_batch, decode_records, iterate_headers
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.offset_fetch import (
@@ -18,7 +17,6 @@ from headrace.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from headrace.wire.transactions import decode_marker
 
 FETCH_VERSIONS: Final = (9, 12, 13, 16)
 BY_ID: Final = 13
@@ -42,11 +40,16 @@ class Reader:
         self._ways = Ways(stage, name, self._chance)
         self._version = self._chance.choice(FETCH_VERSIONS)
         self._bytes_max = self._chance.choice(BYTES_MAX)
-        self.position = position
-        self.stable = self.high_watermark = -1
-        """As the last answer told them."""
-        self.log: list[Logged] = []
+        self._reading = Reading(name, partition, committed_only=committed_only, position=position)
+
+    @property
+    def position(self) -> int:
+        return self._reading.position
+
+    @property
+    def log(self) -> list[Logged]:
         """Records and markers, where it is not for committed ones only."""
+        return self._reading.log
 
     async def run(self) -> None:
         """Read until the run is over."""
@@ -91,76 +94,32 @@ class Reader:
         )
 
     def _take(self, answered: Any) -> list[Seen]:
-        start, data = self.position, answered.records or b""
-        self.stable, self.high_watermark = answered.last_stable_offset, answered.high_watermark
+        start = self.position
         aborted = [(each.first_offset, each.producer_id) for each in answered.aborted_transactions or ()]
         try:
-            found = list(logged_in(data, start))
+            poll = self._reading.take(
+                answered.records or b"",
+                aborted,
+                stable=answered.last_stable_offset,
+                high_watermark=answered.high_watermark,
+                answered=self._stage.history.now(),
+            )
         except CorruptData as error:
             self._stage.world.problem("unreadable", f"{self._name} at {start}: {error}")
             return []
-        if found:
-            self.position = found[-1].offset + 1
-        if not self._committed_only:
-            self.log += found
-        kept = committed_of(found, aborted) if self._committed_only else found
-        records = [Seen(each.offset, each.value) for each in kept if each.value is not None]
-        self._stage.history.polls.append(
-            Poll(
-                self._name,
-                self._partition,
-                self._committed_only,
-                start,
-                self.position,
-                tuple(records),
-                self.stable,
-                self.high_watermark,
-                self._stage.history.now(),
-            )
-        )
-        return records
+        self._stage.history.polls.append(poll)
+        return list(poll.records)
 
     async def read_to_the_end(self) -> list[Seen]:
         """All records from the position to the log's end, once everything below that is decided."""
         found: list[Seen] = []
-        while not self.high_watermark == self.stable == self.position or self.high_watermark < 0:
+        while not self._reading.is_at_the_end:
             found += await self.poll(wait_ms=50)
         self.close()
         return found
 
     def close(self) -> None:
         self._ways.close()
-
-
-def logged_in(data: bytes | memoryview, position: int) -> Iterator[Logged]:
-    """The records and markers at and above `position`. Raises CorruptData on anything that is no sound batch."""
-    for at, header in iterate_headers(data):
-        batch = memoryview(data)[at : at + header.size]
-        check_batch(data, at, at + header.size)
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-        if header.is_control:
-            marker = decode_marker(batch)
-            commits = None if marker is None else marker.committed
-            if header.last_offset >= position:
-                yield Logged(header.last_offset, producer_id, header.producer_epoch, None, commits)
-            continue
-        for record in decode_records(batch):
-            if record.offset >= position:
-                yield Logged(record.offset, producer_id, header.producer_epoch, record.value)
-
-
-def committed_of(found: list[Logged], aborted: list[tuple[int, int]]) -> Iterator[Logged]:
-    """The records of no aborted transaction. `aborted`: their first offsets and producers, as an answer lists them."""
-    waiting = sorted(aborted)
-    dropped: set[int] = set()
-    for each in found:
-        while waiting and waiting[0][0] <= each.offset:
-            dropped.add(waiting.pop(0)[1])
-        if each.commits is not None:
-            if not each.commits:
-                dropped.discard(each.producer_id)
-        elif each.producer_id not in dropped:
-            yield each
 
 
 class Watcher:

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 UNKNOWN: Final = -1
 """An offset that no answer told."""
+NOT_TOLD: Final = 1 << 62
+"""A high watermark that no answer told, above every offset: what was open then is not judged."""
 NO_PRODUCER: Final = -1
 """The producer id of a record of no transaction."""
 
