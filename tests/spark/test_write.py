@@ -5,6 +5,7 @@ The tests cover the written records, refusals at planning, and the leftovers of 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,11 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from headrace.net.client.two_phase import TwoPhase
+from headrace.spark.brokers import Brokers
+from headrace.spark.write.exactly.driving import open_of
+from headrace.spark.write.exactly.ledger import Ledger
+from headrace.spark.write.exactly.names import Abandoned
 from headrace.wire.batches import encode_batch
 from headrace.wire.records import Record
 from tests.spark.world import World, consumed, read, world
@@ -182,8 +188,16 @@ def test_a_stream_that_dies_is_written_exactly_once(made: World, spark: Any, tmp
 
     with pytest.raises(PySparkException, match="it dies"):
         run(0, "if(value = '49', raise_error('it dies'), value) as value")
-    for number in (1, 2):
-        run(number, "value")
+    query = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    with Brokers(made.bootstrap) as brokers:
+        assert brokers.ask(lambda cluster: open_of(cluster, query=query)) == [], "nobody waits for what was given up"
+        for number in (1, 2):
+            run(number, "value")
+            below = brokers.ask(lambda cluster: Ledger(cluster, query).claim(Abandoned(99, "0")))
+            assert below.newest is not None
+            winners = {each.name for each in below.newest.winners}
+            known = brokers.ask(lambda cluster, names=winners: TwoPhase(cluster).describe(names))
+            assert winners == {name for name, each in known.items() if each.is_committed}, "another driver finds them"
     found = Counter(row[6] for row in consumed(made.bootstrap, ["exact-sink"]))
     assert found == {b"%d" % at: 1 for at in range(150)}
 

@@ -14,7 +14,8 @@ Workers import numba only when they read or write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -34,6 +35,9 @@ from headrace.spark.read.extent import Sources
 from headrace.spark.read.filters import ALL, wanted_by
 from headrace.spark.read.plan import Task, plan_tasks
 
+START_DIGITS: Final = 8
+"""Hexadecimal digits of the name of a start of a query. Spark copies one data source for all that a start does."""
+
 
 class HeadraceDataSource(DataSource):
     """``spark.read.format("headrace").option("store", URL).option("topic", NAME).load()``, and ``spark.readStream``;
@@ -42,6 +46,10 @@ class HeadraceDataSource(DataSource):
 
     The options are those of docs/SPARK.md.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._start = uuid4().hex[:START_DIGITS]
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +76,7 @@ class HeadraceDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         from headrace.spark.write.writers import HeadraceStreamWriter, plan_write
 
-        return HeadraceStreamWriter(plan_write(self.options, schema, overwrite, streaming=True))
+        return HeadraceStreamWriter(plan_write(self.options, schema, overwrite, streaming=True), self._start)
 
 
 def columns_of(schema: StructType) -> Columns:

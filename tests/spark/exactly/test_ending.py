@@ -32,6 +32,8 @@ class Driver:
     effect: core.Effect
     done: frozenset[str] = frozenset()
     """Transactions of the effect that are ended."""
+    unknown: frozenset[str] = frozenset()
+    """Those of them whose coordinator had forgotten them."""
     is_fenced: bool = False
 
     @property
@@ -47,7 +49,10 @@ class Driver:
 class World:
     transactions: frozenset[tuple[str, str]] = frozenset()
     """Names, and how they stand: open, committed, aborted."""
+    forgotten: frozenset[str] = frozenset()
+    """Names of ended ones whose coordinator does not know them any more."""
     decided: tuple[Decision, ...] = ()
+    finished: frozenset[Decision] = frozenset()
     abandoned: frozenset[Abandoned] = frozenset()
     holder: str | None = None
     """The driver whose claim may be confirmed."""
@@ -87,6 +92,10 @@ class Story:
     """A list of open transactions may lack some."""
     goes_on: bool = False
     """The second run writes one more batch."""
+    meddles: bool = False
+    """Somebody aborts a transaction of the first run."""
+    forgets: bool = False
+    """Its coordinator forgets how that one has ended."""
 
 
 def next_worlds(world: World, story: Story) -> Iterator[World]:
@@ -100,6 +109,11 @@ def next_worlds(world: World, story: Story) -> Iterator[World]:
         yield world.started("a", Ending(batch=0, run="a", winners=A))
     elif story.gives_up and "a gives up" not in drivers:
         yield world.started("a gives up", Ending(batch=0, run="a", winners=None))
+    name = A[0].name
+    if story.meddles and name in world.names("open"):
+        yield world.with_transaction(name, "aborted")
+    if story.forgets and name not in world.names("open"):
+        yield replace(world, forgotten=frozenset([name]))
     if story.zombie and ZOMBIE.name not in known:
         yield world.with_transaction(ZOMBIE.name, "open")
     if B[0].name not in known:
@@ -118,7 +132,8 @@ def driven(world: World, name: str, driver: Driver, story: Story) -> Iterator[Wo
     effect = driver.effect
     if isinstance(effect, core.Claim):
         newest = world.decided[-1] if world.decided else None
-        claimed = core.Claimed(newest, Abandoned(driver.ending.batch, driver.ending.run) in world.abandoned)
+        is_abandoned = Abandoned(driver.ending.batch, driver.ending.run) in world.abandoned
+        claimed = core.Claimed(newest, is_abandoned, newest in world.finished)
         yield replace(world, holder=name).with_driver(name, driver.answered(claimed))
     elif isinstance(effect, core.ListOpen):
         for listed in (world.names("open"), frozenset[str]())[: 2 if story.loads else 1]:
@@ -140,6 +155,9 @@ def driven(world: World, name: str, driver: Driver, story: Story) -> Iterator[Wo
         yield replace(world, holder=None).with_driver(name, driver.answered(core.Settled()))
     elif isinstance(effect, core.CommitAll):
         yield from ended(world, name, driver, [each.name for each in effect.transactions], "committed")
+    elif isinstance(effect, core.Note):
+        noted = replace(world, finished=world.finished | {effect.followed})
+        yield noted.with_driver(name, driver.answered(core.Noted()))
     elif isinstance(effect, core.AbortAll):
         yield from ended(world, name, driver, list(effect.names), "aborted")
 
@@ -147,24 +165,31 @@ def driven(world: World, name: str, driver: Driver, story: Story) -> Iterator[Wo
 def ended(world: World, name: str, driver: Driver, names: list[str], state: str) -> Iterator[World]:
     left = [each for each in names if each not in driver.done]
     if not left:
-        lost = tuple(each for each in names if each in world.names("aborted"))
-        yield world.with_driver(name, driver.answered(core.Committed(lost) if state == "committed" else core.Aborted()))
+        lost = tuple(each for each in names if each in world.names("aborted") and each not in driver.unknown)
+        committed = core.Committed(lost, tuple(each for each in names if each in driver.unknown))
+        yield world.with_driver(name, driver.answered(committed if state == "committed" else core.Aborted()))
     for each in left[:1]:
         after = world.with_transaction(each, state) if each in world.names("open") else world
-        yield after.with_driver(name, replace(driver, done=driver.done | {each}))
+        unknown = driver.unknown | ({each} & world.forgotten)
+        yield after.with_driver(name, replace(driver, done=driver.done | {each}, unknown=unknown))
 
 
-def check(world: World) -> None:
+def check(world: World, story: Story) -> None:
     batches = [decision.batch for decision in world.decided]
     assert batches == sorted(set(batches)), "a batch is decided once, and in order"
     winners = {each.name for decision in world.decided for each in decision.winners}
     assert world.names("committed") <= winners, "nothing is committed without a decision"
-    assert not world.names("aborted") & winners, "nothing that is named is aborted"
+    assert story.meddles or not world.names("aborted") & winners, "nothing that is named is aborted"
+    for noted in world.finished:
+        assert {each.name for each in noted.winners} <= world.names("committed"), "what is noted is true"
     for name, driver in world.drivers:
         if isinstance(driver.effect, core.Done) and driver.effect.followed is not None:
+            lost, unknown = driver.effect.lost, driver.effect.unknown
             named_ones = {each.name for each in driver.effect.followed.winners}
-            assert named_ones <= world.names("committed"), "who is done has committed all"
-            assert not driver.effect.lost, name
+            assert named_ones <= world.names("committed") | {*lost, *unknown}, "who is done has committed all"
+            assert story.meddles or not lost, name
+            assert {*lost} <= world.names("aborted"), "who tells of a loss is right"
+            assert {*unknown} <= world.forgotten, "who cannot tell has asked"
 
 
 def explored(story: Story) -> set[World]:
@@ -178,17 +203,21 @@ def explored(story: Story) -> set[World]:
 
 
 @pytest.mark.parametrize(
-    "story", [Story(gives_up=True), Story(zombie=True, loads=True, goes_on=True)], ids=["gives-up", "late"]
+    "story",
+    [Story(gives_up=True), Story(zombie=True, loads=True, goes_on=True), Story(meddles=True, forgets=True)],
+    ids=["gives-up", "late", "forgets"],
 )
 def test_each_row_is_there_once_whatever_happens_in_whatever_order(story: Story) -> None:
     worlds = explored(story)
     decided = set()
     for world in worlds:
-        check(world)
+        check(world, story)
         drivers = dict(world.drivers)
         last = drivers.get("b, batch 1" if story.goes_on else "b")
         if last is not None and isinstance(last.effect, core.Done) and last.effect.followed is not None:
             decided.add(world.decided[0].run)
+            if last.effect.lost or last.effect.unknown:
+                continue
             more = C if story.goes_on else ()
             assert world.names("committed") in ({*map(_name, A + more)}, {*map(_name, B + more)}), "one run's, whole"
     assert decided == {"a", "b"}, "either run may decide batch 0"
@@ -205,7 +234,29 @@ def test_the_next_batch_aborts_what_came_late() -> None:
     ending, effect = ending.step(core.Settled())
     assert effect == core.CommitAll(A[:1] + C), "what the decision before has left open is committed"
     ending, effect = ending.step(core.Committed(()))
+    assert effect == core.Note(Decision(1, "b", C))
+    ending, effect = ending.step(core.Noted())
     assert effect == core.AbortAll(tuple(sorted(map(_name, (*B, ZOMBIE)))))
+
+
+def test_a_batch_that_is_known_to_be_committed_is_asked_for_no_more() -> None:
+    decided = Decision(0, "a", A)
+    ending, effect = Ending(batch=0, run="b", winners=B).step(core.Claimed(decided, is_finished=True))
+    ending, effect = ending.step(core.Listed(frozenset([B[0].name])))
+    assert effect == core.Drop()
+    ending, effect = ending.step(core.Settled())
+    assert effect == core.CommitAll(()), "the coordinators may have forgotten them"
+    ending, effect = ending.step(core.Committed(()))
+    assert effect == core.AbortAll((B[0].name,))
+    assert ending.step(core.Aborted())[1] == core.Done(decided, ())
+
+
+def test_a_batch_whose_transactions_are_forgotten_is_not_taken_for_committed() -> None:
+    decided, gone = Decision(0, "a", A), (A[1].name,)
+    ending = Ending(batch=0, run="b", winners=B, newest=decided, followed=decided, phase=core.Phase.COMMITTING)
+    ending, effect = ending.step(core.Committed((), gone))
+    assert effect == core.AbortAll(()), "and nobody notes that it is carried out"
+    assert ending.step(core.Aborted())[1] == core.Done(decided, (), gone)
 
 
 def test_a_batch_whose_transactions_are_gone_is_not_decided() -> None:

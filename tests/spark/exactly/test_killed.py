@@ -20,8 +20,8 @@ from tests.spark.world import consumed, world
 from tests.tiers import of_tier
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", of_tier(short=1, long=30)))
-STEPS = 5
-"""Claim, list, confirm, commit, abort. A driver without a crash has no more."""
+STEPS = 6
+"""Claim, list, confirm, commit, note, abort. A driver without a crash has no more."""
 DECIDED = 3
 
 pytestmark = pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ Readers are librdkafka's.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.two_phase import TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up
-from headrace.spark.write.exactly.driving import open_of
+from headrace.spark.write.exactly.driving import OutcomeForgotten, open_of
 from headrace.spark.write.exactly.ledger import ConcurrentWrite, Ledger
-from headrace.spark.write.exactly.names import Abandoned, Decision, TaskName
+from headrace.spark.write.exactly.names import Abandoned, Decision, Finished, TaskName
 from tests.spark.exactly.dying_driver import prepare
-from tests.spark.world import World, consumed, world
+from tests.spark.world import LOOK_EVERY_S, World, consumed, world
 
 pytestmark = pytest.mark.timeout(180)
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
@@ -90,20 +91,22 @@ def test_an_undecided_batch_is_aborted_and_written_by_the_next_run(made: World) 
     commit(made.bootstrap, Batch("u", 0, "b"), (again,))
     assert values(made, "undecided") == [b"again"]
     with pytest.raises(HeadraceError, match="somebody else has aborted 1 of its transactions"):
-        commit(made.bootstrap, Batch("u", 1, "a"), (first,))
+        commit(made.bootstrap, Batch("u", 1, "a"), (first._replace(name=TaskName("a", 1, 0, 2, "u").text),))
 
 
 def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
     async def both(cluster: Cluster) -> None:
         old, new = Ledger(cluster, "two"), Ledger(cluster, "two")
-        assert await old.claim(Decision(0, "a", ())) == (None, False)
-        assert await new.claim(Decision(0, "b", ())) == (None, False)
+        assert await old.claim(Decision(0, "a", ())) == (None, False, False)
+        assert await new.claim(Decision(0, "b", ())) == (None, False, False)
         with pytest.raises(ConcurrentWrite, match="Another run of query 'two'"):
             await old.settle(confirm=True)
         await new.settle(confirm=True)
-        assert await old.claim(Abandoned(1, "a")) == (Decision(0, "b", ()), False)
+        await new.note(Finished(0, "b"))
+        assert await old.claim(Abandoned(1, "a")) == (Decision(0, "b", ()), False, True)
         await old.settle(confirm=True)
-        assert await old.claim(Decision(1, "a", ())) == (Decision(0, "b", ()), True)
+        await new.note(Finished(0, "a"))  # of another decision
+        assert await old.claim(Decision(1, "a", ())) == (Decision(0, "b", ()), True, False)
 
     with Brokers(made.bootstrap) as brokers:
         brokers.ask(both)
@@ -111,7 +114,7 @@ def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
 
 def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:
     made.create("given-up", 1)
-    prepare(made.bootstrap, "given-up", TaskName("dead", 3, 0, 1, "g"), b"never")
+    prepare(made.bootstrap, "given-up", TaskName("dead01", 3, 0, 1, "g"), b"never")
     other = prepare(made.bootstrap, "given-up", TaskName("beef", 3, 0, 1, "g"), b"kept")
     give_up(made.bootstrap, Batch(None, 3, "dead"))
     assert [name.run for name in still_open(made, "g")] == ["beef"]
@@ -141,6 +144,34 @@ def test_an_operator_ends_what_a_killed_write_left(made: World, capsys: pytest.C
     for done, one in zip(("committed", "aborted"), left, strict=True):
         assert f"{done} the transaction of {one.name} in 1 partitions\n" in told
     assert values(made, "left") == [b"0"]
+
+
+def test_nobody_guesses_what_came_of_a_transaction_that_is_forgotten(tmp_path: Path) -> None:
+    """Two batches, and the next runs after their ids have expired. The ledger knows that one is committed. Somebody has
+    aborted the other one's transaction, so it must not be taken for written.
+    """
+    kept, torn = TaskName("a", 0, 0, 1, "kept"), TaskName("a", 0, 0, 1, "torn")
+    with world(tmp_path, **TWO_PHASE) as before:
+        before.create("old", 1)
+        commit(before.bootstrap, Batch("kept", 0, "a"), (prepare(before.bootstrap, "old", kept, b"kept"),))
+        lost = prepare(before.bootstrap, "old", torn, b"torn")
+        decide(before, "torn", Decision(0, "a", (lost,)), confirm=True)
+        headrace_txn.abort(torn.text, execute=True, bootstrap=before.bootstrap)
+    quick = {"transactional.id.expiration.ms": "1", "transaction.remove.expired.transaction.cleanup.interval.ms": "20"}
+    with world(tmp_path, **TWO_PHASE, **quick) as later, Brokers(later.bootstrap) as brokers:
+        pause = threading.Event()
+        while brokers.ask(lambda cluster: TwoPhase(cluster).describe([kept.text, torn.text])):
+            pause.wait(LOOK_EVERY_S)
+    with world(tmp_path, **TWO_PHASE) as after:
+        for query in ("kept", "torn"):
+            again = prepare(after.bootstrap, "old", TaskName("b", 0, 0, 1, query), b"again")
+            if query == "kept":
+                commit(after.bootstrap, Batch(query, 0, "b"), (again,))
+            else:
+                with pytest.raises(OutcomeForgotten, match="nobody can tell any more whether 1 of its transactions"):
+                    commit(after.bootstrap, Batch(query, 0, "b"), (again,))
+            assert still_open(after, query) == []
+        assert values(after, "old") == [b"kept"]
 
 
 def test_it_is_refused_where_two_phase_commit_is_off(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from headrace.base.errors import UsageError
@@ -62,8 +63,28 @@ class Standing(NamedTuple):
         return self.state in ("PrepareCommit", "CompleteCommit")
 
     @property
+    def is_aborted(self) -> bool:
+        """Whether its last transaction is aborted, or is decided to be."""
+        return self.state in ("PrepareAbort", "PrepareEpochFence", "CompleteAbort")
+
+    @property
     def is_being_ended(self) -> bool:
         return self.state in ("PrepareCommit", "PrepareAbort")
+
+
+class Fate(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Fates(NamedTuple):
+    """The transactions, of those that were to be committed, that are not, or may not be."""
+
+    aborted: tuple[str, ...]
+    """The ids of those that somebody else has aborted."""
+    unknown: tuple[str, ...]
+    """The ids of those that have ended, and whose coordinator cannot tell how."""
 
 
 class TwoPhase:
@@ -190,25 +211,28 @@ class TwoPhase:
             raise RefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Broker {min(missing)}")
         return found
 
-    async def commit_all(self, transactions: Collection[Prepared]) -> list[str]:
-        """Commit these, and wait until readers see it. Returns the ids of those that somebody else has aborted.
+    async def commit_all(self, transactions: Collection[Prepared]) -> Fates:
+        """Commit these. One may be committed already. Raises ClientError, also where somebody else is ending one."""
+        fates = await asyncio.gather(*(self._commit(each) for each in transactions))
+        named = [(each.name, fate) for each, fate in zip(transactions, fates, strict=True)]
+        return Fates(
+            tuple(name for name, fate in named if fate is Fate.ABORTED),
+            tuple(name for name, fate in named if fate is Fate.UNKNOWN),
+        )
 
-        An id that its coordinator has forgotten counts as committed: it forgets only ids whose transaction has ended.
-        Raises ClientError.
-        """
-        refused = await asyncio.gather(*(self._commit(each) for each in transactions))
-        return [name for name in refused if name is not None]
-
-    async def _commit(self, prepared: Prepared) -> str | None:
+    async def _commit(self, prepared: Prepared) -> Fate:
+        """A coordinator forgets ids `transactional.id.expiration.ms` after their last transaction has ended. It also
+        forgets how that ended when the id gets another producer."""
         try:
             await self.end(prepared, commit=True)
         except RefusedError as error:
-            if error.retriable:
+            standing = None if error.retriable else (await self.describe([prepared.name])).get(prepared.name)
+            if error.retriable or (standing is not None and standing.is_open):
                 raise
-            standing = (await self.describe([prepared.name])).get(prepared.name)
-            if standing is not None and not standing.is_committed:
-                return prepared.name
-        return None
+            if standing is None or not (standing.is_committed or standing.is_aborted):
+                return Fate.UNKNOWN
+            return Fate.COMMITTED if standing.is_committed else Fate.ABORTED
+        return Fate.COMMITTED
 
     async def abort_all(self, names: Collection[str]) -> None:
         """Abort the open transactions of these ids, and fence their producers. Raises ClientError."""

@@ -45,6 +45,8 @@ class Written(WriterCommitMessage):
     bytes: int
     batches: int
     query: str = ""
+    run: str = ""
+    """Of the writer that the task had."""
     prepared: Prepared | None = None
     """The transaction in which it wrote them; None: it is done, or there were no rows."""
 
@@ -92,12 +94,17 @@ class HeadraceWriter(DataSourceArrowWriter):
 
 
 class HeadraceStreamWriter(DataSourceStreamArrowWriter):
-    """The micro-batches of a stream. The tasks look up the topic."""
+    """The micro-batches of a stream. The tasks look up the topic.
 
-    def __init__(self, options: WriteOptions) -> None:
+    Spark makes one writer for the tasks of a batch, and others for its commit and its abort. These know the run of the
+    tasks by their messages. Where there are none, its name begins with that of the query's start.
+    """
+
+    def __init__(self, options: WriteOptions, start: str) -> None:
         """Raises UsageError where the brokers do not offer what is asked for, ClientError."""
         self._options = options
-        self._run = new_run()
+        self._start = start
+        self._run = new_run(start)
         if options.exactly_once:
             with Brokers(options.bootstrap) as brokers:
                 check_brokers(brokers)
@@ -116,12 +123,14 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         if self._options.exactly_once and (query := _query_of(messages)) is not None:
-            commit(self._options.bootstrap, Batch(query, batchId, self._run), prepared_by(messages))
+            batch = Batch(query, batchId, _run_of(messages) or self._run)
+            commit(self._options.bootstrap, batch, prepared_by(messages))
         tell(f"Batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         if self._options.exactly_once:
-            give_up(self._options.bootstrap, Batch(_query_of(messages), batchId, self._run))
+            batch = Batch(_query_of(messages), batchId, _run_of(messages) or self._start)
+            give_up(self._options.bootstrap, batch)
         else:
             tell_aborted(f"Batch {batchId}", messages)
 
@@ -136,7 +145,7 @@ def write_task(
     stamp = Stamp(query, str(batch), str(task)) if options.include_identity else None
     transaction = TaskName(run, batch, task, attempt, query).text if options.exactly_once else None
     writer = TaskWriter(options, targets, stamp, begin=task + batch, transaction=transaction)
-    return Written(*writer.write(iterator), query=query, prepared=writer.prepared)
+    return Written(*writer.write(iterator), query=query, run=run, prepared=writer.prepared)
 
 
 def prepared_by(messages: Iterable[WriterCommitMessage | None]) -> tuple[Prepared, ...]:
@@ -161,6 +170,10 @@ def tell_aborted(what: str, messages: Iterable[WriterCommitMessage | None]) -> N
 
 def _query_of(messages: Iterable[WriterCommitMessage | None]) -> str | None:
     return next((each.query for each in _written(messages)), None)
+
+
+def _run_of(messages: Iterable[WriterCommitMessage | None]) -> str | None:
+    return next((each.run for each in _written(messages)), None)
 
 
 def _written(messages: Iterable[WriterCommitMessage | None]) -> list[Written]:

@@ -11,7 +11,7 @@ from headrace.net.client.two_phase import Prepared, TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.driving import carry_out, open_of
 from headrace.spark.write.exactly.ending import Ending
-from headrace.spark.write.exactly.ledger import ledger_topic
+from headrace.spark.write.exactly.topic import check_ledger
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,12 @@ class Batch(NamedTuple):
     """None: no task has told it."""
     number: int
     run: str
+    """The name of the run. Where no task has told it, its beginning."""
 
 
-def new_run() -> str:
-    """The name of a planned write, which no other one has."""
-    return uuid4().hex[:RUN_DIGITS]
+def new_run(start: str = "") -> str:
+    """The name of a planned write, which no other one has. It begins with `start`, hexadecimal digits."""
+    return start + uuid4().hex[: RUN_DIGITS - len(start)]
 
 
 def check_brokers(brokers: Brokers) -> None:
@@ -38,14 +39,14 @@ def check_brokers(brokers: Brokers) -> None:
 
     async def check(cluster: Cluster) -> None:
         await TwoPhase(cluster).check_two_phase(WISH)
-        await ledger_topic(cluster)
+        await check_ledger(cluster)
 
     brokers.ask(check)
 
 
 def commit(bootstrap: str, batch: Batch, winners: tuple[Prepared, ...]) -> None:
-    """Commit the batch, unless it is committed already: then finish that. Raises TransactionsLost, ConcurrentWrite,
-    ClientError, CorruptData.
+    """Commit the batch, unless it is committed already: then finish that. Raises TransactionsLost, OutcomeForgotten,
+    ConcurrentWrite, ClientError, CorruptData.
     """
     query = batch.query
     assert query is not None, "a task has told it"
@@ -63,12 +64,13 @@ def give_up(bootstrap: str, batch: Batch) -> None:
     """
 
     async def end(cluster: Cluster) -> None:
-        query = batch.query
-        if query is None:
+        if batch.query is not None:
+            runs = {(batch.query, batch.run)}
+        else:
             open_ = await open_of(cluster, run=batch.run)
-            query = next((name.query for name in open_), None)
-        if query is not None:
-            done = await carry_out(cluster, query, Ending(batch=batch.number, run=batch.run, winners=None))
+            runs = {(name.query, name.run) for name in open_ if name.batch == batch.number}
+        for query, run in sorted(runs):
+            done = await carry_out(cluster, query, Ending(batch=batch.number, run=run, winners=None))
             if done.followed is not None:
                 log.warning("Batch %d of query %s had been committed before it failed.", batch.number, query)
 

@@ -10,7 +10,7 @@ from headrace.net.client.transactions import Transactions
 from headrace.net.client.two_phase import TwoPhase
 from headrace.spark.write.exactly import ending as core
 from headrace.spark.write.exactly.ledger import Ledger
-from headrace.spark.write.exactly.names import TaskName, pattern_of
+from headrace.spark.write.exactly.names import Finished, TaskName, pattern_of
 
 OPEN = "Ongoing"
 
@@ -26,14 +26,30 @@ class TransactionsLost(HeadraceError):  # noqa: N818 - what came of a batch
         )
 
 
+class OutcomeForgotten(HeadraceError):  # noqa: N818 - what came of a batch
+    """Transactions of a decided batch have ended, and nobody knows how."""
+
+    def __init__(self, query: str, batch: int, unknown: tuple[str, ...]) -> None:
+        super().__init__(
+            f"Batch {batch} of query '{query}' was decided by an earlier run, and nobody can tell any more whether "
+            f"{len(unknown)} of its transactions were committed, such as '{unknown[0]}': their coordinators have "
+            "forgotten that (transactional.id.expiration.ms); look whether the batch's rows are there, and go on "
+            "behind them with a new checkpoint or queryId."
+        )
+
+
 async def carry_out(cluster: Cluster, query: str, ending: core.Ending) -> core.Done:
-    """End the batch. Raises TransactionsLost, ConcurrentWrite, ClientError, CorruptData; it may then be tried again."""
+    """End the batch. Raises TransactionsLost, OutcomeForgotten, ConcurrentWrite, ClientError, CorruptData; it may then
+    be tried again.
+    """
     ledger, two_phase = Ledger(cluster, query), TwoPhase(cluster)
     effect = ending.begin()
     while not isinstance(effect, core.Done):
         ending, effect = ending.step(await outcome(cluster, query, ledger, two_phase, effect))
     if effect.lost and ending.winners is not None:
         raise TransactionsLost(ending.batch, effect.lost, is_decided=effect.followed is not None)
+    if effect.unknown and ending.winners is not None:
+        raise OutcomeForgotten(query, ending.batch, effect.unknown)
     return effect
 
 
@@ -54,9 +70,12 @@ async def outcome(cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPh
             await ledger.settle(confirm=False)
             return core.Settled()
         case core.CommitAll(transactions):
-            lost = await two_phase.commit_all(transactions)
+            fates = await two_phase.commit_all(transactions)
             await two_phase.settle([each.name for each in transactions])
-            return core.Committed(tuple(lost))
+            return core.Committed(*fates)
+        case core.Note(followed):
+            await ledger.note(Finished.of(followed))
+            return core.Noted()
         case core.AbortAll(names):
             await two_phase.abort_all(names)
             return core.Aborted()
@@ -67,7 +86,9 @@ async def outcome(cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPh
 
 
 async def open_of(cluster: Cluster, *, query: str | None = None, run: str | None = None) -> list[TaskName]:
-    """The open transactions of a query's tasks, or of a run's. Raises ClientError."""
+    """The open transactions of a query's tasks, or of runs whose names begin so. Raises ClientError."""
     listed = await Transactions(cluster).list_all([OPEN], pattern_of(query=query, run=run))
     names = [TaskName.parse(each.name) for each in listed if each.state == OPEN]
-    return [name for name in names if name is not None and query in (None, name.query) and run in (None, name.run)]
+    return [
+        name for name in names if name is not None and query in (None, name.query) and name.run.startswith(run or "")
+    ]

@@ -30,6 +30,8 @@ class Claimed(NamedTuple):
     """The last decision before it."""
     is_abandoned: bool = False
     """Whether this run has abandoned this batch before it."""
+    is_finished: bool = False
+    """Whether all transactions of the last decision are known to be committed."""
 
 
 class Listed(NamedTuple):
@@ -50,13 +52,19 @@ class Settled(NamedTuple):
 class Committed(NamedTuple):
     lost: tuple[str, ...]
     """Those that somebody else has aborted."""
+    unknown: tuple[str, ...] = ()
+    """Those that were ended, and nobody knows how."""
+
+
+class Noted(NamedTuple):
+    """It is durable that the decision is carried out."""
 
 
 class Aborted(NamedTuple):
     """All are aborted."""
 
 
-Event: TypeAlias = Claimed | Listed | Checked | Settled | Committed | Aborted
+Event: TypeAlias = Claimed | Listed | Checked | Settled | Committed | Noted | Aborted
 
 # --- effects ---
 
@@ -89,6 +97,12 @@ class CommitAll(NamedTuple):
     transactions: tuple[Prepared, ...]
 
 
+class Note(NamedTuple):
+    """Make it durable that all transactions of this decision are committed: coordinators will forget that."""
+
+    followed: Decision
+
+
 class AbortAll(NamedTuple):
     names: tuple[str, ...]
 
@@ -100,9 +114,11 @@ class Done(NamedTuple):
     """The decision that was carried out; None: the batch is not committed."""
     lost: tuple[str, ...]
     """Transactions of the batch that somebody else has ended: not committed, nothing of it is, or its rows are lost."""
+    unknown: tuple[str, ...] = ()
+    """Transactions of the decision whose rows may be there or not: nobody can tell any more how they ended."""
 
 
-Effect: TypeAlias = Claim | ListOpen | CheckOpen | Confirm | Drop | CommitAll | AbortAll | Done
+Effect: TypeAlias = Claim | ListOpen | CheckOpen | Confirm | Drop | CommitAll | Note | AbortAll | Done
 
 
 class Phase(Enum):
@@ -112,8 +128,9 @@ class Phase(Enum):
     CONFIRMING = 4
     DROPPING = 5
     COMMITTING = 6
-    ABORTING = 7
-    DONE = 8
+    NOTING = 7
+    ABORTING = 8
+    DONE = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +144,11 @@ class Ending:
     newest: Decision | None = None
     """The last decision before this one's."""
     is_abandoned: bool = False
+    is_finished: bool = False
     open: frozenset[str] = frozenset()
     followed: Decision | None = None
     lost: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def own(self) -> Decision | None:
@@ -141,8 +160,9 @@ class Ending:
 
     def step(self, event: Event) -> tuple[Ending, Effect]:
         match event, self.phase:
-            case Claimed(newest, is_abandoned), Phase.CLAIMING:
-                return replace(self, phase=Phase.LISTING, newest=newest, is_abandoned=is_abandoned), ListOpen()
+            case Claimed(newest, is_abandoned, is_finished), Phase.CLAIMING:
+                claimed = replace(self, newest=newest, is_abandoned=is_abandoned, is_finished=is_finished)
+                return replace(claimed, phase=Phase.LISTING), ListOpen()
             case Listed(open_), Phase.LISTING:
                 return replace(self, open=open_)._listed()
             case Checked(lost), Phase.CHECKING:
@@ -151,11 +171,12 @@ class Ending:
                 return replace(self, followed=self.own)._committing()
             case Settled(), Phase.DROPPING:
                 return replace(self, followed=self.newest if self._is_decided else None)._committing()
-            case Committed(lost), Phase.COMMITTING:
-                names = tuple(sorted(self._rubbish()))
-                return replace(self, phase=Phase.ABORTING, lost=self.lost + lost), AbortAll(names)
+            case Committed(lost, unknown), Phase.COMMITTING:
+                return replace(self, lost=self.lost + lost, unknown=unknown)._committed()
+            case Noted(), Phase.NOTING:
+                return self._aborting()
             case Aborted(), Phase.ABORTING:
-                return replace(self, phase=Phase.DONE), Done(self.followed, self.lost)
+                return replace(self, phase=Phase.DONE), Done(self.followed, self.lost, self.unknown)
             case _:
                 raise AssertionError(f"{event} in {self.phase}")
 
@@ -184,10 +205,23 @@ class Ending:
 
     def _committing(self) -> tuple[Ending, Effect]:
         """Commit what the decision names, and what the one before has left open."""
-        followed = () if self.followed is None else self.followed.winners
+        followed = () if self.followed is None or self._is_noted else self.followed.winners
         before = () if self.newest is None or self.newest is self.followed else self.newest.winners
         left = tuple(each for each in before if each.name in self.open)
         return replace(self, phase=Phase.COMMITTING), CommitAll(left + followed)
+
+    @property
+    def _is_noted(self) -> bool:
+        """Whether the decision that is followed was carried out before."""
+        return self.is_finished and self.followed is self.newest
+
+    def _committed(self) -> tuple[Ending, Effect]:
+        if self.followed is None or self._is_noted or self.lost or self.unknown:
+            return self._aborting()
+        return replace(self, phase=Phase.NOTING), Note(self.followed)
+
+    def _aborting(self) -> tuple[Ending, Effect]:
+        return replace(self, phase=Phase.ABORTING), AbortAll(tuple(sorted(self._rubbish())))
 
     def _rubbish(self) -> Iterable[str]:
         """Open transactions that no decision names or will ever name."""

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import TopicId
 from headrace.base.limits import SPARK_FETCH_BYTES, SPARK_FETCH_WAIT_MS, SPARK_LEDGER_TIMEOUT_MS
-from headrace.net.client.admin import Admin
 from headrace.net.client.batches import fetch_batches
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.delivery import PRODUCE_LANE
@@ -26,8 +25,8 @@ from headrace.net.client.offsets import list_offsets
 from headrace.net.client.partitioner import partition_of
 from headrace.net.client.producer import ACKS_ALL, PRODUCE_TIMEOUT_MS
 from headrace.net.client.two_phase import Prepared, TwoPhase
-from headrace.net.client.view import TopicView
-from headrace.spark.write.exactly.names import Abandoned, Decision, ledger_name
+from headrace.spark.write.exactly.names import Abandoned, Decision, Finished, ledger_name
+from headrace.spark.write.exactly.topic import LEDGER, ledger_topic
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import decode_records, encode_batch, end_of, iterate_headers
 from headrace.wire.compression import Compression
@@ -36,15 +35,6 @@ from headrace.wire.messages import produce as wire
 from headrace.wire.records import Record
 from headrace.wire.transactions import marker_in
 
-LEDGER: Final = "headrace-spark-ledger"
-"""The topic."""
-PARTITIONS: Final = 8
-CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    "durable.enable": "false",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": str(4 * 1024 * 1024),
-}
 EARLIEST: Final = -2
 FENCED: Final = (
     ErrorCode.PRODUCER_FENCED,
@@ -70,6 +60,8 @@ class Below(NamedTuple):
     newest: Decision | None
     is_abandoned: bool
     """Whether the claim's run had abandoned its batch."""
+    is_finished: bool
+    """Whether the newest decision is known to be carried out."""
 
 
 class _Place(NamedTuple):
@@ -85,26 +77,35 @@ class Ledger:
         self._query = query
         self._two_phase = TwoPhase(cluster)
         self._claim: Prepared | None = None
+        self._place: _Place | None = None
 
     async def claim(self, claim: Decision | Abandoned) -> Below:
         """Fence the other drivers, write the claim in a transaction, and return what was committed before. Raises
         ConcurrentWrite, ClientError, CorruptData.
         """
         view = await ledger_topic(self._cluster)
-        place = _Place(view.id, partition_of(self._query.encode(), len(view.partitions)))
+        place = self._place = _Place(view.id, partition_of(self._query.encode(), len(view.partitions)))
         self._claim = await self._two_phase.begin(ledger_name(self._query), timeout_ms=SPARK_LEDGER_TIMEOUT_MS)
         try:
-            offset = await self._write(place, claim.key(self._query), claim.to_bytes())
+            offset = await self._write(place, claim.key(self._query), claim.to_bytes(), self._claim)
         except RefusedError as error:
             raise self._fenced(error) from error
         abandoned = Abandoned(claim.batch, claim.run)
-        key, mark = self._query.encode(), abandoned.key(self._query)
-        found = await self._below(place, offset, (key, mark))
-        newest = found.get(key)
+        key, mark, note = self._query.encode(), abandoned.key(self._query), Finished.key(self._query)
+        found = await self._below(place, offset, (key, mark, note))
+        newest = Decision.from_bytes(self._query, found[key]) if key in found else None
         return Below(
-            None if newest is None else Decision.from_bytes(self._query, newest),
+            newest,
             found.get(mark) == abandoned.to_bytes(),
+            newest is not None and found.get(note) == Finished.of(newest).to_bytes(),
         )
+
+    async def note(self, finished: Finished) -> None:
+        """Write that a decision is carried out. In no transaction, for it is true whoever decides next. A late driver
+        may replace a newer note, which only costs the next driver a look at the transactions. Raises ClientError.
+        """
+        assert self._place is not None, "it was claimed"
+        await self._write(self._place, finished.key(self._query), finished.to_bytes(), None)
 
     async def settle(self, *, confirm: bool) -> None:
         """Commit the claim, or abort it. Raises ConcurrentWrite, ClientError."""
@@ -117,20 +118,23 @@ class Ledger:
     def _fenced(self, error: RefusedError) -> HeadraceError:
         return ConcurrentWrite(self._query) if error.code in FENCED else error
 
-    async def _write(self, place: _Place, key: bytes, value: bytes) -> int:
-        """Append the claim. Returns its offset."""
-        assert self._claim is not None
-        batch = encode_batch(
-            [Record(0, round(time.time() * 1000), key, value)],
-            compression=Compression.GZIP,
-            producer_id=self._claim.producer_id,
-            producer_epoch=self._claim.epoch,
-            base_sequence=0,
-            transactional=True,
-        )
+    async def _write(self, place: _Place, key: bytes, value: bytes, claim: Prepared | None) -> int:
+        """Append a record, in the claim's transaction if any. Returns its offset."""
+        records = [Record(0, round(time.time() * 1000), key, value)]
+        if claim is None:
+            batch = encode_batch(records)
+        else:
+            batch = encode_batch(
+                records,
+                compression=Compression.GZIP,
+                producer_id=claim.producer_id,
+                producer_epoch=claim.epoch,
+                base_sequence=0,
+                transactional=True,
+            )
         data = wire.PartitionProduceData(index=place.partition, records=memoryview(batch))
         request = wire.ProduceRequest(
-            transactional_id=self._claim.name,
+            transactional_id=None if claim is None else claim.name,
             acks=ACKS_ALL,
             timeout_ms=PRODUCE_TIMEOUT_MS,
             topic_data=(wire.TopicProduceData(name=LEDGER, topic_id=place.topic_id, partition_data=(data,)),),
@@ -180,15 +184,3 @@ class Ledger:
         committed += chain.from_iterable(undecided.values())
         committed.sort(key=attrgetter("offset"))
         return {each.key: each.value for each in committed if each.key is not None and each.value is not None}
-
-
-async def ledger_topic(cluster: Cluster) -> TopicView:
-    """The topic of decisions, which is made where it is missing. Raises ClientError."""
-    view = (await cluster.metadata((LEDGER,))).topics.get(LEDGER)
-    if view is None or view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        try:
-            await Admin(cluster).create_topic(LEDGER, partitions=PARTITIONS, configs=CONFIGS)
-        except RefusedError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-    return await cluster.retried(lambda: cluster.topic(LEDGER, fresh=True))

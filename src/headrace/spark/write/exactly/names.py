@@ -45,9 +45,11 @@ class TaskName(NamedTuple):
 
 
 def pattern_of(*, query: str | None = None, run: str | None = None) -> str:
-    """The regular expression of the ids of one query or one run."""
-    any_run, any_query = "[0-9a-f]+", ".+"
-    return rf"{PREFIX}\.{run or any_run}\.[0-9]+\.[0-9]+\.[0-9]+\.{any_query if query is None else re.escape(query)}"
+    """The regular expression of the ids of one query, or of runs whose names begin with `run`."""
+    any_query = ".+"
+    return (
+        rf"{PREFIX}\.{run or ''}[0-9a-f]*\.[0-9]+\.[0-9]+\.[0-9]+\.{any_query if query is None else re.escape(query)}"
+    )
 
 
 def ledger_name(query: str) -> str:
@@ -71,6 +73,7 @@ class Decision(NamedTuple):
         for each in self.winners:
             name = TaskName.parse(each.name)
             assert name is not None, each
+            assert (name.run, name.batch) == (self.run, self.batch), "its id is made of these again"
             rows.append((name.task, name.attempt, each.producer_id, each.epoch))
         return json.dumps({"batch": self.batch, "run": self.run, "winners": rows}, separators=(",", ":")).encode()
 
@@ -86,6 +89,25 @@ class Decision(NamedTuple):
             return cls(row["batch"], row["run"], winners)
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptData(f"The last decision of query '{query}' is none: {error!r}.") from error
+
+
+class Finished(NamedTuple):
+    """All transactions that a decision names are committed. Nobody has to ask for them any more."""
+
+    batch: int
+    run: str
+
+    @classmethod
+    def of(cls, decision: Decision) -> Finished:
+        return cls(decision.batch, decision.run)
+
+    @staticmethod
+    def key(query: str) -> bytes:
+        """The key of its record in the ledger. No run is named so."""
+        return f"{query}\0finished".encode()
+
+    def to_bytes(self) -> bytes:
+        return f"{self.batch} {self.run}".encode()
 
 
 class Abandoned(NamedTuple):
