@@ -26,7 +26,7 @@ T ?=
 SEED ?= 1
 RUNS ?= 300
 ROUNDS ?= 20
-FORMATS ?= parquet,delta,iceberg,replay
+FORMATS ?= parquet,delta,iceberg,replay,exactly-once
 STORE ?= directory
 SOAK ?= 600
 PARTITIONS ?= 10000
@@ -132,9 +132,10 @@ soak: $(VENV)/.made/test ## mixed load for SOAK seconds (600): memory, files and
 promises: $(VENV)/.made/test ## the promises at length: kill -9 under load, ROUNDS times
 	@HEADRACE_PROMISE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600 tests/promises $(T)
 
-crash-spark: $(VENV)/.made/test $(VENV)/.made/classes $(if $(findstring s3,$(STORE)),$(VENV)/s3/.made) ## pipelines under kill -9: driver, Java, Python workers, ROUNDS times for each of FORMATS; STORE=s3: on a server that is killed too
+crash-spark: $(VENV)/.made/test $(VENV)/.made/classes $(if $(findstring s3,$(STORE)),$(VENV)/s3/.made) ## pipelines under kill -9: driver, Java, Python workers, brokers, ROUNDS times for each of FORMATS; STORE=s3: on a server that is killed too
 	@HEADRACE_CRASH_ROUNDS=$(ROUNDS) HEADRACE_CRASH_SEED=$(SEED) HEADRACE_CRASH_FORMATS=$(FORMATS) HEADRACE_CRASH_STORE=$(STORE) \
-	  $(BIN)/python -m pytest -s tests/pipelines/test_crash.py tests/pipelines/test_replay_crash.py tests/spark/exactly/test_killed.py $(T)
+	  $(BIN)/python -m pytest -s tests/pipelines/test_crash.py tests/pipelines/test_replay_crash.py tests/pipelines/test_exactly_crash.py \
+	  tests/spark/exactly/test_killed.py $(T)
 
 swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
 	@$(BIN)/python -m tools.swarm --seed $(SEED) --runs $(RUNS)

@@ -106,13 +106,14 @@ class Place:
 class PipelineProcess:
     """``headrace pipeline run FILE --json``, in a process group of its own. A context manager."""
 
-    def __init__(self, file: Path, log: Path, *more: str) -> None:
+    def __init__(self, file: Path, log: Path, *more: str, module: str = "headrace.spark.pipelines") -> None:
+        """`module`: another program that takes such arguments."""
         self._log = log.open("ab")
         self.commits = 0
         self._changed = threading.Condition()
         places = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.spark.pipelines", str(file), "--json", *more],
+            [sys.executable, "-m", module, str(file), "--json", *more],
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,

@@ -25,7 +25,7 @@ class Brokers:
     def bootstrap(self) -> str:
         return self._cluster.bootstrap
 
-    def replace(self, broker: int) -> None:
-        """SIGKILL, and start it again."""
-        self._runner.run(self._cluster.kill(broker))
-        self._runner.run(self._cluster.start(broker))
+    def replace(self, *brokers: int) -> None:
+        """SIGKILL, and start them again."""
+        self._runner.run(self._cluster.kill(*brokers))
+        self._runner.run(self._cluster.start(*brokers))
