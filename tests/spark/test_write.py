@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from headrace.net.client.cluster import Cluster
 from headrace.net.client.two_phase import TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.driving import open_of
@@ -154,6 +155,15 @@ def test_a_batch_written_again_under_its_name_is_read_once(made: World, spark: A
 EXACTLY_ONCE = {"delivery": "exactly-once"}
 
 
+async def last_decision(cluster: Cluster, query: str) -> tuple[set[str], set[str]]:
+    """The transactions that the ledger names, and those of them that their coordinators know to be committed."""
+    below = await Ledger(cluster, query).claim(Abandoned(99, "0"))
+    assert below.newest is not None
+    winners = {each.name for each in below.newest.winners}
+    known = await TwoPhase(cluster).describe(winners)
+    return winners, {name for name, each in known.items() if each.is_committed}
+
+
 def test_a_frame_is_written_exactly_once_though_a_task_fails(made: World, spark: Any) -> None:
     made.create("exact", 2, durable_enable="false")
     frame = spark.range(0, 300, 1, 3).selectExpr("string(id) as value")
@@ -193,11 +203,8 @@ def test_a_stream_that_dies_is_written_exactly_once(made: World, spark: Any, tmp
         assert brokers.ask(lambda cluster: open_of(cluster, query=query)) == [], "nobody waits for what was given up"
         for number in (1, 2):
             run(number, "value")
-            below = brokers.ask(lambda cluster: Ledger(cluster, query).claim(Abandoned(99, "0")))
-            assert below.newest is not None
-            winners = {each.name for each in below.newest.winners}
-            known = brokers.ask(lambda cluster, names=winners: TwoPhase(cluster).describe(names))
-            assert winners == {name for name, each in known.items() if each.is_committed}, "another driver finds them"
+            winners, committed = brokers.ask(lambda cluster: last_decision(cluster, query))
+            assert winners == committed, "another driver finds them"
     found = Counter(row[6] for row in consumed(made.bootstrap, ["exact-sink"]))
     assert found == {b"%d" % at: 1 for at in range(150)}
 
