@@ -23,6 +23,7 @@ FOUND: Final[dict[str, int]] = {
     "end-not-checked": 1,
     "epoch-not-checked": 4,
     "epochs-not-raised": 3,
+    "lease-kept-in-another-redis": 0,
     "lease-not-checked": 25,
     "opened-as-flushed": 112,
     "registration-not-repeated": 14,

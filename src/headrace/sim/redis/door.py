@@ -31,6 +31,7 @@ NAMES: Final = (
     "end-not-checked",
     "epoch-not-checked",
     "epochs-not-raised",
+    "lease-kept-in-another-redis",
     "lease-not-checked",
     "opened-as-flushed",
     "registration-not-repeated",

@@ -162,6 +162,17 @@ def another_redis_not_noticed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lease_kept_in_another_redis() -> Iterator[None]:
+    """A controller goes on by its lease where Redis has failed over or was started again."""
+
+    def trusting(self: RedisModel, lease: bytes, head: bytes, holder: bytes, token: bytes) -> Answer | None:
+        return self._not_holder(lease, holder, token)
+
+    with patch.object(RedisModel, "_not_controller", trusting):
+        yield
+
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "epoch-not-checked": epoch_not_checked,
     "end-not-checked": end_not_checked,
@@ -174,4 +185,5 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "registration-not-repeated": registration_not_repeated,
     "epochs-not-raised": epochs_not_raised,
     "another-redis-not-noticed": another_redis_not_noticed,
+    "lease-kept-in-another-redis": lease_kept_in_another_redis,
 }

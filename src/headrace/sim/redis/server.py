@@ -89,6 +89,7 @@ class Server:
         self.synced = 0
         """Writes of the timeline that are in the file for good."""
         self.history: Final = f"{chance.getrandbits(160):040x}"
+        model.history = timeline.base.history = self.history.encode()
         self.connections: dict[ServerConnection, None] = {}
         self._loop = loop
         self._on_executed = on_executed

@@ -31,6 +31,7 @@ class ServerModel(RedisModel):
         other.keys = copy.deepcopy(self.keys)
         other._expires_ms = dict(self._expires_ms)
         other.has_functions = self.has_functions
+        other.history = self.history
         return other
 
     def execute(self, command: Sequence[object], payload: Sequence[object] = (), *, now_ms: int) -> Any:
@@ -65,7 +66,7 @@ class Timeline:
         self.number: Final = number
         self.writes: list[Write] = []
         self.kept: int | None = None
-        self._base = base
+        self.base: Final = base
 
     @property
     def end(self) -> int:
@@ -73,7 +74,7 @@ class Timeline:
 
     def state_at(self, count: int) -> ServerModel:
         """The state after the first `count` writes."""
-        model = self._base.copied()
+        model = self.base.copied()
         for write in self.writes[:count]:
             try:
                 model.execute(write.command, now_ms=write.now_ms)

@@ -5,114 +5,29 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import BrokerId, ClusterId, DirectoryId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId
-from headrace.base.limits import DOUBTED_EPOCHS, DOUBTED_INDEXES, DOUBTED_PRODUCER_IDS
-from headrace.broker.cluster.driver import MetadataDriver, NotController, OutcomeUnknown
-from headrace.controller.decision import Decision
+from headrace.base.ids import BrokerId, TopicId
+from headrace.broker.cluster.driver import NotController, OutcomeUnknown
 from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.events import (
-    ClusterBorn,
     ConfigChanged,
     MetadataEvent,
     PartitionsAdded,
-    TopicCreated,
     TopicDeleted,
 )
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import Engine, PartitionImage
-from headrace.storage.redis.links.address import parse_redis_address
-from headrace.storage.redis.links.client import Redis
-from headrace.storage.redis.links.opening import open_redis
 from headrace.storage.redis.metadata import commit_log, commits
 from headrace.storage.redis.metadata import stream as metadata_stream
-from headrace.storage.redis.metadata.commit_log import RedisCommitLog
-from headrace.storage.redis.metadata.lease import Holder, LeaseTimes
+from headrace.storage.redis.metadata.lease import LeaseTimes
 from headrace.storage.redis.server_side.functions import Lease, MetadataFunctions, Status
-from headrace.storage.redis.server_side.keys import Keys
 from tests.broker.group_broker import until
-from tests.storage.redis.conftest import Start
+from tests.storage.redis.metadata.nodes import BORN, KEYS, QUICK, TOPIC, Join, created, partition
 from tests.storage.redis.redis_world import refuse_once
-
-KEYS = Keys()
-QUICK = LeaseTimes(lasts=300, poll=20)
-STEADY = LeaseTimes(lasts=30_000, poll=20)
-"""Nobody loses it, however busy the machine is."""
-TOPIC = TopicId(uuid.UUID(int=7))
-
-
-class Node:
-    """A broker's driver on the shared log."""
-
-    def __init__(self, number: int, commands: Redis, reading: Redis, times: LeaseTimes = STEADY) -> None:
-        holder = Holder(BrokerId(number), DirectoryId(uuid.UUID(int=number)), "127.0.0.1", 9000 + number)
-        self.log = RedisCommitLog(commands, reading, KEYS, name=f"node {number}", about=lambda: holder, times=times)
-        self.commands, self.reading = commands, reading
-        self.fatal: list[Exception] = []
-        self.driver = MetadataDriver(self.log, me=holder.broker, on_fatal=self.fatal.append)
-
-    @property
-    def image(self) -> MetadataImage:
-        return self.driver.image
-
-    async def submit(self, *events: MetadataEvent) -> None:
-        await self.driver.submit(lambda image: Decision(events, None))
-
-    async def crash(self) -> None:
-        """End without giving the lease back."""
-        self.log.halt(lambda: OutcomeUnknown())
-        await self.commands.close()
-        await self.reading.close()
-
-
-Join = Callable[..., Awaitable[Node]]
-
-
-@pytest.fixture
-async def join(start: Start) -> AsyncIterator[Join]:
-    server = start("--appendonly", "yes", "--appendfsync", "always")
-    nodes: list[Node] = []
-
-    async def joined(number: int, times: LeaseTimes = STEADY) -> Node:
-        commands = await open_redis(parse_redis_address(server.url), Random(number))
-        reading = commands.beside(KEYS.metadata, timeout_ms=10_000)
-        await reading.ready(10_000)
-        node = Node(number, commands, reading, times)
-        nodes.append(node)
-        await node.driver.start()
-        return node
-
-    joined.server = server  # type: ignore[attr-defined]
-    yield joined
-    for node in nodes:
-        await node.driver.stop()
-        await node.commands.close()  # of one that never started
-        await node.reading.close()
-
-
-def created(name: str = "orders", topic: TopicId = TOPIC) -> TopicCreated:
-    return TopicCreated(topic_id=topic, name=name, partitions=(partition(0),), configs={"retention.ms": "1000"})
-
-
-def partition(index: int) -> PartitionImage:
-    return PartitionImage(
-        index=PartitionIndex(index),
-        replicas=(BrokerId(1),),
-        isr=(BrokerId(1),),
-        leader=BrokerId(1),
-        leader_epoch=LeaderEpoch(0),
-        partition_epoch=PartitionEpoch(0),
-    )
-
-
-BORN = ClusterBorn(cluster_id=ClusterId("cluster"), engine=Engine.REDIS)
 
 
 async def test_every_node_has_what_the_holder_decides(join: Join) -> None:
@@ -301,7 +216,7 @@ async def test_redis_that_comes_back_loses_nothing_and_stops_nobody(join: Join) 
     node = await join(1)
     await until(lambda: node.driver.is_controller)
     await node.submit(BORN)
-    server = join.server  # type: ignore[attr-defined]
+    server = join.server
     server.kill()
     waiting = asyncio.create_task(node.submit(created()))
     await asyncio.sleep(0)
@@ -315,92 +230,6 @@ async def test_redis_that_comes_back_loses_nothing_and_stops_nobody(join: Join) 
     await node.driver.read_barrier()
     assert not node.fatal
     assert (node.image.topic("orders") is not None) or not committed
-
-
-async def test_lost_entries_are_undone_behind_a_gap_and_under_higher_epochs(join: Join) -> None:
-    first, second = await join(1), await join(2)
-    shown: list[int] = []
-    for node in (first, second):
-        node.driver.subscribe(lambda delta: shown.append(delta.after.index - delta.before.index))
-    await until(lambda: first.driver.is_controller or second.driver.is_controller)
-    holder = first if first.driver.is_controller else second
-    await holder.submit(BORN, created())
-    keys = (KEYS.metadata, KEYS.head)
-    dumps = [await holder.commands.call("DUMP", key) for key in keys]
-    await holder.submit(created("payments", TopicId(uuid.UUID(int=9))))
-    await until(lambda: first.image.index == second.image.index == 2)
-    term = holder.driver.term
-    for key, dump in zip(keys, dumps, strict=True):  # a failover to a replica that lacks the last entry
-        await holder.commands.call("RESTORE", key, 0, dump, "REPLACE")
-    await until(lambda: first.image.doubts == second.image.doubts == 1)
-    assert first.image == second.image
-    assert first.image.index > DOUBTED_INDEXES
-    assert first.image.topic_names() == ["orders"]
-    assert first.image.topics[TOPIC].partitions[0].leader_epoch == DOUBTED_EPOCHS
-    assert first.image.next_producer_id == DOUBTED_PRODUCER_IDS
-    await until(lambda: first.driver.is_controller or second.driver.is_controller)
-    again = first if first.driver.is_controller else second
-    assert again.driver.term > term
-    await again.submit(created("later", TopicId(uuid.UUID(int=10))))
-    await until(lambda: first.image.index == second.image.index == again.image.index)
-    assert first.image.topic_names() == second.image.topic_names() == ["later", "orders"]
-    assert min(shown) > 0, "no image goes back"
-    late = await join(3)
-    assert late.image == again.image
-
-
-async def test_whoever_goes_on_in_another_redis_doubts_its_log_once(join: Join) -> None:
-    """It lost nothing that anybody knows of. Clients may have heard of more than all brokers that are left."""
-    first = await join(1)
-    await until(lambda: first.driver.is_controller)
-    await first.submit(BORN, created())
-    second = await join(2)
-    await first.driver.stop()
-    await until(lambda: second.driver.is_controller)
-    assert second.image.doubts == 0, "it is the same Redis"
-    server = join.server  # type: ignore[attr-defined]
-    await second.crash()
-    server.kill()
-    await asyncio.to_thread(server.start)
-    third = await join(3, QUICK)
-    await until(lambda: third.driver.is_controller)
-    assert third.image.doubts == 1
-    fourth = await join(4)
-    await third.driver.stop()
-    await until(lambda: fourth.driver.is_controller)
-    assert fourth.image.doubts == 1
-
-
-async def test_a_doubt_that_is_lost_itself_is_not_taken_for_the_next_one(
-    join: Join, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = await join(1)
-    await until(lambda: node.driver.is_controller)
-    await node.submit(BORN, created())
-    await node.commands.call("HSET", KEYS.head, "history", "another", "intended", 4)  # as the one before it noted
-    node.log._lease.drop("for this test")
-    await until(lambda: node.driver.is_controller)
-    assert node.image.doubts == 5
-    assert node.image.topics[TOPIC].partitions[0].leader_epoch == 5 * DOUBTED_EPOCHS
-    assert node.image.index > 5 * DOUBTED_INDEXES
-
-
-async def test_a_broker_ahead_of_a_log_that_nobody_doubts_takes_what_is_there_in_the_end(
-    join: Join, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where people restored keys while another broker was the controller."""
-    monkeypatch.setattr(commit_log, "REDIS_METADATA_AHEAD_MS", 0)
-    node = await join(1)
-    await until(lambda: node.driver.is_controller)
-    await node.submit(BORN)
-    keys = (KEYS.metadata, KEYS.head)
-    dumps = [await node.commands.call("DUMP", key) for key in keys]
-    await node.submit(created())
-    for key, dump in zip(keys, dumps, strict=True):
-        await node.commands.call("RESTORE", key, 0, dump, "REPLACE")
-    await node.commands.call("HSET", KEYS.lease, "token", 9, "holder", "x", "about", "", "until", 1 << 50)
-    await until(lambda: node.image.index == 1)
-    assert node.image.topic_names() == []
 
 
 async def test_lost_metadata_ends_the_broker_with_what_to_do(join: Join) -> None:

@@ -11,6 +11,7 @@ import pytest
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.storage.redis.errors import RedisGarbled, RedisNoFunction
 from headrace.storage.redis.links.connection import Connection
+from headrace.storage.redis.links.server import told_in
 from headrace.storage.redis.server_side.functions import (
     CODE,
     Answer,
@@ -48,6 +49,20 @@ class Server:
 
     async def __call__(self, call: Call) -> Answer:
         return answer_of(await self.connection.call(*call.command, payload=call.buffers))
+
+    async def leased(self) -> Lease:
+        """Take the lease and begin."""
+        await self(METADATA.take("one", "", 10**9))
+        await self.begin(Lease("one", 1))
+        return Lease("one", 1)
+
+    async def begin(self, lease: Lease) -> None:
+        """As the first holder in this server, before there is any entry."""
+        history = await self.history()
+        assert await self(METADATA.doubt(lease, 0, 0, history, 0, b"")) == (Status.DONE, (0, ""))
+
+    async def history(self) -> str:
+        return told_in(await self.connection.call("INFO", "replication"))["master_replid"]
 
     async def ids(self, key: str = ORDERS.stream) -> list[bytes]:
         return [entry[0] for entry in await self.connection.call("XRANGE", key, "-", "+")]
@@ -199,6 +214,7 @@ async def test_the_lease_goes_to_one_and_its_token_only_rises(server: Server) ->
     held = await server(METADATA.take("two", "two:9092", 10**9))
     assert held.status is Status.HELD
     assert held.values[:3] == (1, "one", "one:9092")
+    await server.begin(Lease("one", 1))
     assert await server(METADATA.renew(Lease("one", 1), 0)) == done(1)  # its time is over now
     assert await server(METADATA.commit(Lease("one", 1), 0, b"still")) == (Status.DONE, (1, chain("", 1, b"still")))
     assert await server(METADATA.take("two", "two:9092", 10**9)) == done(2)
@@ -218,8 +234,7 @@ def chain(before: str, token: int, events: bytes) -> str:
 
 
 async def test_the_registry_changes_with_the_entry_and_once(server: Server) -> None:
-    await server(METADATA.take("one", "", 10**9))
-    lease = Lease("one", 1)
+    lease = await server.leased()
     fields: dict[str, str | int] = {"id": "x", "partitions": 3, "retention.ms": "60000"}
     create = METADATA.commit(lease, 0, b"created", put={"orders": fields, "payments": {"id": "y"}})
     first = await server(create)
@@ -238,10 +253,7 @@ async def test_the_registry_changes_with_the_entry_and_once(server: Server) -> N
 
 
 async def test_a_doubt_leaves_a_gap_and_comes_once(server: Server) -> None:
-    await server(METADATA.take("one", "", 10**9))
-    lease = Lease("one", 1)
-    assert await server(METADATA.doubt(lease, 0, 0, "a", 0, b"")) == (Status.DONE, (0, ""))
-    assert await server.connection.call("HGETALL", KEYS.head) == {b"history": b"a"}
+    lease = await server.leased()
     await server(METADATA.commit(lease, 0, b"first"))
     assert await server(METADATA.intend(lease, 2)) == done(2)
     assert await server(METADATA.intend(lease, 1)) == Answer(Status.STALE, (2,))
@@ -258,12 +270,28 @@ async def test_a_doubt_leaves_a_gap_and_comes_once(server: Server) -> None:
         b"doubts": b"2",
         b"intended": b"2",
     }
-    assert (await server(METADATA.commit(lease, 100, b"next"))).values[0] == 101
+    assert (await server(METADATA.doubt(lease, 100, 101, await server.history(), 3, b"here"))).values[0] == 101
+    assert (await server(METADATA.commit(lease, 101, b"next"))).values[0] == 102
+
+
+async def test_a_lease_ends_with_the_history_of_its_server(server: Server) -> None:
+    """It had another one when a holder began last: it has failed over, or was restarted."""
+    lease = await server.leased()
+    assert (await server(METADATA.commit(lease, 0, b"first"))).status is Status.DONE
+    await server.connection.call("HSET", KEYS.head, "history", "another")
+    over = Answer(Status.CHANGED, ("another",))
+    assert await server(METADATA.renew(lease, 10**9)) == over
+    assert await server(METADATA.commit(lease, 1, b"second")) == over
+    assert await server(METADATA.snapshot_part(lease, 1, 0, b"a")) == over
+    assert await server(METADATA.snapshot(lease, 1, 1, 1)) == over
+    assert await server(METADATA.intend(lease, 1)) == done(1)
+    assert (await server(METADATA.doubt(lease, 1, 9, await server.history(), 1, b"doubt"))).values[0] == 9
+    assert (await server(METADATA.commit(lease, 9, b"second"))).values[0] == 10
+    assert await server(METADATA.release(lease)) == done(1)
 
 
 async def test_a_snapshot_counts_when_it_is_whole_and_the_log_is_trimmed_below_it(server: Server) -> None:
-    await server(METADATA.take("one", "", 10**9))
-    lease = Lease("one", 1)
+    lease = await server.leased()
     for index in range(5):
         await server(METADATA.commit(lease, index, b"%d" % index))
     await server(METADATA.snapshot_part(lease, 3, 0, b"a"))

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
+from headrace.storage.redis.links.server import told_in
 from headrace.storage.redis.server_side.functions import (
     CODE,
     Batch,
@@ -235,7 +236,11 @@ class Metadata(Twins):
 
     @initialize()
     def begin(self) -> None:
-        self.call(MetadataFunctions(KEYS).take("one", "one:9092", LONG_MS))
+        functions = MetadataFunctions(KEYS)
+        found = told_in(self.run(self.connection.call("INFO", "replication")))
+        self.model.history = found["master_replid"].encode()
+        self.call(functions.take("one", "one:9092", LONG_MS))
+        self.call(functions.doubt(self.lease, 0, 0, found["master_replid"], 0, b""))
 
     @rule(holder=holders, lasts_ms=st.sampled_from([0, LONG_MS]), least=st.just(0) | tokens)
     def take(self, holder: str, lasts_ms: int, least: int) -> None:
@@ -279,12 +284,21 @@ class Metadata(Twins):
     def intend(self, right: bool, holder: str, token: int, number: int) -> None:
         self.call(MetadataFunctions(KEYS).intend(self.lease if right else Lease(holder, token), number))
 
-    @rule(right=usually, holder=holders, token=tokens, step=steps, gap=st.integers(0, 3), events=data | st.just(b""))
-    def doubt(self, right: bool, holder: str, token: int, step: int, gap: int, events: bytes) -> None:
+    @rule(
+        right=usually,
+        holder=holders,
+        token=tokens,
+        step=steps,
+        gap=st.integers(0, 3),
+        here=usually,
+        events=data | st.just(b""),
+    )
+    def doubt(self, right: bool, holder: str, token: int, step: int, gap: int, here: bool, events: bytes) -> None:
         lease = self.lease if right else Lease(holder, token)
+        history = self.model.history.decode() if here else "another"
         index = max(0, self.number(KEYS.head, "index") - step)
         new = index + gap if events else 0
-        call = MetadataFunctions(KEYS).doubt(lease, index if events else 0, new, "history", gap, events)
+        call = MetadataFunctions(KEYS).doubt(lease, index if events else 0, new, history, gap, events)
         self.call(call)
         self.call(call)
 

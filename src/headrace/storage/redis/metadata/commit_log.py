@@ -319,7 +319,10 @@ class RedisCommitLog:
         self._changed()
         due = self._tail.events_applied - self._events_in_snapshot >= METADATA_EVENTS_PER_SNAPSHOT
         idle = self._snapshot is None or self._snapshot.done()
-        if due and idle and self.holds:
+        decided = self._lease.decided
+        # Before that, the image may hold entries that Redis has lost.
+        knows_all = decided is not None and self._tail.image.index >= decided.index
+        if due and idle and knows_all and self.holds:
             self._events_in_snapshot = self._tail.events_applied
             self._snapshot = asyncio.get_running_loop().create_task(self._write_snapshot())
             self._snapshot.add_done_callback(self._on_end)

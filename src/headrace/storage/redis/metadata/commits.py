@@ -2,7 +2,7 @@
 
 Promises:
 - An entry is sent behind the one before it, or not at all. After a lost answer it is sent again, which commits it once.
-- Once the lease is another's, or the log ends elsewhere, everything that waits is dropped.
+- Once the lease is over, or the log ends elsewhere, everything that waits is dropped.
 - Entries that wait go in one round trip.
 - An entry counts once it is as durable as records are at `acks=all`, as far as there are replicas (`durability.py`).
 """
@@ -30,6 +30,7 @@ from headrace.metadata.values import TopicImage
 from headrace.storage.redis.errors import RedisFailure, RedisNoFunction
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.troubles import Troubles
+from headrace.storage.redis.metadata.doubting import ANOTHER
 from headrace.storage.redis.metadata.durability import Durability
 from headrace.storage.redis.server_side.functions import Answer, Call, Lease, MetadataFunctions, Status, answer_of
 
@@ -59,7 +60,7 @@ class Commits:
         durability: Durability,
         troubles: Troubles,
     ) -> None:
-        """`over`: called where the lease proves to be another's, with the reason. `on_end`: called with the task that
+        """`over`: called where the lease proves to be over, with the reason. `on_end`: called with the task that
         sends, once it has ended."""
         self._client = client
         self._functions = functions
@@ -200,6 +201,7 @@ class Commits:
 _REASONS: Final = {
     Status.FENCED: "another broker took it",
     Status.AT: "Redis has another log than this broker decided on",
+    Status.CHANGED: ANOTHER,
 }
 
 

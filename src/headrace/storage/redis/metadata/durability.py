@@ -16,7 +16,6 @@ from headrace.storage.redis.links.connection import Argument, Reply
 from headrace.storage.redis.links.watching import Servers
 from headrace.storage.redis.metadata.times import LeaseTimes
 
-REPLICAS_MAX: Final = 1_000
 Wait = tuple[Argument, ...]
 
 
@@ -39,9 +38,11 @@ class Durability:
         """Commands that wait, behind the entries."""
         return [] if self._servers is None else self._servers.waits(self._key, self._insync(image) - 1)
 
-    def waits_of_all(self) -> list[Wait]:
-        """Commands that wait for every replica that is connected, and for the file, for a part of a lease."""
-        found = [] if self._servers is None else self._servers.waits(self._key, REPLICAS_MAX)
+    def waits_of_all(self, replicas: int) -> list[Wait]:
+        """Commands that wait for so many replicas, and for the file, for a part of a lease."""
+        found: list[Wait] = [] if self._servers is None else self._servers.waits(self._key, 0)
+        if self._servers is not None and replicas:
+            found.insert(0, ("WAIT", replicas, 0))
         return [(*each[:-1], self.lease_ms // 3) for each in found]
 
     def check(self, waits: Sequence[Wait], replies: Sequence[Reply]) -> None:

@@ -5,6 +5,7 @@ Promises:
 - Where Redis has lost the number, the next one is above all that the new holder knows of.
 - A new holder goes on behind a log that may lack entries as `doubting` says, before anybody decides.
 - `changed` is called whenever `token`, `held`, `decided` or `holder` may be another.
+- A lease ends with the history of its Redis. The holder takes another one there, with a doubt, before it decides on.
 - A holder that cannot reach Redis for as long as the lease lasts counts itself out.
 - One that counted itself out has another number when it takes the lease again.
 - A holder whose process is plainly dead is not waited for, unless that was said of it a short while before. Where it
@@ -31,7 +32,7 @@ from headrace.base.limits import (
 )
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
-from headrace.storage.redis.metadata.doubting import Doubting
+from headrace.storage.redis.metadata.doubting import ANOTHER, Doubting
 from headrace.storage.redis.metadata.stream import Position
 from headrace.storage.redis.metadata.times import LeaseTimes as LeaseTimes
 from headrace.storage.redis.server_side.functions import Answer, Lease, MetadataFunctions, Status
@@ -191,7 +192,7 @@ class ControllerLease:
             if answer.status is Status.DONE:
                 self._until = asked_at + self._times.lasts / 1000
             else:
-                self.drop("another broker took it")
+                self.drop(ANOTHER if answer.status is Status.CHANGED else "another broker took it")
         return self._times.lasts // 3
 
     def _note(self, answer: Answer, asked_at: float) -> int:

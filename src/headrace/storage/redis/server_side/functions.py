@@ -47,6 +47,9 @@ class Status(IntEnum):
     """A part is done, and the end that it reached; the call is to be repeated."""
     HELD = 7
     """Somebody else has the lease: its token, holder, `about`, and the milliseconds that are left."""
+    CHANGED = 8
+    """The server has another history than the one in which a holder of the lease began last; that one. It may lack
+    entries: the lease is to be taken again."""
 
 
 class Answer(NamedTuple):
@@ -253,7 +256,10 @@ def delete_partition(keys: PartitionKeys, topic_id: TopicId, birth: int) -> Call
 
 @dataclass(frozen=True, slots=True)
 class MetadataFunctions:
-    """Calls for the commit log of the metadata and the controller's lease."""
+    """Calls for the commit log of the metadata and the controller's lease.
+
+    `renew`, `commit` and those of the snapshot answer CHANGED, too. So a lease ends with the history of its server.
+    """
 
     keys: Keys
 
@@ -264,7 +270,7 @@ class MetadataFunctions:
 
     def renew(self, lease: Lease, lasts_ms: int) -> Call:
         """DONE: the token. Or FENCED: somebody else took it."""
-        return Call(function="renew", keys=(self.keys.lease,), arguments=(*lease, lasts_ms))
+        return Call(function="renew", keys=(self.keys.lease, self.keys.head), arguments=(*lease, lasts_ms))
 
     def release(self, lease: Lease) -> Call:
         """DONE: the token. Or FENCED."""
@@ -321,7 +327,7 @@ class MetadataFunctions:
         """Put one part of a snapshot at `index` beside the one that counts. DONE: its number. Or FENCED."""
         return Call(
             function="snapshot_part",
-            keys=(self.keys.lease, self.keys.next_snapshot),
+            keys=(self.keys.lease, self.keys.next_snapshot, self.keys.head),
             arguments=(*lease, index, number),
             payload=(part,),
         )

@@ -30,9 +30,22 @@ local function not_holder(lease, holder, token)
   end
 end
 
--- keys: lease. args: holder, token, milliseconds.
+-- Refuses the holder, too, where the server has another history than the one in which a holder began last. It has
+-- failed over or was restarted since, and may lack entries: the lease has to be taken again, with a doubt.
+local function not_controller(lease, head, holder, token)
+  local no = not_holder(lease, holder, token)
+  if no then
+    return no
+  end
+  local history = of(head, 'history')[1] or ''
+  if history ~= (string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)') or '') then
+    return {CHANGED, history}
+  end
+end
+
+-- keys: lease, head. args: holder, token, milliseconds.
 local function renew(keys, args)
-  local no = not_holder(keys[1], args[1], args[2])
+  local no = not_controller(keys[1], keys[2], args[1], args[2])
   if no then
     return no
   end
@@ -76,7 +89,7 @@ end
 -- keys: lease, metadata, head, topics, (hash of a topic)... args: holder, token, index of the last entry, changes of
 -- the topic registry..., events. A topic's hash gets the time at which the first such change of its id came.
 local function commit(keys, args)
-  local no = not_holder(keys[1], args[1], args[2])
+  local no = not_controller(keys[1], keys[3], args[1], args[2])
   if no then
     return no
   end
@@ -158,9 +171,9 @@ local function doubt(keys, args)
   return {DONE, new, chain}
 end
 
--- keys: lease, snapshot:next. args: holder, token, index, number of the part from 0, the part.
+-- keys: lease, snapshot:next, head. args: holder, token, index, number of the part from 0, the part.
 local function snapshot_part(keys, args)
-  local no = not_holder(keys[1], args[1], args[2])
+  local no = not_controller(keys[1], keys[3], args[1], args[2])
   if no then
     return no
   end
@@ -175,7 +188,7 @@ end
 
 -- keys: lease, metadata, head, snapshot, snapshot:next. args: holder, token, index, parts, first index to keep.
 local function snapshot(keys, args)
-  local no = not_holder(keys[1], args[1], args[2])
+  local no = not_controller(keys[1], keys[3], args[1], args[2])
   if no then
     return no
   end

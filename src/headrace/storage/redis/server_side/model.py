@@ -28,6 +28,8 @@ class RedisModel(ModelKeys):
     def __init__(self) -> None:
         super().__init__()
         self._now_ms = 0
+        self.history = b""
+        """The server's replication id, as INFO tells it."""
         self._functions: Final[dict[bytes, Callable[[list[bytes], list[bytes]], Answer]]] = {
             f"{LIBRARY}_{name}".encode(): function
             for name, function in {
@@ -56,6 +58,7 @@ class RedisModel(ModelKeys):
         other = RedisModel()
         other.keys = copy.deepcopy(self.keys)
         other._expires_ms = dict(self._expires_ms)
+        other.history = self.history
         return other
 
     def execute(self, command: Sequence[object], payload: Sequence[object] = (), *, now_ms: int) -> Any:
@@ -315,8 +318,14 @@ class RedisModel(ModelKeys):
             return None
         return [Status.FENCED, int(lease.get(b"token", 0)), lease.get(b"holder", b"")]
 
+    def _not_controller(self, lease: bytes, head: bytes, holder: bytes, token: bytes) -> Answer | None:
+        if (no := self._not_holder(lease, holder, token)) is not None:
+            return no
+        history = self._hash(head).get(b"history", b"")
+        return [Status.CHANGED, history] if history != self.history else None
+
     def _renew(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        if (no := self._not_holder(keys[0], args[0], args[1])) is not None:
+        if (no := self._not_controller(keys[0], keys[1], args[0], args[1])) is not None:
             return no
         self._set(keys[0], until=self._now_ms + int(args[2]))
         return [Status.DONE, int(args[1])]
@@ -329,7 +338,7 @@ class RedisModel(ModelKeys):
 
     def _commit(self, keys: list[bytes], args: list[bytes]) -> Answer:
         lease, metadata, head, topics, *hashes = keys
-        if (no := self._not_holder(lease, args[0], args[1])) is not None:
+        if (no := self._not_controller(lease, head, args[0], args[1])) is not None:
             return no
         changes = _changes(args[3:-1])
         if len(args) < 4 or changes is None or len(changes) != len(hashes):
@@ -388,8 +397,8 @@ class RedisModel(ModelKeys):
         return [Status.DONE, new, chain]
 
     def _snapshot_part(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        lease, following = keys
-        if (no := self._not_holder(lease, args[0], args[1])) is not None:
+        lease, following, head = keys
+        if (no := self._not_controller(lease, head, args[0], args[1])) is not None:
             return no
         found = self._hash(following)
         if (found.get(b"index"), found.get(b"token")) != (args[2], args[1]):
@@ -399,8 +408,8 @@ class RedisModel(ModelKeys):
         return [Status.DONE, int(args[3])]
 
     def _snapshot(self, keys: list[bytes], args: list[bytes]) -> Answer:
-        lease, metadata, _, snapshot, following = keys
-        if (no := self._not_holder(lease, args[0], args[1])) is not None:
+        lease, metadata, head, snapshot, following = keys
+        if (no := self._not_controller(lease, head, args[0], args[1])) is not None:
             return no
         index, parts, keep = map(int, args[2:5])
         if (kept := self._number(snapshot, b"index")) >= index:

@@ -13,6 +13,7 @@ local INVALID = 4 -- arguments that contradict each other or the data
 local STALE = 5 -- a cleaning or a snapshot that is past: the number of the newest follows
 local MORE = 6 -- a part is done: the end that is reached follows
 local HELD = 7 -- somebody else has the lease
+local CHANGED = 8 -- the server has another history than the lease: the lease's follows
 
 local TOMBSTONE_MS = 3600000 -- longer than any broker leads without having heard of a deletion
 
