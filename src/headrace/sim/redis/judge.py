@@ -268,6 +268,9 @@ class RedisJudge(RecordsJudge):
             for each in self.lost(key):
                 for record in decode_records(each.data):
                     gone[key, record.offset, record.value] = each.timeline.number in self._failed_over
+            for each in self.stored[key]:  # a client may have sent the same again, in a later epoch
+                for record in decode_records(each.data) if not each.is_lost else ():
+                    gone.pop((key, record.offset, record.value), None)
         acked = {
             value: found._replace(on_all=True)
             for value, found in history.acked.items()

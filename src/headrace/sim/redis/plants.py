@@ -155,10 +155,10 @@ def another_redis_not_noticed() -> Iterator[None]:
     """A controller goes on behind the end that it finds, whichever Redis has it. It notices only what it has read
     itself."""
 
-    async def blind(self: Doubting) -> str:
-        return ""
+    async def blind(self: Doubting) -> dict[str, str]:
+        return {}
 
-    with patch.object(Doubting, "_history", blind):
+    with lease_kept_in_another_redis(), patch.object(Doubting, "_server", blind):
         yield
 
 
