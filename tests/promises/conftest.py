@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tools.broker_process import BrokerProcess
+from tools.redis_servers import RedisServer, valkey
 
 
 @pytest.fixture
@@ -21,6 +23,15 @@ def rounds() -> int:
 def few_rounds() -> int:
     """The number of rounds where each waits for brokers to be missed, or starts many."""
     return int(os.environ.get("HEADRACE_PROMISE_ROUNDS", "1"))
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Valkey whose answers are on the disk."""
+    with tempfile.TemporaryDirectory(prefix="hr") as name:
+        options = ("--appendonly", "yes", "--appendfsync", "always")
+        with RedisServer(valkey(), Path(name), options) as started:
+            yield started
 
 
 @pytest.fixture

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS
 from tests.promises.support.records import ASKED_EVERY_S, IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
 from tools.broker_cluster import BrokerCluster
-from tools.redis_servers import RedisServer, valkey
+from tools.redis_servers import RedisServer
 
 SHAPES: Final = {name: Shape(replicas=1, in_sync=1) for name in (IDEMPOTENT, PLAIN, insiders.TOPIC)}
 BEFORE_EACH_FAULT: Final = 500
@@ -29,15 +25,6 @@ AFTER_A_FAULT: Final = 250
 MEANWHILE: Final = 50
 """Records that each producer sends while Redis is paused."""
 FAULTS: Final = ("leader", "redis", "pause", "controller", "redis and all", "all", "redis paused")
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """A Valkey whose answers are on the disk."""
-    with tempfile.TemporaryDirectory(prefix="hr") as name:
-        options = ("--appendonly", "yes", "--appendfsync", "always")
-        with RedisServer(valkey(), Path(name), options) as started:
-            yield started
 
 
 async def leader_of(records: Records, number: int) -> int:
