@@ -31,7 +31,6 @@ NAMES: Final = (
     "end-not-checked",
     "epoch-not-checked",
     "epochs-not-raised",
-    "lease-kept-in-another-redis",
     "lease-not-checked",
     "opened-as-flushed",
     "registration-not-repeated",

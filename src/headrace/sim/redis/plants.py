@@ -152,24 +152,16 @@ def epochs_not_raised() -> Iterator[None]:
 
 @contextmanager
 def another_redis_not_noticed() -> Iterator[None]:
-    """A controller goes on behind the end that it finds, whichever Redis has it. It notices only what it has read
-    itself."""
+    """A controller goes on behind the end that it finds, whichever Redis has it, and by the lease that it had in
+    another. It notices only what it has read itself."""
 
     async def blind(self: Doubting) -> dict[str, str]:
         return {}
 
-    with lease_kept_in_another_redis(), patch.object(Doubting, "_server", blind):
-        yield
-
-
-@contextmanager
-def lease_kept_in_another_redis() -> Iterator[None]:
-    """A controller goes on by its lease where Redis has failed over or was started again."""
-
     def trusting(self: RedisModel, lease: bytes, head: bytes, holder: bytes, token: bytes) -> Answer | None:
         return self._not_holder(lease, holder, token)
 
-    with patch.object(RedisModel, "_not_controller", trusting):
+    with patch.object(Doubting, "_server", blind), patch.object(RedisModel, "_not_controller", trusting):
         yield
 
 
@@ -185,5 +177,4 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "registration-not-repeated": registration_not_repeated,
     "epochs-not-raised": epochs_not_raised,
     "another-redis-not-noticed": another_redis_not_noticed,
-    "lease-kept-in-another-redis": lease_kept_in_another_redis,
 }
