@@ -101,6 +101,6 @@ class Doubting:
             replicas = int((await self._server()).get("connected_slaves", 0))
 
     async def _server(self) -> dict[str, str]:
-        """What the log's server tells of its replication: its history, which is another after a failover or a restart,
-        and how many replicas are connected."""
+        """Ask the log's server about its replication. `master_replid` is its history, `connected_slaves` counts its
+        replicas. Raises RedisFailure."""
         return told_in(await self._client.call("INFO", "replication", key=self._stream.keys.head))
