@@ -18,7 +18,7 @@ from headrace.net.client.two_phase import TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up
 from headrace.spark.write.exactly.driving import OutcomeForgotten, open_of
-from headrace.spark.write.exactly.ledger import ConcurrentWrite, Ledger
+from headrace.spark.write.exactly.ledger import LOOK_BACK, ConcurrentWrite, Ledger
 from headrace.spark.write.exactly.names import Abandoned, Decision, Finished, TaskName
 from tests.spark.exactly.dying_driver import prepare
 from tests.spark.world import LOOK_EVERY_S, World, consumed, world
@@ -110,6 +110,22 @@ def test_a_driver_that_was_replaced_cannot_decide(made: World) -> None:
 
     with Brokers(made.bootstrap) as brokers:
         brokers.ask(both)
+
+
+def test_the_last_decision_is_found_however_far_back_it_is(made: World) -> None:
+    async def far(cluster: Cluster) -> None:
+        ledger = Ledger(cluster, "far")
+        await ledger.claim(Decision(7, "a", ()))
+        await ledger.settle(confirm=True)
+        for number in range(LOOK_BACK + 1):
+            await ledger.note(Finished(number, "0"))
+        assert await ledger.claim(Abandoned(8, "a")) == (Decision(7, "a", ()), False, False)
+        await ledger.note(Finished(7, "a"))
+        await ledger.settle(confirm=False)
+        assert await ledger.claim(Abandoned(8, "a")) == (Decision(7, "a", ()), False, True)
+
+    with Brokers(made.bootstrap) as brokers:
+        brokers.ask(far)
 
 
 def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:

@@ -257,7 +257,7 @@ class Transactions:
         (found,) = response.coordinators
         check(found.error_code, f"Transactional id '{name}'", found.error_message)
         broker = BrokerId(found.node_id)
-        if broker not in (await self._cluster.metadata(())).brokers:
+        if not self._cluster.is_known(broker) and broker not in (await self._cluster.metadata(())).brokers:
             raise RefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Transactional id '{name}'")
         return await self._cluster.broker_connection(broker), broker
 

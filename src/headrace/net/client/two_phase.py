@@ -10,7 +10,7 @@ Promises:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -88,11 +88,13 @@ class Fates(NamedTuple):
 
 
 class TwoPhase:
-    """Requests to the coordinators of one cluster. Keeps no state of its own."""
+    """Requests to the coordinators of one cluster. Remembers who coordinates the ids that it was asked for."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._transactions = Transactions(cluster)
+        self._known: dict[str, BrokerId] = {}
+        """Coordinators by id. A request takes one away and puts it back with its answer: a retry looks it up."""
         self._turns = asyncio.Semaphore(CLIENT_TRANSACTIONS_AT_ONCE_MAX)
 
     async def check_two_phase(self, wish: str) -> None:
@@ -142,11 +144,12 @@ class TwoPhase:
         )
 
         async def ask() -> Any:
-            connection, _ = await self._transactions.coordinator(name)
+            connection, broker = await self._coordinator(name)
             if two_phase and connection.version(ApiKey.INIT_PRODUCER_ID) < TWO_PHASE_VERSION:
                 raise UnsupportedError(f"The broker at {connection.address} offers no two-phase commit.")
             answer = await self._request(connection, ApiKey.INIT_PRODUCER_ID, request)
             check(answer.error_code, f"Transactional id '{name}'")
+            self._known[name] = broker
             return answer
 
         async with self._turns:
@@ -161,9 +164,10 @@ class TwoPhase:
         request = EndTxnRequest(prepared.name, prepared.producer_id, prepared.epoch, commit)
 
         async def ask() -> None:
-            connection, _ = await self._transactions.coordinator(prepared.name)
+            connection, broker = await self._coordinator(prepared.name)
             answer = await self._request(connection, ApiKey.END_TXN, request)
             check(answer.error_code, f"Transactional id '{prepared.name}'")
+            self._known[prepared.name] = broker
 
         async with self._turns:
             await self._cluster.retried(ask)
@@ -175,10 +179,15 @@ class TwoPhase:
         async def ask() -> dict[str, Standing]:
             if not wanted:
                 return {}
-            asked = [self._described(broker, each) for broker, each in (await self._by_coordinator(wanted)).items()]
+            await self._look_up(wanted)
+            coordinators = {name: self._known.pop(name) for name in wanted}
+            by_broker: dict[BrokerId, list[str]] = {}
+            for name, broker in coordinators.items():
+                by_broker.setdefault(broker, []).append(name)
             found: dict[str, Standing] = {}
-            for answer in await asyncio.gather(*asked):
+            for answer in await asyncio.gather(*(self._described(*each) for each in by_broker.items())):
                 found |= answer
+            self._known |= coordinators
             return found
 
         return await self._cluster.retried(ask)
@@ -197,22 +206,35 @@ class TwoPhase:
             found[each.transactional_id] = Standing(each.transaction_state, each.producer_id, each.producer_epoch)
         return found
 
-    async def _by_coordinator(self, names: tuple[str, ...]) -> Mapping[BrokerId, list[str]]:
+    async def _coordinator(self, name: str) -> tuple[Connection, BrokerId]:
+        """The coordinator of an id, which is forgotten until the caller puts it back. Raises ClientError."""
+        broker = self._known.pop(name, None)
+        if broker is None:
+            return await self._transactions.coordinator(name)
+        return await self._cluster.broker_connection(broker), broker
+
+    async def _look_up(self, names: Iterable[str]) -> None:
+        """Know the coordinators of these ids, by one request for all that are not known. Raises ClientError."""
         from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 
-        request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=names)
+        wanted = tuple(name for name in names if name not in self._known)
+        if not wanted:
+            return
+        request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=wanted)
         answer = await self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, version=FIND_VERSION)
-        found: dict[BrokerId, list[str]] = {}
+        found: dict[str, BrokerId] = {}
         for each in answer.coordinators:
             check(each.error_code, f"Transactional id '{each.key}'", each.error_message)
-            found.setdefault(BrokerId(each.node_id), []).append(each.key)
-        known = (await self._cluster.metadata(())).brokers
-        if missing := found.keys() - known:
+            found[each.key] = BrokerId(each.node_id)
+        if not all(map(self._cluster.is_known, found.values())):
+            await self._cluster.metadata(())
+        if missing := {broker for broker in found.values() if not self._cluster.is_known(broker)}:
             raise RefusedError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"Broker {min(missing)}")
-        return found
+        self._known |= found
 
     async def commit_all(self, transactions: Collection[Prepared]) -> Fates:
         """Commit these. One may be committed already. Raises ClientError, also where somebody else is ending one."""
+        await self._cluster.retried(lambda: self._look_up(each.name for each in transactions))
         fates = await asyncio.gather(*(self._commit(each) for each in transactions))
         named = [(each.name, fate) for each, fate in zip(transactions, fates, strict=True)]
         return Fates(

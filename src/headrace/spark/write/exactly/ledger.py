@@ -36,6 +36,9 @@ from headrace.wire.records import Record
 from headrace.wire.transactions import marker_in
 
 EARLIEST: Final = -2
+LOOK_BACK: Final = 16
+"""Offsets of the ledger that a driver reads first. A batch takes three or four."""
+LOOK_BACK_GROWTH: Final = 4
 FENCED: Final = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -92,7 +95,7 @@ class Ledger:
             raise self._fenced(error) from error
         abandoned = Abandoned(claim.batch, claim.run)
         key, mark, note = self._query.encode(), abandoned.key(self._query), Finished.key(self._query)
-        found = await self._below(place, offset, (key, mark, note))
+        found = await self._below(place, offset, key, (mark, note))
         newest = Decision.from_bytes(self._query, found[key]) if key in found else None
         return Below(
             newest,
@@ -152,14 +155,28 @@ class Ledger:
 
         return await self._cluster.retried(ask, (LEDGER,))
 
-    async def _below(self, place: _Place, end: int, keys: Collection[bytes]) -> dict[bytes, bytes]:
-        """The last committed value of each of these keys below an offset.
+    async def _below(self, place: _Place, end: int, key: bytes, others: Collection[bytes]) -> dict[bytes, bytes]:
+        """The last committed value of `key` below an offset, and those of `others` that were written since.
+
+        Reads back until there is one. A note follows its decision. If a run's mark is below the last decision, that
+        decision is about the mark's batch or a later one, and the mark changes nothing.
+        """
+        (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
+        first, width = int(start.offset), LOOK_BACK
+        while True:
+            begin = max(first, end - width)
+            found = await self._between(place, begin, end, (key, *others))
+            if key in found or begin == first:
+                return found
+            width *= LOOK_BACK_GROWTH
+
+    async def _between(self, place: _Place, offset: int, end: int, keys: Collection[bytes]) -> dict[bytes, bytes]:
+        """The last committed value of each of these keys from an offset on, and below another.
 
         A record whose marker is not there is committed. All earlier transactions of the query have ended, and
         compaction takes the records of an aborted one before its marker.
         """
-        (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
-        offset, committed, undecided = int(start.offset), list[Record](), dict[int, list[Record]]()
+        committed, undecided = list[Record](), dict[int, list[Record]]()
         while offset < end:
             fetched = await fetch_batches(
                 self._cluster,

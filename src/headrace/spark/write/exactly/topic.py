@@ -30,7 +30,9 @@ DEFAULT: Final = -1
 
 async def ledger_topic(cluster: Cluster) -> TopicView:
     """The topic of decisions, which is made where it is missing. Raises ClientError."""
-    view = (await cluster.metadata((LEDGER,))).topics.get(LEDGER)
+    view = (await cluster.retried(lambda: cluster.metadata((LEDGER,)))).topics.get(LEDGER)
+    if view is not None and not view.error_code:
+        return view
     if view is None or view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         try:
             await _make(cluster)
