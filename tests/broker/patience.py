@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from headrace.cli.work import diagnosis
+from headrace.cli.work.finding import Finding
 from tests.broker.clusters import Cluster
 
 OF_BROKERS: Final = (
@@ -35,7 +36,7 @@ def patient() -> Iterator[None]:
         yield
 
 
-async def findings(cluster: Cluster) -> list[diagnosis.Finding]:
+async def findings(cluster: Cluster) -> list[Finding]:
     """Return what is wrong with the cluster, once each broker knows what the others do: any of them is asked."""
     await cluster.agree(is_carried_out=False)
     return await diagnosis.findings(cluster.bootstrap)

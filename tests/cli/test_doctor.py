@@ -18,7 +18,8 @@ from headrace.base.limits import DOCTOR_ASK_MS_MAX
 from headrace.base.ports import Space
 from headrace.cli.main import main
 from headrace.cli.work import diagnosis
-from headrace.cli.work.diagnosis import PARTITIONS_NAMED_MAX, Finding
+from headrace.cli.work.diagnosis import PARTITIONS_NAMED_MAX
+from headrace.cli.work.finding import Finding
 from headrace.controller.asks import Heartbeat
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.reassignments import with_more_replicas

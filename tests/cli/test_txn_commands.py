@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from headrace.cli.work import unended
+from headrace.cli.work.diagnosis import findings
+from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.transactions import Transactions
 from headrace.testing import RunningBroker
 from headrace.testing.thread import ClusterThread
+from tests.broker.patience import patient
 from tests.cli.test_commands import Headrace, headrace
 from tests.interop.hanging import VERIFICATION, hang, verify
+from tests.tiers import long_only
 
 __all__ = ["headrace"]
 
@@ -48,6 +55,47 @@ def test_a_transaction_is_listed_described_and_aborted(headrace: Headrace, produ
     assert "no open transaction" in headrace.refused("txn", "abort", "mine", "--execute")
 
 
+def test_the_doctor_tells_of_a_transaction_that_its_timeout_does_not_end(
+    headrace_broker: RunningBroker, producer: Producer
+) -> None:
+    with patient(), pytest.MonkeyPatch.context() as patch:
+        assert asyncio.run(findings(headrace_broker.bootstrap)) == [], "it is young"
+        patch.setattr(unended, "DOCTOR_TRANSACTION_MS", 0)
+        assert asyncio.run(findings(headrace_broker.bootstrap)) == [], "it is within its timeout"
+        patch.setattr(unended, "time", SimpleNamespace(time=lambda: time.time() + 3600))
+        (told,) = asyncio.run(findings(headrace_broker.bootstrap))
+    assert (told.kind, told.subject, told.is_wrong) == (unended.OVERDUE, "transactional id mine", True)
+    assert "open for 60 min, beyond its timeout of 60000 ms" in told.text
+    assert "headrace txn abort mine --execute" in told.todo
+
+
+@long_only
+def test_the_doctor_tells_of_a_transaction_whose_marker_waits_for_a_leader() -> None:
+    one_copy = {"transaction.state.log.replication.factor": "1", "transaction.state.log.num.partitions": "1"}
+    with ClusterThread(configs=one_copy) as cluster, patient(), pytest.MonkeyPatch.context() as patch:
+        made = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "mine", "linger.ms": 0})
+        made.init_transactions(DEADLINE_S)
+        leader, index = asyncio.run(away_from_the_coordinator(cluster.bootstrap))
+        made.begin_transaction()
+        made.produce("orders", b"decided", partition=index)
+        assert made.flush(DEADLINE_S) == 0
+        cluster.stop_brokers(leader)
+        made.commit_transaction(DEADLINE_S)
+        patch.setattr(unended, "DOCTOR_TRANSACTION_MS", 0)
+        told = [each for each in asyncio.run(findings(cluster.bootstrap)) if each.kind == unended.NOT_MARKED]
+    assert [each.subject for each in told] == ["transactional id mine"]
+    assert f"PrepareCommit), and orders-{index} may lack its marker" in told[0].text
+
+
+async def away_from_the_coordinator(bootstrap: str) -> tuple[int, int]:
+    """The leader of a partition of the new topic `orders`, which does not coordinate `mine`, and that partition."""
+    async with Cluster(bootstrap) as cluster:
+        _, coordinator = await Transactions(cluster).coordinator("mine")
+        await Admin(cluster).create_topic("orders", partitions=3, replication_factor=1)
+        topic = await cluster.retried(lambda: cluster.topic("orders", fresh=True), ["orders"])
+        return next((part.leader, part.index) for part in topic.partitions if part.leader != coordinator)
+
+
 def test_nobody_has_an_unknown_id(headrace: Headrace, producer: Producer) -> None:
     assert "There is no transactional id 'other'" in headrace.refused("txn", "describe", "other")
 
@@ -60,6 +108,13 @@ def test_a_transaction_that_hangs_is_found_and_aborted(headrace: Headrace, headr
     producer = Producer({"bootstrap.servers": headrace_broker.bootstrap})
     producer.produce("orders", b"behind it")
     assert producer.flush(DEADLINE_S) == 0
+
+    with patient(), pytest.MonkeyPatch.context() as patch:
+        assert asyncio.run(findings(headrace_broker.bootstrap)) == [], "it is young"
+        patch.setattr(unended, "LONGEST_MS", 0)
+        (told,) = asyncio.run(findings(headrace_broker.bootstrap))
+    assert (told.kind, told.subject, told.is_wrong) == (unended.HANGING, "orders-0", True)
+    assert "headrace txn abort --topic orders --partition 0 --start-offset 0 --execute" in told.todo
 
     assert headrace.ok("txn", "find-hanging", "--older-than", "600") == "no transaction hangs\n"
     (found,) = headrace.json("txn", "find-hanging", "--topic", "orders", "--older-than", "0")

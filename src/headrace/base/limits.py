@@ -538,6 +538,8 @@ GROUP_TICK_PUT_OFF_MS: Final = 500
 GROUPS_READY_MS_MAX: Final = 1_000
 """Longest that a request which creates the offsets topic waits until groups can be kept; then clients ask again."""
 
+SHARD_REFUSED_NAMES_MAX: Final = 1_000
+"""Groups, or transactional ids, of one shard whose refused records are logged, before one of them is written."""
 SHARD_NAMES_PER_SLICE: Final = 100
 """Groups, or transactional ids, that a sweep looks at before others get their turn."""
 
@@ -563,9 +565,10 @@ TRANSACTION_GATE_WAIT_MS_MAX: Final = 100
 MARKERS_WAIT_MS_MAX: Final = 30_000
 """How long an answer to such a request is waited for; then its markers are sent again."""
 TRANSACTION_RETRY_MS: Final = 100
-"""Delay after which a marker or a record of a transaction, which could not be written, is written again."""
+"""Delay after which a marker or a record of a transaction, which could not be written, is written again. A record that
+is refused again waits twice as long."""
 TRANSACTION_REFUSED_RETRY_MS: Final = 5_000
-"""The delay where a partition refused the marker for good, as far as it knows."""
+"""The longest delay of a record, and the delay of a marker that a partition refused for good, as far as it knows."""
 
 # consensus
 RAFT_APPEND_BYTES_MAX: Final = 1024 * 1024
@@ -774,6 +777,12 @@ DOCTOR_ASK_MS_MAX: Final = 3_000
 """Longest that `headrace doctor` waits for one answer of a broker that it has reached."""
 DOCTOR_MS_MAX: Final = 8_000
 """Longest that `headrace doctor` checks in all; it has ten seconds to report."""
+DOCTOR_TRANSACTION_MS: Final = 60_000
+"""Transactions younger than that are no concern of `headrace doctor`, nor are those so little beyond their timeout."""
+DOCTOR_TRANSACTIONS_MAX: Final = 20
+"""Transactions of each kind that `headrace doctor` looks at and names."""
+DOCTOR_LOOK_AGAIN_MS: Final = 1_000
+"""Pause between its two looks at transactions that are decided and not marked."""
 DOCTOR_TOPICS_PER_ASK_MAX: Final = 1_000
 """Topics whose configs `headrace doctor` asks for in one request."""
 

@@ -11,7 +11,7 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
-    from headrace.cli.work.diagnosis import Finding
+    from headrace.cli.work.finding import Finding
 
 
 def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:

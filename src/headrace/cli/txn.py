@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LONGEST_MINUTES: Final = 15
-"""The default of `transaction.max.timeout.ms`, which no producer of such a broker exceeds."""
+"""As LONGEST_MS of the client's transactions."""
 
 txn = typer.Typer(name="txn", help="List, describe, find and end transactions.", no_args_is_help=True)
 

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from headrace.base.errors import HeadraceError
 from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX, DOCTOR_TOPICS_PER_ASK_MAX
 from headrace.cli.work.bearing import losses_borne
+from headrace.cli.work.finding import Finding
+from headrace.cli.work.unended import UNENDED, unended
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import report_of
 from headrace.net.client.cluster import Cluster
@@ -26,17 +29,6 @@ PARTITIONS_NAMED_MAX = 20
 """Maximum partitions named per topic and kind of finding. The rest are counted."""
 
 
-class Finding(NamedTuple):
-    """One problem."""
-
-    kind: str
-    subject: str
-    text: str
-    todo: str
-    is_wrong: bool = True
-    """False: it may be intended."""
-
-
 ORDER: Final = (
     "no quorum",
     "offline",
@@ -45,6 +37,7 @@ ORDER: Final = (
     "damaged",
     "not asked",
     "not told",
+    *UNENDED,
     "below min.insync.replicas",
     "voter down",
     "no loss borne",
@@ -94,6 +87,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     durable = await _durable({view.name for view in ailing if _are_gone(view, brokers)}, brokers)
     for topic in ailing:
         found += _of_topic(topic, least.get(topic.name, 1), brokers, durable)
+    found += await _unended(cluster, is_well=not any(finding.is_wrong for finding in found))
     if settings is None:
         found.append(_untold("its configuration"))
         return
@@ -112,6 +106,17 @@ async def _answered(asking: Coroutine[Any, Any, T]) -> T | None:
             return await asking
     except (ClientError, TimeoutError):
         return None
+
+
+async def _unended(cluster: Cluster, *, is_well: bool) -> list[Finding]:
+    """Transactions that do not end. Where brokers do not tell of them, that is a finding only where all else `is_well`:
+    what keeps them from it is told by then.
+    """
+    try:
+        async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
+            return await unended(cluster)
+    except (HeadraceError, TimeoutError):
+        return [_untold("which transactions do not end")] if is_well else []
 
 
 async def _reports(brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import NO_LEADER, PRODUCER_EPOCH_MAX, BrokerId
+from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
 from headrace.net.client.errors import RefusedError, check
@@ -24,6 +24,10 @@ TRANSACTION_KEY: Final = 1
 STATE_TOPIC: Final = "__transaction_state"
 PARTITIONS_AT_A_TIME: Final = 20
 """Of one DescribeProducers request."""
+LONGEST_MS: Final = 15 * 60_000
+"""The default of `transaction.max.timeout.ms`, which no producer of such a broker exceeds."""
+DURATION_VERSION: Final = 1
+"""Of ListTransactions, from which on it takes a duration."""
 PATTERN_VERSION: Final = 2
 """Of ListTransactions, from which on it takes a pattern."""
 FENCING_TIMEOUT_MS: Final = 60_000
@@ -78,16 +82,21 @@ class Transactions:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def list_all(self, states: Collection[str] = (), pattern: str | None = None) -> tuple[ListedTransaction, ...]:
+    async def list_all(
+        self, states: Collection[str] = (), pattern: str | None = None, *, longer_than_ms: int = -1
+    ) -> tuple[ListedTransaction, ...]:
         """All transactional ids of all brokers, by name. `states`, if any: only of those. `pattern`: a regular
-        expression of the whole id (KIP-1152), where the brokers know of it; the caller looks at the names again."""
+        expression of the whole id (KIP-1152); `longer_than_ms`: only transactions that began longer ago (KIP-994). Both
+        count where the brokers know of them, so the caller looks again."""
         from headrace.wire.messages import list_transactions as wire
 
         async def ask_one(broker: BrokerId) -> list[ListedTransaction]:
             connection = await self._cluster.broker_connection(broker)
             version = connection.version(ApiKey.LIST_TRANSACTIONS)
             request = wire.ListTransactionsRequest(
-                state_filters=tuple(states), transactional_id_pattern=pattern if version >= PATTERN_VERSION else None
+                state_filters=tuple(states),
+                duration_filter=longer_than_ms if version >= DURATION_VERSION else -1,
+                transactional_id_pattern=pattern if version >= PATTERN_VERSION else None,
             )
             response = await self._request(connection, ApiKey.LIST_TRANSACTIONS, request)
             check(response.error_code, f"Broker {broker}")
@@ -220,22 +229,13 @@ class Transactions:
     async def abort_at(self, one: OpenTransaction) -> None:
         """Have the partition's leader write the marker that aborts this transaction, without the coordinator. It has to
         hang: where a coordinator still ended it, its other partitions might be committed."""
-        try:
-            await self._mark(one, one.producer_epoch)
-        except RefusedError as error:
-            # A transaction of the new protocol is ended by the next epoch (KIP-890).
-            if error.code != ErrorCode.INVALID_PRODUCER_EPOCH or one.producer_epoch >= PRODUCER_EPOCH_MAX:
-                raise
-            await self._mark(one, one.producer_epoch + 1)
-
-    async def _mark(self, one: OpenTransaction, epoch: int) -> None:
         from headrace.wire.messages import write_txn_markers as wire
 
         async def ask() -> None:
             connection = await self._cluster.broker_connection(one.leader)
             marker = wire.WritableTxnMarker(
                 producer_id=one.producer_id,
-                producer_epoch=epoch,
+                producer_epoch=one.producer_epoch,
                 transaction_result=False,
                 topics=(wire.WritableTxnMarkerTopic(one.partition.topic, (one.partition.partition,)),),
                 coordinator_epoch=max(one.coordinator_epoch, 0),
