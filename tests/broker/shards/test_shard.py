@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
+
 from headrace.base.ids import Offset
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
@@ -62,3 +64,18 @@ async def test_a_doubted_leadership_refuses_writes_and_keeps_what_is_loaded(tmp_
         assert await refused == InitReply(ErrorCode.NOT_COORDINATOR)
         assert not shard.lost
         assert epoch_in(await asked(shard)) == 1
+
+
+async def test_a_refused_record_is_logged_once_until_one_is_written(tmp_path: Path) -> None:
+    """A coordinator tries its own records again and again, as long as replicas are missing."""
+    async with found(tmp_path) as shard:
+        sound = shard.partition.settings
+        lacking = replace(sound, min_insync_replicas=2)
+        for epoch in (1, 2):
+            shard.partition.settings = lacking
+            with structlog.testing.capture_logs() as logs:
+                told = [await asked(shard) for _ in range(3)]
+            assert {each.error for each in told if isinstance(each, InitReply)} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+            assert [each["event"] for each in logs] == ["a transactional id's record was refused"]
+            shard.partition.settings = sound
+            assert epoch_in(await asked(shard)) == epoch

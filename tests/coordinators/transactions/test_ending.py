@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.base.ids import PRODUCER_EPOCH_MAX
+from headrace.base.limits import TRANSACTION_REFUSED_RETRY_MS, TRANSACTION_RETRY_MS
 from headrace.coordinators.transactions import events as ev
 from headrace.coordinators.transactions.model import (
     Producer,
@@ -174,6 +175,35 @@ def test_a_timeout_that_the_log_refuses_is_tried_again() -> None:
     world.advance(60_001)
     assert world.state() is TransactionState.ONGOING
     world.advance(1_000)
+    assert world.state() is TransactionState.COMPLETE_ABORT
+
+
+def test_an_abort_that_is_refused_again_and_again_is_tried_less_and_less_often_and_told_once() -> None:
+    world, _ = ongoing()
+    world.refuse_all = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.effects_seen.clear()
+    world.advance(60_001 + 600_000)
+    tries = [effect for effect in world.effects_seen if isinstance(effect, ev.Append)]
+    assert 600_000 / TRANSACTION_REFUSED_RETRY_MS < len(tries) < 600_000 / TRANSACTION_REFUSED_RETRY_MS + 10
+    assert not [effect for effect in world.effects_seen if isinstance(effect, ev.Noted)], "nothing is aborted yet"
+    world.refuse_all = OK
+    world.advance(TRANSACTION_REFUSED_RETRY_MS)
+    assert world.state() is TransactionState.COMPLETE_ABORT
+    (noted,) = (effect for effect in world.effects_seen if isinstance(effect, ev.Noted))
+    assert "60000 ms" in noted.text
+
+
+def test_after_a_write_that_succeeds_a_refused_one_is_soon_tried_again() -> None:
+    world, _ = ongoing()
+    world.refuse_all = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.advance(60_001 + 60_000)
+    world.refuse_all, world.automark = OK, False
+    world.advance(TRANSACTION_REFUSED_RETRY_MS)
+    world.mark()
+    world.refuse_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.mark()
+    assert world.state() is TransactionState.PREPARE_ABORT
+    world.advance(TRANSACTION_RETRY_MS)
     assert world.state() is TransactionState.COMPLETE_ABORT
 
 

@@ -81,6 +81,8 @@ class World:
     now_ms: int = 0
     refuse_next: ErrorCode = OK
     """With what the next append is refused."""
+    refuse_all: ErrorCode = OK
+    """With what every append is refused."""
     ids: count[int] = field(default_factory=lambda: count(1000))
     waiters: count[int] = field(default_factory=count)
     effects_seen: list[ev.Effect] = field(default_factory=list)
@@ -116,9 +118,10 @@ class World:
                     assert waiter not in self.replies, "answered twice"
                     self.replies[waiter] = reply
                 case ev.Append(write, record, version):
-                    if self.refuse_next is not OK:
-                        refused.append(ev.WriteRefused(write=write, error=self.refuse_next))
-                        self.refuse_next = OK
+                    refusal = self.refuse_all if self.refuse_next is OK else self.refuse_next
+                    self.refuse_next = OK
+                    if refusal is not OK:
+                        refused.append(ev.WriteRefused(write=write, error=refusal))
                         continue
                     self.in_flight.append(InFlight(name, write, len(self.log)))
                     self.log.append(records.encode(record, version))

@@ -21,7 +21,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from headrace.base.ids import Offset
-from headrace.base.limits import SHARD_NAMES_PER_SLICE
+from headrace.base.limits import SHARD_NAMES_PER_SLICE, SHARD_REFUSED_NAMES_MAX
 from headrace.base.ports import Clock
 from headrace.broker.kit.lease import Lease
 from headrace.broker.partitions.partition import Partition
@@ -65,6 +65,8 @@ class Shard(ABC, Generic[Kept, Event]):
         self._entries: list[Entry] = []
         """Entries to be written next, together."""
         self._timers = Timers(self._wake)
+        self._refused_names: set[str] = set()
+        """Names whose refused record was told, and of which no record was written since."""
         self._end = Offset(0)
         """All that is to be loaded lies below this offset."""
 
@@ -173,8 +175,14 @@ class Shard(ABC, Generic[Kept, Event]):
                 self._write([one])
         else:
             for name, write, *_ in entries:
-                log.warning(f"a {self.NOUN}'s record was refused", **{self.NOUN: name}, reason=outcome.message)
+                self._tell_refused(name, outcome.message)
                 self._refuse(name, write, self.told_as(outcome.error))
+
+    def _tell_refused(self, name: str, reason: str) -> None:
+        """Log it once for each name, and not again before a record of that name is written: it is tried again."""
+        if name not in self._refused_names and len(self._refused_names) < SHARD_REFUSED_NAMES_MAX:
+            self._refused_names.add(name)
+            log.warning(f"a {self.NOUN}'s record was refused", **{self.NOUN: name}, reason=reason)
 
     def _refuse(self, name: str, write: int, error: ErrorCode) -> None:
         """Tell a name that its write was refused, before anything else is decided about it."""
@@ -183,6 +191,7 @@ class Shard(ABC, Generic[Kept, Event]):
 
     def on_written(self, name: str, write: int, error: ErrorCode) -> None:
         """The write is durable: told by `Settled`."""
+        self._refused_names.discard(name)
         self.send(name, self._written(write, error))
 
     # the end

@@ -118,8 +118,7 @@ def on_tick(turn: Turn) -> None:
     if then is None:
         put_off(turn, TRANSACTION_RETRY_MS)
         return
-    turn.tell(f"a transaction is aborted: it has taken more than {found.standing.timeout_ms} ms")
-    turn.append(then)
+    turn.append(then, tells=f"a transaction is aborted: it has taken more than {found.standing.timeout_ms} ms")
 
 
 def put_off(turn: Turn, by_ms: int) -> None:

@@ -6,10 +6,10 @@ not exist yet. Never raises for anything that a client sends.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from headrace.base.ids import ProducerId
-from headrace.base.limits import TRANSACTION_RETRY_MS
+from headrace.base.limits import TRANSACTION_REFUSED_RETRY_MS, TRANSACTION_RETRY_MS
 from headrace.coordinators.transactions import adding, beginning, ending
 from headrace.coordinators.transactions.events import (
     AddPartitions,
@@ -28,6 +28,9 @@ from headrace.coordinators.transactions.events import (
 from headrace.coordinators.transactions.model import Pending, Terms, Transaction
 from headrace.coordinators.transactions.turn import Turn
 from headrace.coordinators.values import Moment
+
+DOUBLINGS_MAX: Final = 10
+"""Enough for any delay to reach its longest."""
 
 
 def step(
@@ -85,7 +88,9 @@ def _on_written(turn: Turn, event: Written) -> None:
     if pending.then is None:
         turn.transaction = None
         return
-    turn.update(standing=pending.then, marking=None)
+    turn.update(standing=pending.then, marking=None, refusals=0)
+    if pending.tells:
+        turn.tell(pending.tells)
     reply = pending.reply
     turn.reply(pending.waiter, reply if reply is None or not event.error else type(reply)(event.error))
     if pending.then.state.is_decided:
@@ -93,11 +98,14 @@ def _on_written(turn: Turn, event: Written) -> None:
 
 
 def _on_refused(turn: Turn, event: WriteRefused) -> None:
-    """Nothing has changed. A client may ask again. The coordinator tries its own doings again later."""
+    """Nothing has changed. A client may ask again. The coordinator tries its own doings again later, and later each
+    time: it does not wait much longer than the log has refused them."""
     pending = _take(turn, event.write)
     if pending.reply is not None:
         turn.reply(pending.waiter, type(pending.reply)(event.error))
-    ending.put_off(turn, TRANSACTION_RETRY_MS)
+    before = turn.known.refusals
+    turn.update(refusals=before + 1)
+    ending.put_off(turn, min(TRANSACTION_RETRY_MS << min(before, DOUBLINGS_MAX), TRANSACTION_REFUSED_RETRY_MS))
 
 
 def _take(turn: Turn, write: int) -> Pending:

@@ -213,6 +213,8 @@ class Pending(NamedTuple):
     waiter: int | None = None
     reply: AnyReply | None = None
     """The answer once it is durable."""
+    tells: str = ""
+    """Words for the log once it is durable; empty: none."""
 
 
 class Marking(NamedTuple):
@@ -239,6 +241,8 @@ class Transaction:
     """Of writes and decisions."""
     retry_ms: int | None = None
     """Monotonic time before which nothing is tried again."""
+    refusals: int = 0
+    """Writes in a row that the log refused."""
 
     @property
     def is_nothing(self) -> bool:

@@ -63,10 +63,12 @@ class Turn:
     def tell(self, text: str) -> None:
         self.effects.append(Noted(text))
 
-    def append(self, then: Standing | None, waiter: int | None = None, reply: AnyReply | None = None) -> None:
-        """Append the record of the next standing, or a tombstone. Once it is durable it counts, and `waiter` gets
-        `reply`."""
+    def append(
+        self, then: Standing | None, waiter: int | None = None, reply: AnyReply | None = None, *, tells: str = ""
+    ) -> None:
+        """Append the record of the next standing, or a tombstone. Once it is durable it counts, `waiter` gets `reply`,
+        and the log `tells`."""
         number = self.known.next_number
-        self.update(next_number=number + 1, retry_ms=None, pending=Pending(number, then, waiter, reply))
+        self.update(next_number=number + 1, retry_ms=None, pending=Pending(number, then, waiter, reply, tells))
         record = TransactionForgotten(self.id) if then is None else TransactionStands(self.id, then)
         self.effects.append(Append(number, record, self.terms.version))
