@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -206,6 +207,23 @@ def test_many_ended_transactions_hold_the_stable_end_back_rather_than_take_room(
     assert states.stable_end(Offset(2)) == 2
     assert states.stable_end(Offset(9_000)) <= 9_000
     assert states.stable_end(Offset(10_000)) == 10_000
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_marker_of_the_new_protocol_ends_no_transaction_of_its_own_epoch(is_restored: bool) -> None:
+    """A leader that took its state from a snapshot has not seen by which protocol the transaction was begun."""
+    states = ProducerStates()
+    states.on_appended(batch(7, 2, 0), Offset(0), 0)
+    if is_restored:
+        states = ProducerStates.restore(states.snapshot())
+    refused = states.check_marker(7, 2, 0, bumps_epochs=True)
+    assert isinstance(refused, Refuse)
+    assert refused.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert states.check_marker(7, 2, 0) is ACCEPT, "of the old protocol"
+    assert states.check_marker(7, 3, 0, bumps_epochs=True) is ACCEPT
+    ended = EndMarker(True, 0)
+    states.on_marker(parse_header(encode_marker(7, 3, ended, timestamp=0)), ended, Offset(1), 0)
+    assert states.check_marker(7, 3, 0, bumps_epochs=True) is ACCEPT, "it is written again, and ends nothing"
 
 
 def test_a_question_that_was_never_used_says_nothing_of_the_next_epoch() -> None:

@@ -106,8 +106,6 @@ class ProducerStates:
         self._states: OrderedDict[int, ProducerState] = OrderedDict()
         self.transactions: Final = OpenTransactions()
         self.verifications: Final = Verifications()
-        self._bumping: set[int] = set()
-        """Producers whose open transaction was begun by the new protocol, as far as this leader has seen it begin."""
         self._open = self.transactions.first_offsets
         self._asked = self.verifications.asked
 
@@ -201,8 +199,12 @@ class ProducerStates:
             header.producer_id, header.producer_epoch, header.base_sequence, now_ms, bumps_epochs=bumps_epochs
         )
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> Accept | Refuse:
-        """Return whether a coordinator may end the producer's transaction, which need not be open."""
+    def check_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, bumps_epochs: bool = False
+    ) -> Accept | Refuse:
+        """Return whether a coordinator may end the producer's transaction, which need not be open. `bumps_epochs`: its
+        coordinator raises the epoch with each transaction (KIP-890), so the marker's is above the transaction's. One
+        that is not is late, and of a transaction before (KIP-1228)."""
         state = self._states.get(producer_id)
         if state is None:
             return ACCEPT
@@ -211,11 +213,7 @@ class ProducerStates:
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {producer_id} is at epoch {state.epoch}, not {producer_epoch}.",
             )
-        if (
-            producer_epoch == state.epoch < PRODUCER_EPOCH_MAX
-            and producer_id in self._open
-            and producer_id in self._bumping
-        ):
+        if bumps_epochs and producer_epoch == state.epoch < PRODUCER_EPOCH_MAX and producer_id in self._open:
             return Refuse(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {producer_id} has begun a transaction in epoch {producer_epoch}: the marker is of another.",
@@ -258,9 +256,6 @@ class ProducerStates:
         if header.attributes & _UNUSUAL:
             if header.is_control:
                 return
-            asked = self._asked.get(producer_id)
-            if asked is not None and asked.bumps_epochs and asked.epoch == header.producer_epoch:
-                self._bumping.add(producer_id)
             self.verifications.on_appended(producer_id)
             self.transactions.begin(producer_id, base_offset)
         state = self._states.get(producer_id)
@@ -288,7 +283,6 @@ class ProducerStates:
         state.marked_at, state.marked_ms = base_offset + header.last_offset_delta, now_ms
         self._states.move_to_end(producer_id)
         self.verifications.on_marker(producer_id, header.producer_epoch)
-        self._bumping.discard(producer_id)
         completed = self.transactions.end(producer_id, Offset(state.marked_at), is_aborted=not marker.committed)
         if len(self._states) > PRODUCERS_PER_PARTITION_MAX:
             self._evict()

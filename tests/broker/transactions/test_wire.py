@@ -275,10 +275,9 @@ async def test_a_marker_that_comes_late_does_not_end_the_next_transaction(client
 
     async def mark() -> int:
         """The marker of the first transaction, again. It has the epoch that the second one has."""
-        marker = WritableTxnMarker(
-            second.producer_id, second.producer_epoch, True, (WritableTxnMarkerTopic("t", (0,)),)
-        )
-        (found,) = (await client.raw.ask(1, WriteTxnMarkersRequest((marker,)))).markers
+        topics = (WritableTxnMarkerTopic("t", (0,)),)
+        marker = WritableTxnMarker(second.producer_id, second.producer_epoch, True, topics, transaction_version=2)
+        (found,) = (await client.raw.ask(2, WriteTxnMarkersRequest((marker,)))).markers
         return int(found.topics[0].partitions[0].error_code)
 
     assert await mark() == 0, "it is written once more, and ends nothing"

@@ -1,7 +1,7 @@
 """WriteTxnMarkers: a transaction coordinator has markers written to partitions that this broker leads (KIP-98).
 
 A marker is answered once it is committed by the acks=all rule. Kafka's tools use it too, to abort a transaction that
-hangs. v1 flexible.
+hangs. v1 flexible; v2 says whether the transaction is of the new protocol (KIP-1228).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.transactions.marking import Marker
+from headrace.coordinators.transactions.model import TransactionVersion
 from headrace.coordinators.values import NamedPartition
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -35,7 +36,11 @@ async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Wr
 
 def _written(wanted: WritableTxnMarker, context: RequestContext) -> dict[NamedPartition, asyncio.Future[ErrorCode]]:
     marker = Marker(
-        wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, is_committed=wanted.transaction_result
+        wanted.producer_id,
+        wanted.producer_epoch,
+        wanted.coordinator_epoch,
+        is_committed=wanted.transaction_result,
+        bumps_epochs=wanted.transaction_version >= TransactionVersion.TV2,
     )
     loop, outcomes = asyncio.get_running_loop(), dict[NamedPartition, asyncio.Future[ErrorCode]]()
     for topic in wanted.topics:
@@ -68,4 +73,4 @@ def _result(wanted: WritableTxnMarker, outcomes: Mapping[NamedPartition, ErrorCo
     )
 
 
-HANDLER = Handler(int(ApiKey.WRITE_TXN_MARKERS), (1, 1), handle, pipelined=True)
+HANDLER = Handler(int(ApiKey.WRITE_TXN_MARKERS), (1, 2), handle, pipelined=True)

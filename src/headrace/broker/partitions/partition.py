@@ -150,15 +150,22 @@ class Partition(Replica):
         return self._append(records, header, self._clock.now_ms(), needs_flush=True)
 
     def append_marker(
-        self, producer_id: int, producer_epoch: int, *, coordinator_epoch: int, is_committed: bool
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        is_committed: bool,
+        bumps_epochs: bool = False,
     ) -> Appended | WriteRefusal:
-        """Append the end of the producer's transaction, as its coordinator has decided it. Needs the ISR."""
+        """Append the end of the producer's transaction, as its coordinator has decided it. Needs the ISR.
+        `bumps_epochs`: as in `ProducerStates.check_marker`."""
         now_ms = self._clock.now_ms()
         marker = EndMarker(is_committed, coordinator_epoch)
         records = encode_marker(producer_id, producer_epoch, marker, timestamp=now_ms)
         if refusal := self._refusal_for_now(records, needs_isr=True):
             return refusal
-        verdict = self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        verdict = self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, bumps_epochs=bumps_epochs)
         if isinstance(verdict, Refuse):
             return WriteRefusal(verdict.error, verdict.message)
         return self._append(records, parse_header(records), now_ms, needs_flush=True, marker=marker)

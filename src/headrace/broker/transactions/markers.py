@@ -25,6 +25,7 @@ from headrace.broker.kit.links import Links
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.transactions.marking import Marker, MarkerWriter
 from headrace.coordinators.transactions.events import MarkersSettled, SendMarkers
+from headrace.coordinators.transactions.model import TransactionVersion
 from headrace.coordinators.values import NamedPartition
 from headrace.metadata.image import MetadataImage
 from headrace.wire.apis import ApiKey
@@ -38,7 +39,7 @@ from headrace.wire.messages.write_txn_markers import (
 
 log = structlog.get_logger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 Settled = Callable[[MarkersSettled], None]
 
 
@@ -86,7 +87,12 @@ class MarkerSender:
     def send(self, effect: SendMarkers, settled: Settled, is_over: Callable[[], bool]) -> None:
         """Have the markers written. `settled` is called with the outcomes, now or later, in one part or several.
         `is_over`: whether nobody waits for them any more."""
-        marker = Marker(effect.producer.id, effect.producer.epoch, effect.coordinator_epoch, is_committed=effect.commit)
+        marker = Marker(
+            *effect.producer,
+            effect.coordinator_epoch,
+            is_committed=effect.commit,
+            bumps_epochs=effect.version.bumps_epoch,
+        )
         by_leader: dict[BrokerId, list[NamedPartition]] = defaultdict(list)
         missing: list[NamedPartition] = []
         for each in sorted(effect.partitions):
@@ -207,4 +213,5 @@ def _wire(part: _Part) -> WritableTxnMarker:
         transaction_result=part.marker.is_committed,
         topics=tuple(WritableTxnMarkerTopic(name, tuple(indexes)) for name, indexes in topics.items()),
         coordinator_epoch=part.marker.coordinator_epoch,
+        transaction_version=int(TransactionVersion.TV2 if part.marker.bumps_epochs else TransactionVersion.TV0),
     )

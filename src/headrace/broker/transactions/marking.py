@@ -26,6 +26,8 @@ class Marker(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     is_committed: bool
+    bumps_epochs: bool = False
+    """The transaction is of the new protocol (KIP-890), so this epoch is above that of its batches."""
 
 
 class MarkerWriter:
@@ -59,6 +61,7 @@ class MarkerWriter:
             marker.producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
             is_committed=marker.is_committed,
+            bumps_epochs=marker.bumps_epochs,
         )
         if isinstance(appended, WriteRefusal):
             done(appended.error)

@@ -123,7 +123,7 @@ FACTS: Final = (
     (24, "AddPartitionsToTxn", 0, 5, 3, "add_partitions_to_txn"),
     (25, "AddOffsetsToTxn", 0, 4, 3, "add_offsets_to_txn"),
     (26, "EndTxn", 0, 5, 3, "end_txn"),
-    (27, "WriteTxnMarkers", 1, 1, 1, "write_txn_markers"),
+    (27, "WriteTxnMarkers", 1, 2, 1, "write_txn_markers"),
     (28, "TxnOffsetCommit", 0, 5, 3, "txn_offset_commit"),
     (29, "DescribeAcls", 1, 3, 2, "describe_acls"),
     (30, "CreateAcls", 1, 3, 2, "create_acls"),

@@ -29,10 +29,11 @@ class WritableTxnMarker(NamedTuple):
     transaction_result: bool = False  # 0+
     topics: tuple[WritableTxnMarkerTopic, ...] = ()  # 0+
     coordinator_epoch: int = 0  # 0+
+    transaction_version: int = 0  # 2+
 
 
 class WriteTxnMarkersRequest(NamedTuple):
-    """Versions 1 to 1, flexible from 1."""
+    """Versions 1 to 2, flexible from 1."""
 
     markers: tuple[WritableTxnMarker, ...] = ()  # 0+
 
@@ -53,12 +54,13 @@ class WritableTxnMarkerResult(NamedTuple):
 
 
 class WriteTxnMarkersResponse(NamedTuple):
-    """Versions 1 to 1, flexible from 1."""
+    """Versions 1 to 2, flexible from 1."""
 
     markers: tuple[WritableTxnMarkerResult, ...] = ()  # 0+
 
 
 pack_B: Final = Struct(">B").pack
+pack_ibx: Final = Struct(">ibx").pack
 pack_ihx: Final = Struct(">ihx").pack
 pack_ix: Final = Struct(">ix").pack
 pack_q: Final = Struct(">q").pack
@@ -66,6 +68,7 @@ pack_qB: Final = Struct(">qB").pack
 pack_qhz: Final = Struct(">qh?").pack
 pack_qhzB: Final = Struct(">qh?B").pack
 unpack_iB: Final = Struct(">iB").unpack_from
+unpack_ibB: Final = Struct(">ibB").unpack_from
 unpack_ihB: Final = Struct(">ihB").unpack_from
 unpack_qB: Final = Struct(">qB").unpack_from
 unpack_qhzB: Final = Struct(">qh?B").unpack_from
@@ -121,7 +124,7 @@ def read_writable_txn_marker_array_v1(
         if tags:
             at = skip_tags(data, at, tags)
         items.append(
-            new(WritableTxnMarker, (producer_id, producer_epoch, transaction_result, topics, coordinator_epoch))
+            new(WritableTxnMarker, (producer_id, producer_epoch, transaction_result, topics, coordinator_epoch, 0))
         )
     return tuple(items), at
 
@@ -134,6 +137,45 @@ def read_write_txn_markers_request_v1(data: memoryview, at: int) -> tuple[WriteT
     if n == 0:
         raise unexpected_null('markers')
     markers, at = read_writable_txn_marker_array_v1(data, at, n - 1)
+    tags = data[at]
+    at += 1
+    if tags:
+        at = skip_tags(data, at, tags)
+    return new(WriteTxnMarkersRequest, (markers,)), at
+
+
+def read_writable_txn_marker_array_v2(
+    data: memoryview, at: int, count: int
+) -> tuple[tuple[WritableTxnMarker, ...], int]:
+    check_count(data, at, count, 18)
+    items = []
+    for _ in range(count):
+        producer_id, producer_epoch, transaction_result, n = unpack_qhzB(data, at)
+        at += 12
+        if n > 127:
+            n, at = long_varint(data, at, n)
+        if n == 0:
+            raise unexpected_null('topics')
+        topics, at = read_writable_txn_marker_topic_array_v1(data, at, n - 1)
+        coordinator_epoch, transaction_version, tags = unpack_ibB(data, at)
+        at += 6
+        if tags:
+            at = skip_tags(data, at, tags)
+        items.append(
+            new(WritableTxnMarker, (producer_id, producer_epoch, transaction_result, topics, coordinator_epoch,
+            transaction_version))
+        )
+    return tuple(items), at
+
+
+def read_write_txn_markers_request_v2(data: memoryview, at: int) -> tuple[WriteTxnMarkersRequest, int]:
+    n = data[at]
+    at += 1
+    if n > 127:
+        n, at = long_varint(data, at, n)
+    if n == 0:
+        raise unexpected_null('markers')
+    markers, at = read_writable_txn_marker_array_v2(data, at, n - 1)
     tags = data[at]
     at += 1
     if tags:
@@ -183,6 +225,32 @@ def write_write_txn_markers_request_v1(item: WriteTxnMarkersRequest, out: bytear
         out += varint(n)
     if markers:
         write_writable_txn_marker_array_v1(markers, out)
+    out += b'\0'
+    return out
+
+
+def write_writable_txn_marker_array_v2(items: tuple[WritableTxnMarker, ...], out: bytearray) -> None:
+    for item in items:
+        topics = item.topics
+        n = len(topics) + 1
+        if n < 128:
+            out += pack_qhzB(item.producer_id, item.producer_epoch, item.transaction_result, n)
+        else:
+            out += pack_qhz(item.producer_id, item.producer_epoch, item.transaction_result) + varint(n)
+        if topics:
+            write_writable_txn_marker_topic_array_v1(topics, out)
+        out += pack_ibx(item.coordinator_epoch, item.transaction_version)
+
+
+def write_write_txn_markers_request_v2(item: WriteTxnMarkersRequest, out: bytearray, done: list[Buffer]) -> bytearray:
+    markers = item.markers
+    n = len(markers) + 1
+    if n < 128:
+        out.append(n)
+    else:
+        out += varint(n)
+    if markers:
+        write_writable_txn_marker_array_v2(markers, out)
     out += b'\0'
     return out
 
@@ -322,7 +390,7 @@ def write_write_txn_markers_response_v1(item: WriteTxnMarkersResponse, out: byte
     return out
 
 
-REQUEST_READERS: Final = (read_write_txn_markers_request_v1,)
-REQUEST_WRITERS: Final = (write_write_txn_markers_request_v1,)
-RESPONSE_READERS: Final = (read_write_txn_markers_response_v1,)
-RESPONSE_WRITERS: Final = (write_write_txn_markers_response_v1,)
+REQUEST_READERS: Final = (read_write_txn_markers_request_v1, read_write_txn_markers_request_v2,)
+REQUEST_WRITERS: Final = (write_write_txn_markers_request_v1, write_write_txn_markers_request_v2,)
+RESPONSE_READERS: Final = (read_write_txn_markers_response_v1, read_write_txn_markers_response_v1,)
+RESPONSE_WRITERS: Final = (write_write_txn_markers_response_v1, write_write_txn_markers_response_v1,)
