@@ -9,10 +9,12 @@ The one argument is JSON with the fields of `Terms`. Nothing of Headrace is impo
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
 import select
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -229,5 +231,6 @@ class Client:
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
     Client(Terms(**json.loads(sys.argv[1]))).run()
     os._exit(0)  # librdkafka's own end waits for brokers that may be gone

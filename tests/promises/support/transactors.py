@@ -30,6 +30,10 @@ from tests.promises.support import transacting
 from tests.promises.support.transacting import INPUT, SESSIONS_MAX, Teller, Terms
 
 PATIENCE_S: Final = 150.0
+STUCK_S: Final = 15.0
+"""A client that tells nothing for so long is stuck in a call that should have returned after `transacting.CALL_S`. In
+librdkafka the call that adds offsets may never return once its group's coordinator has died (its issue 5456)."""
+LOOKS_EVERY_S: Final = 1.0
 OWN_SESSION: Final = 0
 """Moments of the test's own process have it."""
 
@@ -50,10 +54,29 @@ class Session:
         self.transactions: list[Transaction] = []
         self.said = ""
         """The last line."""
+        self.heard_s = asyncio.get_running_loop().time()
+        """When that was heard."""
+        self.is_stopped = False
 
     def signal(self, number: int) -> None:
         if self.process.returncode is None:
             self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.is_stopped = True
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.heard_s = asyncio.get_running_loop().time()
+        self.is_stopped = False
+        self.signal(signal.SIGCONT)
+
+    @property
+    def is_stuck(self) -> bool:
+        runs = not (self.is_over or self.is_stopped)
+        return runs and asyncio.get_running_loop().time() - self.heard_s > STUCK_S
 
     def end(self) -> None:
         """Tell it to end. It finishes its transaction first."""
@@ -106,6 +129,8 @@ class Transactors:
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writes: dict[bytes, Write] = {}
+        self.stuck = 0
+        """Clients that were killed because they were."""
 
     @property
     def partitions(self) -> list[Partition]:
@@ -144,6 +169,11 @@ class Transactors:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures.append(str(error))
 
+    def start_watch(self) -> None:
+        task = asyncio.ensure_future(self.watch())
+        self._tasks.add(task)
+        task.add_done_callback(self._on_listened)
+
     async def kill(self, session: Session) -> None:
         """SIGKILL. On return all that it told has been heard."""
         session.is_killed = True
@@ -162,6 +192,17 @@ class Transactors:
         await self._notify()
         if session is lane.current and not session.is_left and not self.is_ending:
             await self.begin(lane)
+
+    async def watch(self) -> None:
+        """Kill clients that are stuck, as an operator would. Their stacks are in their logs."""
+        while True:
+            await asyncio.sleep(LOOKS_EVERY_S)
+            for session in [session for lane in self.lanes for session in lane.sessions if session.is_stuck]:
+                self.stuck += 1
+                print(f"{session.terms.name} is stuck after {session.said!r}", flush=True)
+                session.signal(signal.SIGUSR1)
+                await asyncio.sleep(LOOKS_EVERY_S)
+                await self.kill(session)
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -182,10 +223,13 @@ class Transactors:
         wanted = [(lane, lane.ended + more) for lane in lanes or self.lanes]
         await self.until(lambda: all(lane.ended >= count for lane, count in wanted), "too few transactions end")
 
-    async def some_ended(self, more: int) -> None:
-        """Wait until so many more transactions of some lane have ended than now."""
-        wanted = [(lane, lane.ended + more) for lane in self.lanes]
-        await self.until(lambda: any(lane.ended >= count for lane, count in wanted), "no transactions end")
+    async def met(self, more: int) -> None:
+        """Wait until each lane has ended so many more transactions than now, or so many of its calls have failed."""
+        wanted = [(lane, lane.ended + more, lane.hindered + more) for lane in self.lanes]
+        await self.until(
+            lambda: all(lane.ended >= ended or lane.hindered >= hindered for lane, ended, hindered in wanted),
+            "clients neither work nor fail",
+        )
 
     async def hindered(self, lane: Lane) -> None:
         """Wait until a call of this lane does not succeed."""
@@ -197,7 +241,7 @@ class Transactors:
         self.is_ending = True
         sessions = [session for lane in self.lanes for session in lane.sessions]
         for session in sessions:
-            session.signal(signal.SIGCONT)
+            session.go_on()
             session.end()
         await self.until(lambda: all(session.is_over for session in sessions), "not all clients end")
         for session in sessions:
@@ -216,7 +260,7 @@ class Transactors:
     # lines
 
     def _on_line(self, lane: Lane, session: Session, line: str) -> None:
-        session.said = line.strip()
+        session.said, session.heard_s = line.strip(), asyncio.get_running_loop().time()
         moment, what, *words = line.split()
         at = int(moment)
         match what:
@@ -260,7 +304,7 @@ class Transactors:
         clients = sum(len(lane.sessions) for lane in self.lanes)
         return (
             f"{dict(outcomes)}, {consuming} consumed, {fenced} fenced, {known} offsets known, {clients} clients, "
-            f"{len(self.history.polls)} polls, {len(self.history.looks)} looks"
+            f"{len(self.history.polls)} polls, {len(self.history.looks)} looks, {self.stuck} clients were stuck"
         )
 
 
@@ -272,6 +316,7 @@ async def transacting_in(
     transactors = Transactors(bootstrap, topic, partitions, directory, lanes)
     try:
         await asyncio.gather(*(transactors.begin(lane) for lane in lanes))
+        transactors.start_watch()
         yield transactors
     finally:
         await transactors.give_up()

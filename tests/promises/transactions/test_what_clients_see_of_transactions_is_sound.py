@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ class Scene:
     async def stopped(self, lane: Lane) -> Session:
         """The id's client, which is stopped (SIGSTOP), in the middle of a transaction where it is lucky."""
         await self.transactors.until(lambda: lane.current.is_ready and not lane.current.is_over, "no client is ready")
-        lane.current.signal(signal.SIGSTOP)
+        lane.current.stop()
         return lane.current
 
 
@@ -136,7 +135,7 @@ async def a_client_is_fenced(scene: Scene) -> None:
     zombie = await scene.stopped(lane)
     zombie.is_left = True
     await scene.transactors.begin(lane)
-    zombie.signal(signal.SIGCONT)
+    zombie.go_on()
     await scene.transactors.until(lambda: zombie.is_over, "a zombie goes on")
 
 
@@ -150,7 +149,7 @@ async def a_client_is_stopped_for_too_long(scene: Scene) -> None:
             if found is None or found.state not in OPEN:
                 break
             await asyncio.sleep(ASKED_EVERY_S)
-    stopped.signal(signal.SIGCONT)
+    stopped.go_on()
 
 
 KILLS: Final[tuple[Fault, ...]] = (
@@ -177,10 +176,10 @@ async def a_leader_is_cut_off(scene: Scene) -> None:
 
 
 async def cut_off(scene: Scene, broker: int) -> None:
-    """Clients reach it all the time. Some go on with the others: one that asks no other broker waits for it."""
+    """Clients reach it all the time, and one that asks no other broker is refused until it is back."""
     assert scene.network is not None
     await scene.network.isolate(broker)
-    await scene.transactors.some_ended(MEANWHILE)
+    await scene.transactors.met(MEANWHILE)
     await scene.network.heal()
 
 
@@ -190,7 +189,7 @@ async def nobody_hears_a_leader(scene: Scene) -> None:
     for other in BROKERS:
         if other != leader:
             await scene.network.cut(leader, other)
-    await scene.transactors.some_ended(MEANWHILE)
+    await scene.transactors.met(MEANWHILE)
     await scene.network.heal()
 
 
