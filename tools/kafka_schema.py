@@ -2,10 +2,10 @@
 
     python tools/kafka_schema.py JAR [JAR ...]
 
-Each JAR holds `common/message/*.json`. kafka-clients of 4.1.0 has the protocol, and that of 4.3.0 WriteTxnMarkers v2.
-kafka-group-coordinator and kafka-transaction-coordinator of 4.3.0 have the records in `__consumer_offsets` and in
-`__transaction_state`. Only facts are kept: names, types, versions, tags, nullability, defaults. It is run by hand when
-Kafka's protocol grows, and `tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
+Each JAR holds `common/message/*.json`. The protocol is that of kafka-clients 4.1.0, with WriteTxnMarkers v2 of 4.3.0.
+The records in `__consumer_offsets` and in `__transaction_state` are those of the coordinators' jars of 4.3.0. Only
+facts are kept: names, types, versions, tags, nullability, defaults. It is run by hand when Kafka's protocol grows, and
+`tools/generate_wire.py` turns the table into codecs. Nothing of the jar is kept.
 
 The table, one line a thing, children indented by two spaces:
 
