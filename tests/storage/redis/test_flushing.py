@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import LeaderEpoch
+from headrace.base.ids import LeaderEpoch, PartitionIndex
 from headrace.storage.engine.faults import Abandoned, Diverged
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import engine as redis_engine
@@ -16,6 +17,7 @@ from headrace.storage.redis.flushing import Ticket
 from headrace.storage.redis.links.watching import Servers
 from headrace.storage.redis.server_side.functions import LIBRARY
 from tests.broker.group_broker import until
+from tests.storage.log.log_world import IDENTITY, SMALL
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import (
     SAFE,
@@ -244,6 +246,33 @@ async def test_a_round_that_gets_no_answer_is_given_up_when_the_broker_stops(
     assert log.flushed_end == 0
     if not kill:
         server.resume()
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_log_that_is_not_closed_cleanly_gives_up_no_other_one_unless_the_broker_stops(
+    server: RedisServer,
+) -> None:
+    """It is closed because another broker leads, while Redis is away."""
+    engine = engine_of(server)
+    log = opened(engine)
+    others = [replace(IDENTITY, partition=PartitionIndex(number)) for number in (1, 2)]
+    moved, left = (engine.begin_open(each, SMALL, leader_epoch=LeaderEpoch(0)).finish() for each in others)
+    append(log)
+    append(moved)
+    server.kill()
+    flushing = asyncio.ensure_future(flush(engine, log))
+    with pytest.raises(StorageFailure, match="cleanly"):
+        await asyncio.to_thread(moved.close)
+    await asyncio.to_thread(server.start)
+    assert await flushing is None
+    append(log)
+    append(left)
+    server.kill()
+    flushing = asyncio.ensure_future(flush(engine, log))
+    engine.begin_stop()
+    with pytest.raises(StorageFailure, match="cleanly"):
+        await asyncio.to_thread(left.close)
+    assert isinstance(await flushing, Abandoned), "a stop closes many, and waits for none of the others"
 
 
 @pytest.mark.usefixtures("engines")

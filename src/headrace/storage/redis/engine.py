@@ -119,6 +119,7 @@ class RedisEngine:
         self.cleaner: Final = ChildRunner(address, self.link.place_of) if cleans_in_child else None
         self.is_given_up = False
         """Nobody waits for Redis any more."""
+        self._is_stopping = False
         self._woken = asyncio.Event()
         self.link.on_change = self._on_link
         self._stopping: asyncio.TimerHandle | None = None
@@ -286,6 +287,7 @@ class RedisEngine:
 
     def begin_stop(self) -> None:
         """See `LogEngine`. A round that lasts longer than REDIS_STOP_MS_MAX is given up."""
+        self._is_stopping = True
         since = self._waits_since
         left = REDIS_STOP_MS_MAX / 1000 - (0.0 if since is None else self._loop.time() - since)
         if left <= 0:
@@ -295,13 +297,14 @@ class RedisEngine:
 
     def give_up(self) -> None:
         """Rounds whose outcome is unknown end now, and acknowledge nothing. Called on the loop."""
-        self.end_waits()
+        self.is_given_up = True
         self._woken.set()
         self.link.leave(RedisOutcomeUnknown("The broker stops, and does not wait for Redis."))
 
-    def end_waits(self) -> None:
-        """Close logs without their last records from now on. Any thread."""
-        self.is_given_up = True
+    def wait_for_no_other(self) -> None:
+        """A log could not be closed cleanly. In a stop, close the others without their last records: each would wait as
+        long. Any thread."""
+        self.is_given_up |= self._is_stopping
 
     # reading
 

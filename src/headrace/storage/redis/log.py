@@ -128,7 +128,7 @@ class RedisLog:
                 if (outcome := ticket.outcome_of(call, self._engine.blocking.run(call))) is not None:
                     raise outcome
         except RedisFailure as error:
-            self._engine.end_waits()  # the others would wait as long
+            self._engine.wait_for_no_other()
             raise StorageFailure(f"The log of {self.identity.name} cannot be closed cleanly: {error}") from error
         self.finish_flush(ticket)
 
