@@ -267,7 +267,8 @@ class RedisEngine:
         if not self.is_given_up:
             self._woken.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), pause_ms / 1000)
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._woken.wait()
 
     def _on_link(self) -> None:
         if self.link.is_connected:

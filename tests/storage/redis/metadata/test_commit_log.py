@@ -96,6 +96,16 @@ async def test_a_dead_holder_is_not_waited_for_but_once_in_a_while(join: Join) -
     assert third.log._lease._dead != term
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_node_that_loses_the_lease_as_it_stops_comes_to_an_end(join: Join, turns: int) -> None:
+    node = await join(1)
+    await until(lambda: node.driver.is_controller)
+    node.log._lease.drop("for this test")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await node.driver.stop()
+
+
 async def test_a_holder_that_slept_is_fenced_and_its_decision_never_counts(join: Join) -> None:
     first = await join(1)
     await until(lambda: first.driver.is_controller)

@@ -20,6 +20,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
@@ -113,10 +114,9 @@ class ControllerLease:
                 wait_ms = self._times.poll
                 if self._held is not None and _now() > self._until:
                     self.drop("Redis was not reached for as long as it lasts")
-            try:
-                await asyncio.wait_for(self._woken.wait(), wait_ms / 1000)
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):  # before Python 3.12, `wait_for` may lose a cancellation
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._woken.wait()
 
     def drop(self, reason: str) -> None:
         """Hold it no more: somebody else has it, or may soon."""
