@@ -18,6 +18,7 @@ from headrace.broker.cluster.control import Control
 from headrace.broker.kit import lease as leases
 from headrace.controller.asks import Ask, Heartbeat
 from headrace.controller.decision import Refusal
+from headrace.metadata.image import BrokerImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -94,6 +95,24 @@ def test_the_topic_has_replicas_on_as_many_brokers_as_there_are(tmp_path: Path) 
         async with world(tmp_path) as w:
             assert set(known(w.cluster.image(1), w.key).replicas) == {1, 2, 3}
             assert leader(w.cluster, w.coordinator, w.key).settings.min_insync_replicas == 2
+
+    run(work())
+
+
+def test_a_coordinator_that_the_controller_does_not_hear_names_the_others(tmp_path: Path) -> None:
+    """One of them may coordinate by now. A client that asks only this one would be refused by it for ever."""
+
+    async def work() -> None:
+        async with world(tmp_path) as w:
+            service = w.cluster.brokers[w.coordinator].parts.requests.services.groups
+            partition = leader(w.cluster, w.coordinator, w.key)
+            partition.doubt()
+            named = [service.coordinator("g") for _ in range(4)]
+            partition.trust()
+            assert {broker.id for broker in named if isinstance(broker, BrokerImage)} == set(w.others)
+            found = service.coordinator("g")
+            assert isinstance(found, BrokerImage)
+            assert found.id == w.coordinator
 
     run(work())
 

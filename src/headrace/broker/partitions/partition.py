@@ -491,6 +491,11 @@ class Partition(Replica):
         """End the doubt: the controller hears this broker."""
         self._doubted_at = None
 
+    @property
+    def is_doubted(self) -> bool:
+        """Whether others may lead by now: see `doubt`."""
+        return self._doubted_at is not None
+
     def propose_again(self) -> None:
         """Propose again, as some time has passed since a proposal was refused."""
         self._leader, effects = self._leader.on_pause_over()

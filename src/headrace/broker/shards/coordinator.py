@@ -11,6 +11,7 @@ It never decides for a name (its machine does) nor for the cluster (the controll
 from __future__ import annotations
 
 import asyncio
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -34,7 +35,7 @@ from headrace.coordinators.partitioning import partition_for
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import BrokerImage, MetadataImage
-from headrace.metadata.values import TopicImage
+from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.storage.engine.faults import Unreachable
 from headrace.wire.errors import ErrorCode
 
@@ -81,6 +82,7 @@ class Coordinator(ABC, Generic[Kind]):
         self._configs = configs
         self._lease = lease
         self._on_bug = on_bug
+        self._hints = itertools.count()
         self._looked_up_in: MetadataImage | None = None
         self._topic: TopicImage | None = None
         self._shards: dict[PartitionIndex, Kind] = {}
@@ -193,19 +195,34 @@ class Coordinator(ABC, Generic[Kind]):
         return self._partitions.find(TopicPartition(topic.id, index), self._metadata.image)
 
     def coordinator(self, name: str) -> BrokerImage | Refusal:
-        """Return the broker to ask about a name."""
+        """Return the broker to ask about a name. Where the controller does not hear this one, others may coordinate in
+        its place."""
         if len(name) > GROUP_NAME_CHARS_MAX:
             message = f"A {self.NOUN}'s name can't be longer than {GROUP_NAME_CHARS_MAX} characters."
             return Refusal(self.NAME_TOO_LONG, message)
         image = self._metadata.image
         topic = image.topic(self.TOPIC)
         if topic is not None:
-            leader = topic.partitions[partition_for(name, len(topic.partitions))].leader
+            part = topic.partitions[partition_for(name, len(topic.partitions))]
+            leader = (
+                self._successor(part) if part.leader == self._node and self._is_doubted(topic, part) else part.leader
+            )
             broker = image.brokers.get(leader)
             if broker is not None and not broker.fenced:
                 return broker
         message = f"The {self.NOUN}'s partition has no leader now; try again."
         return Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+
+    def _is_doubted(self, topic: TopicImage, part: PartitionImage) -> bool:
+        """Whether this broker leads the partition, and the controller does not hear it."""
+        partition = self._find(topic, part.index)
+        return isinstance(partition, Partition) and partition.is_doubted
+
+    def _successor(self, part: PartitionImage) -> BrokerId:
+        """One of those that may lead in this broker's place, another one each time. A client that asks only this broker
+        (librdkafka asks the one that it used last) gets away from it so."""
+        others = [broker for broker in part.isr if broker != self._node]
+        return others[next(self._hints) % len(others)] if others else part.leader
 
     # the topic
 
