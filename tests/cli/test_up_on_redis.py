@@ -14,6 +14,7 @@ import confluent_kafka
 import pytest
 import redis
 
+from tools import warm
 from tools.redis_servers import RedisServer, valkey
 
 HEADRACE: Final = (sys.executable, "-m", "headrace.cli.main")
@@ -130,7 +131,7 @@ def test_one_that_is_there_is_named_without_its_password(tmp_path: Path, ups: li
 
 
 def refused(*arguments: str) -> str:
-    done = subprocess.run([*HEADRACE, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    done = warm.ran(*arguments, timeout=60)
     assert done.returncode != 0
     return done.stderr.splitlines()[-1]
 

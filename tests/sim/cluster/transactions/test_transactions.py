@@ -14,7 +14,7 @@ from headrace.sim.cluster.transactions.run import run_transactions
 from tests.sim.cluster.hunting import HUNT_SECONDS_MAX, SEEDS_MAX, hunted, sound
 from tests.tiers import portions, seeds_of_tier
 
-SEEDS: Final = seeds_of_tier(9, 21, long=range(60))
+SEEDS: Final = seeds_of_tier(9, 21, long=range(1_000))
 SEEDS_AT_A_TIME: Final = 15
 FOUND: Final[dict[str, int]] = {
     "marker-before-the-decision-is-durable": 80,
@@ -26,6 +26,8 @@ FOUND: Final[dict[str, int]] = {
     "open-transactions-lost-by-a-new-leader": 4,
     "not-verified-after-a-leader-change": 5,
     "retry-of-the-end-decides-again": 61,
+    "footer-lists-no-aborted-transaction": 88,
+    "seal-tells-no-open-transaction": 99,
 }
 """A seed that finds each; where simulator or broker were changed, others do: `make plants PART=transactions` notes
 them."""

@@ -122,7 +122,7 @@ class AssigningNemesis(RecordsNemesis):
 
     async def _play(self, key: PartitionKey) -> None:
         state = self._records.state(key)
-        if state is None or state.is_reassigned:
+        if state is None or state.is_reassigned or state.replication_factor == 1:
             return
         whole = self._whole.setdefault(key, state.replicas)
         if set(state.replicas) != set(whole):

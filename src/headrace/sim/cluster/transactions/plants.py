@@ -11,6 +11,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
+from headrace.broker.durable import exporter
+from headrace.broker.moves import handing_over
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.transactions.marking import Marker, MarkerWriter
 from headrace.broker.transactions.shard import TransactionShard
@@ -28,6 +30,7 @@ from headrace.coordinators.transactions.events import (
 from headrace.coordinators.transactions.model import Standing, TransactionState, TransactionVersion
 from headrace.coordinators.transactions.turn import Turn
 from headrace.coordinators.values import NamedPartition
+from headrace.replica.producer_snapshots import ProducerEntry
 from headrace.replica.producers import ACCEPT, ProducerStates, Verdict
 from headrace.replica.transactions import Guard, OpenTransactions
 from headrace.storage.log.aborted import Aborted
@@ -210,6 +213,25 @@ def retry_of_the_end_decides_again() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def footer_lists_no_aborted_transaction() -> Iterator[None]:
+    """The footers of durable segments tell of no transaction that it was aborted."""
+    with patch.object(exporter, "joined", lambda *_: ()):
+        yield
+
+
+@contextmanager
+def seal_tells_no_open_transaction() -> Iterator[None]:
+    """An owner that hands a partition over keeps the transactions that are open in it for itself."""
+    encode = handing_over.encode_snapshot
+
+    def silent(entries: Sequence[ProducerEntry]) -> bytes:
+        return encode([entry._replace(transaction_start=-1) for entry in entries])
+
+    with patch.object(handing_over, "encode_snapshot", silent):
+        yield
+
+
 TRANSACTION_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "marker-before-the-decision-is-durable": marker_before_the_decision_is_durable,
     "last-stable-offset-ahead-of-a-transaction": last_stable_offset_ahead_of_a_transaction,
@@ -220,5 +242,7 @@ TRANSACTION_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]]
     "open-transactions-lost-by-a-new-leader": open_transactions_lost_by_a_new_leader,
     "not-verified-after-a-leader-change": not_verified_after_a_leader_change,
     "retry-of-the-end-decides-again": retry_of_the_end_decides_again,
+    "footer-lists-no-aborted-transaction": footer_lists_no_aborted_transaction,
+    "seal-tells-no-open-transaction": seal_tells_no_open_transaction,
 }
 """Found by the part of transactions (`transactions.run.run_transactions`)."""

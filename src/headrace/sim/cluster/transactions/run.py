@@ -1,7 +1,9 @@
 """One run of transactions: three or four shipped brokers, clients of both protocols, readers, and all kinds of faults.
 
 A run has these phases:
-- A topic of two or three partitions is made. Coordinators have one partition each.
+- A topic of two or three partitions is made. Coordinators have one partition each. In some runs the topic has a durable
+  history, and keeps few bytes locally, so that readers get most of it from there. In some of these it has one copy of
+  each partition, which is handed over to other brokers.
 - Producers write transactions over several partitions, and some consume one of them for a group, while the nemesis
   causes faults.
 - The faults end. Every transactional id must be able to commit, and no transaction may stay open, also where its client
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Final
@@ -23,6 +25,8 @@ from headrace.sim.client import Client, Lost
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import watching
+from headrace.sim.cluster.moves.run import StoredPrograms
+from headrace.sim.cluster.moves.store import SimStore
 from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, ClusterOutcome, Over, Play, simulate
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.transactions.anomalies import anomalies
@@ -33,6 +37,7 @@ from headrace.sim.cluster.transactions.producers import Lane
 from headrace.sim.cluster.transactions.stage import APIS, GROUP, TOPIC, TRANSACTION, Stage
 from headrace.sim.cluster.world import PORT, ClusterWorld, address_of
 from headrace.sim.history import PartitionKey
+from headrace.sim.journals import NONE
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -52,6 +57,13 @@ STATE_SEGMENT_BYTES: Final = (4_096, 1 << 20)
 PARTITIONS: Final = (2, 3)
 LANES: Final = (2, 3, 4)
 CONSUMING_LANES: Final = (0, 1, 1, 2)
+HISTORY: Final = 0.4
+"""Share of the runs in which the topic has a durable history."""
+HANDED_OVER: Final = 0.6
+"""Share of these in which its partitions have one copy, and are handed over."""
+EXPORT_LAG_MS: Final = (-1, 100, 1_000)
+LOCAL_BYTES: Final = (1, 1, 4_096, -2)
+"""local.retention.bytes; -2: as much as there is."""
 FAULTS_SECONDS: Final = (2.0, 6.0)
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 
@@ -91,7 +103,8 @@ class TransactionsRun(Play):
             "log.cleaner.backoff.ms": "1000",
         }
         size = pick(SIZES)
-        programs = BrokerPrograms(range(1, size + 1), configs)
+        self._copies, self._history = self._durable()
+        programs = self._programs(range(1, size + 1), configs)
         self.hosts = [Host(world, node, programs) for node in range(1, size + 1)]
         programs.birth(self.hosts)
         self.judge = TransactionsJudge(world.problem, world.tell_of, self.hosts)
@@ -102,6 +115,25 @@ class TransactionsRun(Play):
         self._lanes = [Lane(self._stage, f"plain-{number}", consumes=False) for number in range(plain)]
         self._lanes += [Lane(self._stage, f"moving-{number}", consumes=True) for number in range(consuming)]
         world.tell(f"{size} brokers, {len(self._lanes)} transactional ids, {configs}")
+
+    def _durable(self) -> tuple[int, Mapping[str, str]]:
+        """The topic's replicas, and its configs of durable history; none where it has no history."""
+        chance = self._world.chance("history")
+        if chance.random() >= HISTORY:
+            return 3, {}
+        configs = {
+            "durable.enable": "true",
+            "durable.export.max.lag.ms": str(chance.choice(EXPORT_LAG_MS)),
+            "local.retention.bytes": str(chance.choice(LOCAL_BYTES)),
+        }
+        return (1, {**configs, "min.insync.replicas": "1"}) if chance.random() < HANDED_OVER else (3, configs)
+
+    def _programs(self, nodes: Sequence[int], configs: Mapping[str, str]) -> BrokerPrograms:
+        if not self._history:
+            return BrokerPrograms(nodes, configs)
+        self._store = SimStore(self._world.loop, self._world.chance("store"))
+        more = {"log.retention.check.interval.ms": "200"}
+        return StoredPrograms(nodes, {**configs, **more}, self._store, journal=lambda: NONE)
 
     def watching(self) -> AbstractContextManager[None]:
         """Connect the judge to every step."""
@@ -169,8 +201,9 @@ class TransactionsRun(Play):
         configs = (
             CreatableTopicConfig("segment.bytes", str(pick(SEGMENT_BYTES))),
             CreatableTopicConfig("message.timestamp.after.max.ms", str(1 << 60)),  # clocks jump
+            *(CreatableTopicConfig(name, value) for name, value in self._history.items()),
         )
-        topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=3, configs=configs)
+        topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=self._copies, configs=configs)
         client = Client("maker", (address_of(1), PORT))
         asked = tuple(MetadataRequestTopic(name=name) for name in (TOPIC, *INTERNAL))
         while True:
@@ -240,6 +273,8 @@ class TransactionsRun(Play):
             "fenced in the middle": sum(each.fenced is not None for each in history.transactions),
             "of them consuming": sum(each.taken is not None for each in history.transactions),
             "polls": len(history.polls),
+            "reads of durable history": self._store.ranges if self._history else 0,
+            "handed over": self._nemesis.handed_over,
             "offsets told": len(history.looks),
             "virtual seconds": self._world.loop.time(),
         }
