@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId
-from headrace.base.limits import REGISTRATION_TOLD_MS
+from headrace.base.limits import REGISTRATION_LATE_MS_MAX, REGISTRATION_TOLD_MS
 from headrace.broker.home.lineage import Superseded
 from headrace.controller.brokers import register_broker
 from headrace.metadata.delta import ImageDelta
@@ -27,7 +27,7 @@ from tests.broker.alone import INCARNATION, membership
 def image_of(me: Any, *, index: int = 1, doubts: int = 0) -> Any:
     """An image in which this broker is registered as `me`; None: it is not."""
     brokers = {} if me is None else {BrokerId(1): me}
-    return SimpleNamespace(brokers=brokers, missing_listeners=dict, index=index, doubts=doubts)
+    return SimpleNamespace(brokers=brokers, missing_listeners=dict, index=index, doubts=doubts, shares_logs=False)
 
 
 class Quorum:
@@ -138,6 +138,39 @@ def test_a_broker_whose_registration_is_lost_registers_again_and_one_that_was_re
         quorum.tell(ImageDelta(gone, image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(10)))))
         await asyncio.sleep(2 * REGISTRATION_TOLD_MS / 1000)
         assert (quorum.asked, ends, member._incarnation.epoch) == (2, [], 10)
+
+    loop = VirtualLoop(random.Random(1))
+    loop.run_until_complete(work())
+    loop.workers.close()
+    loop.close()
+
+
+@pytest.mark.parametrize("directory", [2, 3], ids=["of its own directory", "of another directory"])
+@pytest.mark.parametrize("after_s", [1.0, REGISTRATION_LATE_MS_MAX / 1000], ids=["soon", "long after"])
+def test_a_late_request_of_its_dead_process_does_not_end_a_broker(directory: int, after_s: float) -> None:
+    """A network may keep the request of a process that was killed until the next one is registered."""
+
+    async def work() -> None:
+        quorum, ends = Quorum(), list[BaseException]()
+        member = membership(quorum, quorum, on_end=ends.append)
+        registering = asyncio.ensure_future(member.register([], None))
+        await asyncio.sleep(0)
+        there = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
+        quorum.tell(ImageDelta(EMPTY_IMAGE, there))
+        await registering
+        await asyncio.sleep(after_s)
+        other: Any = SimpleNamespace(incarnation=UUID(int=99), epoch=8, directory_id=DirectoryId(UUID(int=directory)))
+        displaced = image_of(other, index=8)
+        quorum.tell(ImageDelta(there, displaced))
+        await asyncio.sleep(0)
+        if directory == 3 or after_s > 1:
+            assert "Another process has registered" in str(ends[0])
+            assert quorum.asked == 1
+            return
+        assert (quorum.asked, ends) == (2, [])
+        again = SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(9))
+        quorum.tell(ImageDelta(displaced, image_of(again, index=9)))
+        assert member._incarnation.epoch == 9
 
     loop = VirtualLoop(random.Random(1))
     loop.run_until_complete(work())

@@ -4,7 +4,8 @@ Promises:
 - A process is one incarnation, and serves nothing before it has replayed its own registration.
 - It is `ready` only once it is unfenced.
 - Where another process takes its place, or it is removed, it stops by itself and says so.
-- Where the store of the commit log has lost its registration, it registers again, as the same incarnation.
+- Where the store of the commit log has lost its registration, it registers again, as the same incarnation. So it does
+  where a late request of a dead process of its own directory, which it holds alone, has taken its place.
 - It notices within a heartbeat of its session's end that the controller does not hear it.
 - A broker that is told to stop goes on for a moment where followers of its partitions are about to be in sync. So
   brokers may be restarted one after the other.
@@ -25,6 +26,7 @@ from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import (
     LEAVE_WAIT_MS_MAX,
     PARTITIONS_SEARCHED_PER_TURN_MAX,
+    REGISTRATION_LATE_MS_MAX,
     REGISTRATION_PATIENCE_MS,
     REGISTRATION_TOLD_MS,
     STATES_TOLD_MAX,
@@ -90,6 +92,8 @@ class Membership:
         """Whether it has been there once."""
         self._ask: RegisterBroker | None = None
         """Its registration, once it was asked for."""
+        self._began_at = 0.0
+        """When it first asked to be registered, in the loop's time."""
         self._returning: asyncio.Task[None] | None = None
         """A registration that is asked for again."""
         self._over = False
@@ -104,6 +108,7 @@ class Membership:
         """Become this broker's incarnation, and wait until that is replayed here, however long it takes to find a
         controller. Raises UsageError where it cannot be, Superseded where its metadata counts no more."""
         identity = self._identity
+        self._began_at = asyncio.get_running_loop().time()
         self._ask = RegisterBroker(
             cluster_id=identity.cluster_id,
             broker_id=identity.broker_id,
@@ -309,14 +314,25 @@ class Membership:
             self._lose_registration(delta)
 
     def _lose_registration(self, delta: ImageDelta) -> None:
-        if delta.may_lack_changes:
+        is_late = self._is_of_a_dead_process(delta.after)
+        if delta.may_lack_changes or is_late:
             assert self._ask is not None, "it was registered"
-            log.warning("the registration of this broker is lost with other changes: it registers again")
+            why = "it was taken by a late request of a dead process" if is_late else "it is lost with other changes"
+            log.warning("this broker registers again", reason=why)
             self._registered.clear()
             self._returning = started(self._be_registered(self._ask), "registration", self._on_end)
         else:
             self._over = True
             self._on_end(HeadraceError(self._why_over(delta.after)))
+
+    def _is_of_a_dead_process(self, image: MetadataImage) -> bool:
+        """Whether a process of this broker's own directory, which only one process holds at a time, took its place, and
+        so recently that its request may have been on its way since before. Brokers of a shared log need no directory of
+        their own."""
+        known = image.brokers.get(self._identity.broker_id)
+        is_ours = known is not None and known.directory_id == self._identity.directory_id
+        age_s = asyncio.get_running_loop().time() - self._began_at
+        return is_ours and not image.shares_logs and age_s < REGISTRATION_LATE_MS_MAX / 1000
 
     def _why_over(self, image: MetadataImage) -> str:
         broker_id = self._identity.broker_id
