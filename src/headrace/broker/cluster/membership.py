@@ -326,8 +326,8 @@ class Membership:
             self._on_end(HeadraceError(self._why_over(delta.after)))
 
     def _is_of_a_dead_process(self, image: MetadataImage) -> bool:
-        """Whether a process of this broker's own directory, which only one process holds at a time, took its place, and
-        so recently that its request may have been on its way since before. Brokers of a shared log need no directory of
+        """Whether a process of this broker's own directory took its place, which only one process holds at a time. It
+        is so early that the request may have been on its way since before. Brokers of a shared log need no directory of
         their own."""
         known = image.brokers.get(self._identity.broker_id)
         is_ours = known is not None and known.directory_id == self._identity.directory_id
