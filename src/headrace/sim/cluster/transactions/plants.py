@@ -30,7 +30,7 @@ from headrace.coordinators.transactions.events import (
 from headrace.coordinators.transactions.model import Standing, TransactionState, TransactionVersion
 from headrace.coordinators.transactions.turn import Turn
 from headrace.coordinators.values import NamedPartition
-from headrace.replica.producer_snapshots import ProducerEntry
+from headrace.replica.producer_snapshots import ProducerEntry, encode_snapshot
 from headrace.replica.producers import ACCEPT, ProducerStates, Verdict
 from headrace.replica.transactions import Guard, OpenTransactions
 from headrace.storage.log.aborted import Aborted
@@ -223,10 +223,9 @@ def footer_lists_no_aborted_transaction() -> Iterator[None]:
 @contextmanager
 def seal_tells_no_open_transaction() -> Iterator[None]:
     """An owner that hands a partition over keeps the transactions that are open in it for itself."""
-    encode = handing_over.encode_snapshot
 
     def silent(entries: Sequence[ProducerEntry]) -> bytes:
-        return encode([entry._replace(transaction_start=-1) for entry in entries])
+        return encode_snapshot([entry._replace(transaction_start=-1) for entry in entries])
 
     with patch.object(handing_over, "encode_snapshot", silent):
         yield
