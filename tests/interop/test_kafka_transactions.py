@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -16,10 +17,12 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.wire.batches import check_batches, encode_batch, parse_header
+from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
 from headrace.wire.transactions import EndMarker, decode_marker, encode_marker
 from tests.interop.support.kafka_log import KafkaLog
 from tests.storage.log.log_world import IDENTITY
+from tests.tiers import long_only
 from tools import kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
@@ -29,6 +32,10 @@ SEED = int(os.environ.get("HEADRACE_SEED", "33"))
 STEPS = 300
 SEGMENT_BYTES = 1024 * 1024
 TIME = 1_700_000_000_000
+EXCEPTIONS = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: "InvalidProducerEpochException",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "TransactionCoordinatorFencedException",
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +51,26 @@ def test_a_marker_has_kafkas_very_bytes(kafka: KafkaLog, committed: bool, epochs
     made = encode_marker(2**40, epochs[0], marker, timestamp=TIME)
     assert kafka.ask("marker", 2**40, epochs[0], committed, epochs[1], TIME) == made.hex()
     assert decode_marker(made) == marker
+
+
+@long_only
+def test_a_marker_is_taken_and_refused_as_the_newest_kafka_does() -> None:
+    """Also by a leader that took its state from a snapshot (KIP-1228, which Kafka 4.1 does not have)."""
+    program = Path(__file__).parent / "tools" / "MarkerRule.java"
+    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.newest_class_path(), str(program)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(told) == 96
+    marked = EndMarker(True, 0)
+    for line in told:
+        *numbers, answer = line.split()
+        known, is_open, epoch, version, coordinator = map(int, numbers)
+        states = ProducerStates()
+        states.on_marker(parse_header(encode_marker(7, known, marked, timestamp=TIME)), marked, Offset(0), TIME)
+        if is_open:
+            states.on_appended(parse_header(data(7, known, 0, 1, transactional=True)), Offset(1), TIME)
+        for each in (states, ProducerStates.restore(states.snapshot())):
+            verdict = each.check_marker(7, epoch, coordinator, bumps_epochs=version >= 2)
+            assert (EXCEPTIONS[verdict.error] if isinstance(verdict, Refuse) else "NONE") == answer, line
 
 
 class Both:
