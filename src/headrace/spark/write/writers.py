@@ -100,14 +100,18 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
     tasks by their messages. Where there are none, its name begins with that of the query's start.
     """
 
+    _checked = ""
+    """The last start whose brokers this process has checked."""
+
     def __init__(self, options: WriteOptions, start: str) -> None:
         """Raises UsageError where the brokers do not offer what is asked for, ClientError."""
         self._options = options
         self._start = start
         self._run = new_run(start)
-        if options.exactly_once:
+        if options.exactly_once and HeadraceStreamWriter._checked != start:
             with Brokers(options.bootstrap) as brokers:
                 check_brokers(brokers)
+            HeadraceStreamWriter._checked = start
 
     def write(self, iterator: Iterator[Any]) -> Written:
         context = TaskContext.get()

@@ -19,7 +19,6 @@ from headrace.base.ids import TopicId
 from headrace.base.limits import SPARK_FETCH_BYTES, SPARK_FETCH_WAIT_MS, SPARK_LEDGER_TIMEOUT_MS
 from headrace.net.client.batches import fetch_batches
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.delivery import PRODUCE_LANE
 from headrace.net.client.errors import GaveUpError, RefusedError, check
 from headrace.net.client.offsets import list_offsets
 from headrace.net.client.partitioner import partition_of
@@ -145,7 +144,7 @@ class Ledger:
 
         async def ask() -> int:
             leader = await self._cluster.partition(LEDGER, place.partition)
-            connection = await self._cluster.broker_connection(leader.leader, PRODUCE_LANE)
+            connection = await self._cluster.broker_connection(leader.leader)
             answer = await connection.request(ApiKey.PRODUCE, request, timeout_ms=PRODUCE_TIMEOUT_MS + 5_000)
             ((result,),) = (topic.partition_responses for topic in answer.responses)
             check(result.error_code, f"Partition {place.partition} of topic '{LEDGER}'", result.error_message)
