@@ -13,7 +13,7 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.groups.service import GroupService
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.kit.tasks import started
+from headrace.broker.kit.tasks import started, wait_for_event
 from headrace.broker.partitions.logs.opening import Opener
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.taking_up import TakingUp
@@ -128,3 +128,22 @@ async def test_a_configuration_that_changes_while_a_log_is_being_opened_holds(
         assert broker._parts is not None
         (partition,) = broker._parts.partitions
         assert partition.settings.max_message_bytes == 1234
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_loop_that_waits_for_an_event_ends_where_it_is_cancelled_as_the_event_comes(turns: int) -> None:
+    event = asyncio.Event()
+
+    async def rest() -> None:
+        while True:
+            event.clear()
+            await wait_for_event(event, 3600)
+
+    resting = asyncio.get_running_loop().create_task(rest())
+    await asyncio.sleep(0)
+    event.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    resting.cancel()
+    await asyncio.wait([resting])
+    assert resting.cancelled()

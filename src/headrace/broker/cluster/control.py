@@ -36,6 +36,7 @@ from headrace.base.limits import (
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController
 from headrace.broker.kit.links import Links, NotSent
+from headrace.broker.kit.tasks import wait_for_event
 from headrace.controller.asks import (
     AlterConfigs,
     Answer,
@@ -147,8 +148,7 @@ class Control:
             left = deadline - loop.time() - backoff_ms / 1000
             if left <= 0:  # a request at the very end has no time to be answered, and may be carried out
                 return _unknown(reason) if unsure else no_controller(f"{reason.rstrip('.')}: ask again.")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
+            await wait_for_event(self._changed, backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
 
     async def _once_replayed(self, ask: Ask[R], answer: Answer[R], deadline: float) -> R | Refusal:

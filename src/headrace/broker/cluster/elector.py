@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -32,7 +31,7 @@ from headrace.base.limits import (
     TOPICS_TOLD_MAX,
 )
 from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.controller.leaders import balance_leaders, elect_uncleanly, unclean_topics
 from headrace.controller.moves import tend_moves
 from headrace.controller.reassignments import finish_reassignments
@@ -99,8 +98,7 @@ class Elector:
             if again:
                 await asyncio.sleep(ELECTOR_PAUSE_MS / 1000)
             elif wait_s > 0:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), max(wait_s, WAIT_S_MIN))
+                await wait_for_event(self._changed, max(wait_s, WAIT_S_MIN))
 
     async def _elect_uncleanly(self) -> bool:
         """Elect leaders outside the ISR. Returns whether there may be more to do."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -35,7 +34,7 @@ from headrace.base.limits import (
 )
 from headrace.broker.cluster.control import check_accepted
 from headrace.broker.durable.exporter import Exporter
-from headrace.broker.kit.tasks import in_thread
+from headrace.broker.kit.tasks import in_thread, wait_for_event
 from headrace.broker.moves.party import Party
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
@@ -270,8 +269,7 @@ class Owner:
                 log.warning("a seal is refused", topic=partition.topic, partition=key.partition, reason=refusal.message)
                 refused = refused or refusal.message
                 ask = self._giving_up(partition, for_good=False)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), pause_ms / 1000)
+            await wait_for_event(changed, pause_ms / 1000)
             pause_ms = min(2 * pause_ms, MOVE_RETRY_MS_MAX)
         return refused
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from enum import Enum
 
 import structlog
@@ -22,7 +21,7 @@ from headrace.base.ids import TopicPartition
 from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.durable.history import History
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.broker.moves.handing_over import Owner, sentence_of
 from headrace.broker.moves.party import Party
 from headrace.broker.moves.taking_over import Finished, Target
@@ -144,14 +143,12 @@ class Moves:
             except (HeadraceError, OSError, TimeoutError) as error:
                 self._tell(key, known, error)
                 pause_ms = min(2 * pause_ms, MOVE_RETRY_MS_MAX)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), pause_ms / 1000)
+                await wait_for_event(changed, pause_ms / 1000)
                 continue
             pause_ms = MOVE_RETRY_MS_MIN
             self._obstacles.pop(key, None)
             if not is_done:  # a role may change without the image
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), MOVE_RETRY_MS_MAX / 1000)
+                await wait_for_event(changed, MOVE_RETRY_MS_MAX / 1000)
         self._obstacles.pop(key, None)
         self.owner.forget(key)
         self.target.forget(key)

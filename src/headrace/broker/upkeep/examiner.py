@@ -17,7 +17,7 @@ import structlog
 from headrace.base.ids import Offset
 from headrace.base.limits import SUSPICIONS_MAX
 from headrace.base.ports import Clock
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.taking_up import tell_damage
@@ -123,10 +123,7 @@ class Examiner:
 
     async def _rest(self) -> None:
         left = self._next_pass - self._clock.monotonic() if self._interval_s >= 0 else None
-        try:
-            await asyncio.wait_for(self._wake.wait(), None if left is None else max(left, REST_S_MIN))
-        except TimeoutError:
-            return
+        await wait_for_event(self._wake, None if left is None else max(left, REST_S_MIN))
 
     def _due(self) -> tuple[Replica, Offset] | None:
         """Return the next segment of the pass over all of them."""
@@ -194,10 +191,7 @@ class Examiner:
 
     async def _pause(self, seconds: float) -> None:
         """Pause; less where a suspicion comes."""
-        try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        except TimeoutError:
-            return
+        await wait_for_event(self._wake, seconds)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
