@@ -46,7 +46,7 @@ PART ?=
 FIRST ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long suites check docs crash-spark format bench bench-failover bench-groups bench-transactions bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -74,9 +74,14 @@ suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites
 	@HEADRACE_SUITES=all HEADRACE_SUITE_CLONES=$(abspath $(CLONES)) $(BIN)/python -m pytest -s --timeout=5400 tests/interop/test_suites.py $(T)
 
 check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types, layers, generated code, locks
+	@$(MAKE) --no-print-directory -j2 -Otarget types style
+
+types:
+	@$(BIN)/mypy
+
+style:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/generate_wire.py --check
 	@$(BIN)/python tools/generate_config_docs.py --check
