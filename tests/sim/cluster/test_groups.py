@@ -18,7 +18,7 @@ FOUND: Final[dict[str, int]] = {
     "commit-acknowledged-when-appended": 2,
     "generation-not-checked": 28,
     "answers-while-loading": 1,
-    "any-older-epoch-commits": 291,
+    "any-older-epoch-commits": 119,
     "answers-after-its-leadership": 4,
     "coordinator-never-in-doubt": 18,
     "lease-not-limited-to-the-session": 26,
