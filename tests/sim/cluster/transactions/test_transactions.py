@@ -25,7 +25,7 @@ FOUND: Final[dict[str, int]] = {
     "aborted-list-ends-with-the-segment": 4,
     "open-transactions-lost-by-a-new-leader": 4,
     "retry-of-the-end-decides-again": 61,
-    "not-verified-after-a-leader-change": 14,
+    "not-verified-after-a-leader-change": 15,
     "footer-lists-no-aborted-transaction": 88,
     "seal-tells-no-open-transaction": 99,
 }
