@@ -14,7 +14,7 @@ from typing import Final
 
 from tests import loops
 from tests.promises.support import insiders
-from tests.promises.support.load import PARTITIONS
+from tests.promises.support.load import PARTITIONS, QUEUED_MESSAGES_MAX, Sender
 from tests.promises.support.records import ASKED_EVERY_S, IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
 from tools.broker_cluster import BrokerCluster
 from tools.redis_servers import RedisServer
@@ -32,9 +32,14 @@ async def leader_of(records: Records, number: int) -> int:
 
 
 async def _sent(records: Records, more: int) -> None:
-    """Until each sender has sent so many more."""
-    wanted = [sender.sent + more for sender in records.senders]
-    while any(sender.sent < least for sender, least in zip(records.senders, wanted, strict=True)):  # noqa: ASYNC110
+    """Until each sender has sent so many more, or its client takes no more before it has an answer."""
+    wanted = {sender: sender.sent + more for sender in records.senders}
+
+    def has_sent(sender: Sender) -> bool:
+        unanswered = sender.sent - sender.acknowledged.count - len(sender.acknowledged.failures)
+        return sender.sent >= wanted[sender] or unanswered >= QUEUED_MESSAGES_MAX
+
+    while not all(map(has_sent, records.senders)):  # noqa: ASYNC110
         await asyncio.sleep(ASKED_EVERY_S)
 
 
