@@ -640,6 +640,8 @@ REGISTRATION_PATIENCE_MS: Final = 10_000
 """Longest that a broker waits until the quorum notices that another broker of its id, with another disk, is gone."""
 REGISTRATION_LATE_MS_MAX: Final = 120_000
 """Longest that a request of a dead process is on its way: the kernel sends what it left for about as long."""
+REGISTRATIONS_LATE_MAX: Final = 3
+"""Such requests that a broker answers by another registration. After more, another process holds a copy of its data."""
 REGISTRATION_TOLD_MS: Final = 5_000
 """Time after which a registered broker logs that it still waits to see its registration in the quorum's log."""
 JOIN_TIMEOUT_MS: Final = 2_000

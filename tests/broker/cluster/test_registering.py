@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from dataclasses import fields
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId
-from headrace.base.limits import REGISTRATION_LATE_MS_MAX, REGISTRATION_TOLD_MS
+from headrace.base.limits import REGISTRATION_LATE_MS_MAX, REGISTRATION_TOLD_MS, REGISTRATIONS_LATE_MAX
 from headrace.broker.home.lineage import Superseded
 from headrace.controller.brokers import register_broker
 from headrace.metadata.delta import ImageDelta
@@ -171,6 +172,34 @@ def test_a_late_request_of_its_dead_process_does_not_end_a_broker(directory: int
         again = SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(9))
         quorum.tell(ImageDelta(displaced, image_of(again, index=9)))
         assert member._incarnation.epoch == 9
+
+    loop = VirtualLoop(random.Random(1))
+    loop.run_until_complete(work())
+    loop.workers.close()
+    loop.close()
+
+
+def test_two_processes_with_a_copy_of_one_directory_do_not_displace_each_other_for_ever() -> None:
+    async def work() -> None:
+        quorum, ends = Quorum(), list[BaseException]()
+        member = membership(quorum, quorum, on_end=ends.append)
+        registering = asyncio.ensure_future(member.register([], None))
+        await asyncio.sleep(0)
+        before = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
+        quorum.tell(ImageDelta(EMPTY_IMAGE, before))
+        await registering
+        other: Any = SimpleNamespace(incarnation=UUID(int=99), epoch=8, directory_id=DirectoryId(UUID(int=2)))
+        for index in itertools.count(8, 2):
+            displaced = image_of(other, index=index)
+            quorum.tell(ImageDelta(before, displaced))
+            await asyncio.sleep(0)
+            if ends:
+                break
+            before = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(index + 1)), index=index + 1)
+            quorum.tell(ImageDelta(displaced, before))
+            await asyncio.sleep(0)
+        assert quorum.asked == 1 + REGISTRATIONS_LATE_MAX
+        assert "Another process has registered" in str(ends[0])
 
     loop = VirtualLoop(random.Random(1))
     loop.run_until_complete(work())

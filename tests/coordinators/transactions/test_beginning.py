@@ -211,6 +211,7 @@ def test_a_kept_transaction_is_ended_by_the_client_that_kept_it(commit: bool) ->
     assert world.error(world.end(who)) is ErrorCode.PRODUCER_FENCED
     assert world.verify(who, "a0").error is ErrorCode.PRODUCER_FENCED
     assert world.error(world.add(client, "b0")) is ErrorCode.INVALID_TXN_STATE
+    assert world.verify(client, "a0").error is ErrorCode.INVALID_TXN_STATE
     reply = world.ended(world.end(client, commit=commit))
     assert reply == (OK, who.id, who.epoch + 2)
     assert world.marked[0].producer == (who.id, who.epoch + 1)

@@ -29,6 +29,7 @@ from headrace.base.limits import (
     REGISTRATION_LATE_MS_MAX,
     REGISTRATION_PATIENCE_MS,
     REGISTRATION_TOLD_MS,
+    REGISTRATIONS_LATE_MAX,
     STATES_TOLD_MAX,
     SUCCESSORS_WAIT_MS_MAX,
 )
@@ -94,6 +95,8 @@ class Membership:
         """Its registration, once it was asked for."""
         self._began_at = 0.0
         """When it first asked to be registered, in the loop's time."""
+        self._returns = 0
+        """How often a late request of a dead process has taken its place."""
         self._returning: asyncio.Task[None] | None = None
         """A registration that is asked for again."""
         self._over = False
@@ -320,6 +323,7 @@ class Membership:
             why = "it was taken by a late request of a dead process" if is_late else "it is lost with other changes"
             log.warning("this broker registers again", reason=why)
             self._registered.clear()
+            self._returns += is_late
             self._returning = started(self._be_registered(self._ask), "registration", self._on_end)
         else:
             self._over = True
@@ -332,7 +336,8 @@ class Membership:
         known = image.brokers.get(self._identity.broker_id)
         is_ours = known is not None and known.directory_id == self._identity.directory_id
         age_s = asyncio.get_running_loop().time() - self._began_at
-        return is_ours and not image.shares_logs and age_s < REGISTRATION_LATE_MS_MAX / 1000
+        is_early = age_s < REGISTRATION_LATE_MS_MAX / 1000 and self._returns < REGISTRATIONS_LATE_MAX
+        return is_ours and not image.shares_logs and is_early
 
     def _why_over(self, image: MetadataImage) -> str:
         broker_id = self._identity.broker_id

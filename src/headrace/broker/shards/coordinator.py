@@ -11,8 +11,8 @@ It never decides for a name (its machine does) nor for the cluster (the controll
 from __future__ import annotations
 
 import asyncio
-import itertools
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -82,7 +82,7 @@ class Coordinator(ABC, Generic[Kind]):
         self._configs = configs
         self._lease = lease
         self._on_bug = on_bug
-        self._hints = itertools.count()
+        self._hints = Counter[int]()
         self._looked_up_in: MetadataImage | None = None
         self._topic: TopicImage | None = None
         self._shards: dict[PartitionIndex, Kind] = {}
@@ -222,7 +222,8 @@ class Coordinator(ABC, Generic[Kind]):
         """One of those that may lead in this broker's place, another one each time. A client that asks only this broker
         (librdkafka asks the one that it used last) gets away from it so."""
         others = [broker for broker in part.isr if broker != self._node]
-        return others[next(self._hints) % len(others)] if others else part.leader
+        hint, self._hints[part.index] = self._hints[part.index], self._hints[part.index] + 1
+        return others[hint % len(others)] if others else part.leader
 
     # the topic
 

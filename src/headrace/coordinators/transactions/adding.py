@@ -42,6 +42,8 @@ def on_verify(turn: Turn, event: VerifyPartitions) -> None:
     error = owned(turn.id, found, event.producer)
     if error is ErrorCode.NONE and turn.standing.state.is_decided:
         error = ErrorCode.CONCURRENT_TRANSACTIONS
+    elif error is ErrorCode.NONE and turn.standing.is_kept:
+        error = ErrorCode.INVALID_TXN_STATE  # it may only be ended, and its marker has the epoch of such a batch
     if found is None or error is not ErrorCode.NONE:
         turn.reply(event.waiter, VerifyReply(error))
         return
