@@ -52,8 +52,8 @@ async def unended(cluster: Cluster) -> list[Finding]:
 
 
 async def _begun_long_ago(transactions: Transactions) -> list[TransactionView]:
-    """Descriptions of some transactions that began longer ago than DOCTOR_TRANSACTION_MS and have not ended, first of
-    those that are decided: open ones may be meant to last."""
+    """Descriptions of some transactions that began longer ago than DOCTOR_TRANSACTION_MS and have not ended. Decided
+    ones come first: open ones may be meant to last."""
     listed = await transactions.list_all((OPEN, *DECIDED), longer_than_ms=DOCTOR_TRANSACTION_MS)
     listed = sorted(listed, key=lambda each: each.state == OPEN)
     found = [await transactions.describe(each.name) for each in listed[:DOCTOR_TRANSACTIONS_MAX]]
