@@ -64,6 +64,7 @@ ONE_REPLICA: Final = "on Redis a partition has one replica, its leader"
 NO_LEADER: Final = "on Redis the last broker that stops gives its partitions up"
 LOCAL_FILES: Final = "it looks at files of the local engine, or at its disk"
 LOCAL_CLEANING: Final = "it takes the place of the cleaning of files; tests/storage/redis/test_cleaning.py has Redis's"
+NO_VOTERS: Final = "on Redis the metadata has no voters"
 KEEPS_ITS_LEASE: Final = "on Redis metadata that is not stopped keeps the controller's lease"
 NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_aiokafka.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
@@ -79,6 +80,10 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "broker/handlers/test_admin_wire.py::test_what_cannot_be_made_is_refused_and_the_rest_is_made[redis]": ANY_FACTOR,
     "broker/handlers/test_admin_wire.py::test_state_is_the_same_after_a_restart_but_for_the_epochs[redis]": NO_LEADER,
     "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
+    "interop/test_kafka_tools.py::test_the_cluster_tells_of_itself[redis]": NO_VOTERS,
+    "broker/handlers/test_delete_records.py::"
+    "test_the_new_start_outlives_the_broker_once_it_is_told[redis]": LOCAL_FILES,
+    "broker/upkeep/test_compaction.py::test_a_child_process_compacts_beside_clients[redis]": LOCAL_CLEANING,
     "promises/test_a_transaction_is_whole_or_nothing.py::test_nor_does_one_in_the_middle_of_moves[redis]": ONE_REPLICA,
     "broker/handlers/test_data_wire.py::"
     "test_look_ups_by_time_of_an_unreadable_log_are_refused_not_dropped[redis]": LOCAL_FILES,

@@ -55,8 +55,8 @@ async def _begun_long_ago(transactions: Transactions) -> list[TransactionView]:
     """Descriptions of some transactions that began longer ago than DOCTOR_TRANSACTION_MS and have not ended. Decided
     ones come first: open ones may be meant to last."""
     listed = await transactions.list_all((OPEN, *DECIDED), longer_than_ms=DOCTOR_TRANSACTION_MS)
-    listed = sorted(listed, key=lambda each: each.state == OPEN)
-    found = [await transactions.describe(each.name) for each in listed[:DOCTOR_TRANSACTIONS_MAX]]
+    by_worth = sorted(listed, key=lambda each: each.state == OPEN)
+    found = [await transactions.describe(each.name) for each in by_worth[:DOCTOR_TRANSACTIONS_MAX]]
     return [view for view in found if view is not None and _age_ms(view.started_ms) > DOCTOR_TRANSACTION_MS]
 
 
