@@ -90,8 +90,12 @@ def test_kill_9_of_primaries_of_a_cluster_loses_nothing_acknowledged(
     async def work() -> None:
         primaries = await cluster_of(servers.start, 3, *IN_CLUSTER)
         replicas = [await replica_in(servers.start, each, *IN_CLUSTER) for each in primaries]
-        hosts = ",".join(f"127.0.0.1:{each.port}" for each in (*primaries, *replicas))
-        cluster = BrokerCluster(tmp_path, 2, *OPTIONS, redis=f"redis+cluster://{hosts}")
+
+        def url() -> str:
+            hosts = ",".join(f"127.0.0.1:{each.port}" for each in (*primaries, *replicas))
+            return f"redis+cluster://{hosts}"
+
+        cluster = BrokerCluster(tmp_path, 2, *OPTIONS, redis=url())
         async with cluster, under_records(cluster, SHAPES) as records:
             for number in range(rounds):
                 await records.acknowledged(BEFORE_A_FAULT)
@@ -102,5 +106,6 @@ def test_kill_9_of_primaries_of_a_cluster_loses_nothing_acknowledged(
                 primaries[at], replicas[at] = replicas[at], await replica_in(servers.start, replicas[at], *IN_CLUSTER)
                 await has_replica(primaries[at])
             await records.acknowledged(BEFORE_A_FAULT)
+            cluster.redis = url()  # of the first servers none is left, and the judge reads there
 
     loops.run(work())
