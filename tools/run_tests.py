@@ -128,8 +128,8 @@ FAST: Final[Mapping[str, Sequence[str]]] = {
     "storage": ("storage",),
 }
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""
-NOT_FAST: Final = ("wire/test_java.py",)
-"""These start Java."""
+NOT_FAST: Final = ("wire/test_java.py", "storage/redis")
+"""These start Java, or Redis servers."""
 LONG_TIMEOUT_S: Final = 3_600
 """Of each test in the long tier, where it has no limit of its own."""
 LIMIT_S: Final = int(os.environ.get("HEADRACE_LIMIT_S", "2400"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Coroutine
 from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,7 @@ from structlog.testing import capture_logs
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId
 from headrace.base.limits import REGISTRATION_LATE_MS_MAX, REGISTRATION_TOLD_MS, REGISTRATIONS_LATE_MAX
+from headrace.broker.cluster.membership import Membership
 from headrace.broker.home.lineage import Superseded
 from headrace.controller.brokers import register_broker
 from headrace.metadata.delta import ImageDelta
@@ -23,6 +25,9 @@ from headrace.metadata.image import EMPTY_IMAGE
 from headrace.metadata.values import Engine
 from headrace.sim.loop import VirtualLoop
 from tests.broker.alone import INCARNATION, membership
+
+PLAYED_S: Final = 600
+"""Virtual seconds."""
 
 
 def image_of(me: Any, *, index: int = 1, doubts: int = 0) -> Any:
@@ -47,6 +52,25 @@ class Quorum:
         return BrokerEpoch(7)
 
 
+async def registered(quorum: Quorum, ends: list[BaseException]) -> tuple[Membership, Any]:
+    """A broker that has heard of its registration, and the image that told it. `ends` gets the reasons to stop."""
+    member = membership(quorum, quorum, on_end=ends.append)
+    registering = asyncio.ensure_future(member.register([], None))
+    await asyncio.sleep(0)
+    there = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
+    quorum.tell(ImageDelta(EMPTY_IMAGE, there))
+    await registering
+    return member, there
+
+
+def played(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in virtual time."""
+    loop = VirtualLoop(random.Random(1))
+    loop.run_until_complete(asyncio.wait_for(work, PLAYED_S))
+    loop.workers.close()
+    loop.close()
+
+
 def test_who_waits_for_its_registration_says_so() -> None:
     async def work() -> None:
         quorum = Quorum()
@@ -63,10 +87,7 @@ def test_who_waits_for_its_registration_says_so() -> None:
         assert member._incarnation.epoch == 7
         assert [each["event"] for each in told] == ["registered, and waits for the quorum's log to tell"] * 2
 
-    loop = VirtualLoop(random.Random(1))
-    loop.run_until_complete(work())
-    loop.workers.close()
-    loop.close()
+    played(work())
 
 
 def test_a_broker_of_another_engine_gives_up_with_the_reason() -> None:
@@ -112,22 +133,14 @@ def test_a_broker_whose_metadata_fails_meanwhile_does_not_wait_for_ever() -> Non
         with pytest.raises(Superseded):
             await becoming
 
-    loop = VirtualLoop(random.Random(1))
-    loop.run_until_complete(asyncio.wait_for(work(), 60))
-    loop.workers.close()
-    loop.close()
+    played(work())
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_a_broker_whose_registration_is_lost_registers_again_and_one_that_was_removed_stops(is_lost: bool) -> None:
     async def work() -> None:
         quorum, ends = Quorum(), list[BaseException]()
-        member = membership(quorum, quorum, on_end=ends.append)
-        registering = asyncio.ensure_future(member.register([], None))
-        await asyncio.sleep(0)
-        there = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
-        quorum.tell(ImageDelta(EMPTY_IMAGE, there))
-        await registering
+        member, there = await registered(quorum, ends)
         gone = image_of(None, index=9, doubts=int(is_lost))
         quorum.tell(ImageDelta(there, gone))
         await asyncio.sleep(0)
@@ -140,10 +153,7 @@ def test_a_broker_whose_registration_is_lost_registers_again_and_one_that_was_re
         await asyncio.sleep(2 * REGISTRATION_TOLD_MS / 1000)
         assert (quorum.asked, ends, member._incarnation.epoch) == (2, [], 10)
 
-    loop = VirtualLoop(random.Random(1))
-    loop.run_until_complete(work())
-    loop.workers.close()
-    loop.close()
+    played(work())
 
 
 @pytest.mark.parametrize("directory", [2, 3], ids=["of its own directory", "of another directory"])
@@ -153,12 +163,7 @@ def test_a_late_request_of_its_dead_process_does_not_end_a_broker(directory: int
 
     async def work() -> None:
         quorum, ends = Quorum(), list[BaseException]()
-        member = membership(quorum, quorum, on_end=ends.append)
-        registering = asyncio.ensure_future(member.register([], None))
-        await asyncio.sleep(0)
-        there = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
-        quorum.tell(ImageDelta(EMPTY_IMAGE, there))
-        await registering
+        member, there = await registered(quorum, ends)
         await asyncio.sleep(after_s)
         other: Any = SimpleNamespace(incarnation=UUID(int=99), epoch=8, directory_id=DirectoryId(UUID(int=directory)))
         displaced = image_of(other, index=8)
@@ -173,21 +178,13 @@ def test_a_late_request_of_its_dead_process_does_not_end_a_broker(directory: int
         quorum.tell(ImageDelta(displaced, image_of(again, index=9)))
         assert member._incarnation.epoch == 9
 
-    loop = VirtualLoop(random.Random(1))
-    loop.run_until_complete(work())
-    loop.workers.close()
-    loop.close()
+    played(work())
 
 
 def test_two_processes_with_a_copy_of_one_directory_do_not_displace_each_other_for_ever() -> None:
     async def work() -> None:
         quorum, ends = Quorum(), list[BaseException]()
-        member = membership(quorum, quorum, on_end=ends.append)
-        registering = asyncio.ensure_future(member.register([], None))
-        await asyncio.sleep(0)
-        before = image_of(SimpleNamespace(incarnation=INCARNATION, epoch=BrokerEpoch(7)))
-        quorum.tell(ImageDelta(EMPTY_IMAGE, before))
-        await registering
+        _, before = await registered(quorum, ends)
         other: Any = SimpleNamespace(incarnation=UUID(int=99), epoch=8, directory_id=DirectoryId(UUID(int=2)))
         for index in itertools.count(8, 2):
             displaced = image_of(other, index=index)
@@ -201,7 +198,4 @@ def test_two_processes_with_a_copy_of_one_directory_do_not_displace_each_other_f
         assert quorum.asked == 1 + REGISTRATIONS_LATE_MAX
         assert "Another process has registered" in str(ends[0])
 
-    loop = VirtualLoop(random.Random(1))
-    loop.run_until_complete(work())
-    loop.workers.close()
-    loop.close()
+    played(work())
