@@ -150,11 +150,14 @@ class Way:
     def restore(self) -> None:
         self._path.symlink_to(self._server.socket)
 
-    @contextmanager
-    def cut(self, client: Redis) -> Iterator[None]:
-        """While it lasts, this client has no connection, and gets none."""
+    def sever(self, client: Redis) -> None:
+        """Until it is restored, this client has no connection, and gets none."""
         self._path.unlink()
         client.leave(RedisOutcomeUnknown("The way is cut."))
+
+    @contextmanager
+    def cut(self, client: Redis) -> Iterator[None]:
+        self.sever(client)
         yield
         self.restore()
 

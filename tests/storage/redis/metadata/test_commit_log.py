@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, TopicId
 from headrace.broker.cluster.driver import NotController, OutcomeUnknown
+from headrace.broker.cluster.quorum import applying
 from headrace.metadata.codec import decode_events, encode_events
 from headrace.metadata.events import (
     ConfigChanged,
@@ -26,8 +28,10 @@ from headrace.storage.redis.metadata import stream as metadata_stream
 from headrace.storage.redis.metadata.lease import LeaseTimes
 from headrace.storage.redis.server_side.functions import Lease, MetadataFunctions, Status
 from tests.broker.group_broker import until
-from tests.storage.redis.metadata.nodes import BORN, KEYS, QUICK, TOPIC, Join, created, partition
+from tests.storage.redis.metadata.nodes import BORN, KEYS, QUICK, TOPIC, Join, Way, created, partition
 from tests.storage.redis.redis_world import refuse_once
+
+LONG_SECONDS = 30.0
 
 
 async def test_every_node_has_what_the_holder_decides(join: Join) -> None:
@@ -220,6 +224,48 @@ async def test_a_snapshot_cuts_the_log_and_a_late_node_takes_it(join: Join, monk
         assert length < 100
     late = await join(2)
     assert late.image == node.image
+
+
+async def test_a_new_holder_writes_no_snapshot_of_a_change_that_redis_has_lost(
+    join: Join, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It still replays that change, which another holder made. A failover lost it, and the other holder has committed
+    another one at its index."""
+    read, may_replay = threading.Event(), threading.Event()
+
+    def slow(data: bytes) -> Sequence[MetadataEvent]:
+        read.set()
+        may_replay.wait(LONG_SECONDS)
+        return decode_events(data)
+
+    way = Way(join.server, place / "way")
+    node = await join(1, reading=way.url)
+    await until(lambda: node.driver.is_controller)
+    await node.submit(BORN)
+    monkeypatch.setattr(applying, "decode_events", slow)
+    monkeypatch.setattr(applying, "APPLIED_PER_TURN_BYTES_MAX", 0)  # so that it is decoded in a thread
+    monkeypatch.setattr(commit_log, "METADATA_EVENTS_PER_SNAPSHOT", 2)
+    keys = (KEYS.metadata, KEYS.head)
+    dumps = [await node.commands.call("DUMP", key) for key in keys]
+    other, functions = Lease("x", 9), MetadataFunctions(KEYS)
+    await node.commands.call("HSET", KEYS.lease, "token", 9, "holder", "x", "about", "", "until", 1 << 50)
+    lost, kept = (functions.commit(other, 1, encode_events([created(name)])) for name in ("lost", "kept"))
+    assert (await node.commands.run(lost)).status is Status.DONE
+    assert await asyncio.to_thread(read.wait, LONG_SECONDS)
+    way.sever(node.reading)
+    for key, dump in zip(keys, dumps, strict=True):
+        await node.commands.call("RESTORE", key, 0, dump, "REPLACE")
+    assert (await node.commands.run(kept)).status is Status.DONE
+    await node.commands.run(functions.release(other))
+    await until(lambda: node.log.holds)
+    may_replay.set()
+    await until(lambda: node.image.topic_names() == ["lost"])
+    await until(lambda: node.log._snapshot is None or node.log._snapshot.done())
+    way.restore()
+    await until(lambda: node.driver.is_controller)
+    late = await join(2)
+    assert late.image == node.image
+    assert late.image.topic_names() == ["kept"]
 
 
 async def test_redis_that_comes_back_loses_nothing_and_stops_nobody(join: Join) -> None:
