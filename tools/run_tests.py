@@ -44,6 +44,7 @@ KINDS: Final[Mapping[str, Sequence[str]]] = {
         "net",
         "raft",
         "replica",
+        "security",
         "sim",
         "storage",
         "tier",
@@ -124,7 +125,7 @@ KEPT: Final = Path("var/tests")
 MOVED_SEEDS: Final = "moved-seeds.txt"
 """The file there with a line for each planted bug that had to be hunted (tests/sim/cluster/hunting.py)."""
 FAST: Final[Mapping[str, Sequence[str]]] = {
-    "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "wire"),
+    "cores": ("base", "controller", "coordinators", "metadata", "raft", "replica", "security", "wire"),
     "storage": ("storage",),
 }
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""

@@ -25,6 +25,8 @@ from headrace.base.ids import (
     TopicId,
 )
 from headrace.controller import asks
+from headrace.controller.access.acls import AclsDeleted
+from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_ask, encode_answer, encode_ask
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
@@ -32,12 +34,21 @@ from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
 from headrace.controller.moves import Seal
 from headrace.controller.moving import MoveOutcome, MoveWish
-from headrace.controller.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.reassignments import Reassignment
 from headrace.controller.recovery import Recovery, RecoveryOutcome, RecoveryWish
 from headrace.controller.renewals import CopyRenewal
 from headrace.controller.topic_changes import NewPartitions, TopicRef
 from headrace.controller.topics import NewTopic
+from headrace.metadata.access.acls import (
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    AclRule,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
 from headrace.metadata.values import Endpoint, Engine
 from headrace.wire.errors import ErrorCode
 from tests.metadata.histories import descriptor, sealed
@@ -47,6 +58,10 @@ ONE = BrokerId(1)
 EPOCH = BrokerEpoch(7)
 TOPIC = TopicId(uuid.UUID(int=3))
 DIRECTORY = DirectoryId(uuid.UUID(int=4))
+ACL = Acl(
+    ResourcePattern(ResourceType.TOPIC, PatternType.PREFIXED, "ö"),
+    AclRule("User:a", "*", AclOperation.READ, AclPermission.DENY),
+)
 REFUSAL = Refusal(ErrorCode.NOT_CONTROLLER, "no: ünd")
 ENDPOINT = Endpoint(listener="PLAINTEXT", host="::1", port=9)
 
@@ -73,6 +88,11 @@ CASES: list[tuple[Ask[Any], Any]] = [
             )
         ),
         (None, REFUSAL),
+    ),
+    (asks.CreateAcls(acls=(ACL,)), (None, REFUSAL)),
+    (
+        asks.DeleteAcls(filters=(AclFilter(name="t"), AclFilter(operation=AclOperation.UNKNOWN))),
+        (AclsDeleted((ACL,)), AclsDeleted(refusal=REFUSAL)),
     ),
     (
         asks.ElectLeaders(election=Election.UNCLEAN, partitions=(PartitionRef("t", PartitionIndex(0)),)),

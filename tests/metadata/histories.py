@@ -22,6 +22,7 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
+from headrace.controller.access.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.brokers import (
     allocate_producer_ids,
     fence_broker,
@@ -45,17 +46,17 @@ from headrace.controller.moves import (
     seal_move,
     tend_moves,
 )
-from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.recovery import RecoveryWish, recover_partitions
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
+from headrace.metadata.access import acls as acl
+from headrace.metadata.access.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.pieces import piece_of
-from headrace.metadata.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import CatalogEntry, SegmentDescriptor, published_hash
 from headrace.metadata.values import Endpoint, Engine, PartitionImage
@@ -470,6 +471,18 @@ partition_runs = st.lists(partition_images, max_size=3).map(
     )
 )
 texts = st.text(max_size=8)
+acls = st.builds(
+    acl.Acl,
+    pattern=st.builds(
+        acl.ResourcePattern,
+        st.sampled_from(acl.ResourceType),
+        st.sampled_from(acl.PatternType),
+        st.sampled_from(("t", "u")),
+    ),
+    rule=st.builds(
+        acl.AclRule, texts, st.just("*"), st.sampled_from(acl.AclOperation), st.sampled_from(acl.AclPermission)
+    ),
+)
 wild_creations = st.builds(
     ev.TopicCreated,
     topic_id=topic_ids,
@@ -614,4 +627,6 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         entity=st.dictionaries(texts, st.none() | texts, max_size=2).map(quota_entity),
         changes=st.dictionaries(texts, st.none() | st.floats(allow_nan=False), max_size=2),
     ),
+    st.builds(ev.AclCreated, acl=acls),
+    st.builds(ev.AclDeleted, acl=acls),
 )

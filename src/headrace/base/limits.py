@@ -795,6 +795,14 @@ QUOTA_ENTITIES_MAX: Final = 10_000
 """Entities that have quotas of their own."""
 QUOTA_NAME_CHARACTERS_MAX: Final = 1_024
 """Length of a user name or a client id that has a quota."""
+ACLS_MAX: Final = 100_000
+"""ACLs of a cluster."""
+ACL_TEXT_CHARACTERS_MAX: Final = 1_024
+"""Length of a principal, a host or a name in an ACL."""
+ACLS_PER_REQUEST_MAX: Final = 10_000
+"""ACLs that one request creates, or deletes. As Kafka's controller writes so many records at once at most."""
+AUTHORIZATIONS_KEPT_MAX: Final = 20_000
+"""Decisions of the authorizer that are remembered: some 10 MB."""
 QUOTA_CLIENTS_MAX: Final = 10_000
 """Client ids that are measured individually at a time. Further ones are measured together until some are idle."""
 QUOTA_PERCENTAGE_MIN: Final = 0.001

@@ -34,6 +34,8 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
+from headrace.controller.access.acls import AclsDeleted, create_acls, delete_acls
+from headrace.controller.access.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
@@ -42,12 +44,12 @@ from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
 from headrace.controller.moves import HandsOver, Seal, fail_target, finish_move, give_up_move, prove_move, seal_move
 from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
-from headrace.controller.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.recovery import Recovery, RecoveryWish, recover_partitions
 from headrace.controller.renewals import CopyRenewal, renew_copies
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
+from headrace.metadata.access.acls import Acl, AclFilter
 from headrace.metadata.codec import shape_of
 from headrace.metadata.configs import topic_config
 from headrace.metadata.image import MetadataImage
@@ -201,6 +203,32 @@ class AlterQuotas(Command[Refusals]):
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
         decision = alter_quotas(image, self.alterations, validate_only=self.validate_only)
+        return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAcls(Command[Refusals]):
+    """Create ACLs. One answer for each, in order; None: it is in force."""
+
+    RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False  # another may have deleted it meanwhile
+    acls: tuple[Acl, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        decision = create_acls(image, self.acls)
+        return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAcls(Command[tuple[AclsDeleted, ...]]):
+    """Delete the ACLs that filters match. One answer for each filter, in order."""
+
+    RESULT: ClassVar[Any] = tuple[AclsDeleted, ...]
+    REPEATABLE: ClassVar[bool] = False  # another may have created it again meanwhile
+    filters: tuple[AclFilter, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[AclsDeleted, ...] | Refusal]:
+        decision = delete_acls(image, self.filters)
         return Decision(decision.events, tuple(decision.result))
 
 
@@ -591,6 +619,8 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             CreatePartitions,
             AlterConfigs,
             AlterQuotas,
+            CreateAcls,
+            DeleteAcls,
             ElectLeaders,
             ReassignPartitions,
             MovePartitions,

@@ -24,6 +24,7 @@ from typing import Any, Final
 import immutables
 
 from headrace.base.errors import CorruptData
+from headrace.metadata.access.acls import Acl, AclFilter, found
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import StorageStateSealed
@@ -97,6 +98,7 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
             {"entity": dict(entity), "quotas": dict(sorted(quotas.items()))}
             for entity, quotas in sorted(image.quotas.items(), key=lambda item: str(item[0]))
         ],
+        "acls": [shape_of(Acl).encode(acl) for acl in found(image.acls, AclFilter())],
         "topics": [shape_of(TopicImage).encode(topic) for topic in topics],
         "catalog": dict(_catalog_as_json(image)),
     }

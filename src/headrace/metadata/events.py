@@ -6,7 +6,7 @@ Promises:
   understand whole may tell a `least_version` below that.
 - It never decides and never reads a clock.
 
-Numbers 20 to 23 are reserved for events that no code emits yet.
+Numbers 22 and 23 are reserved for events that no code emits yet.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from headrace.base.ids import (
     ProducerId,
     TopicId,
 )
+from headrace.metadata.access.acls import Acl
+from headrace.metadata.access.quotas import QuotaEntity
 from headrace.metadata.descriptors import SegmentDescriptor
 from headrace.metadata.moves import UNLIMITED_RATE, StorageStateSealed
 from headrace.metadata.pieces import Piece
-from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.values import Endpoint, Engine, PartitionImage
 
 
@@ -374,6 +375,24 @@ class QuotaChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AclCreated:
+    """An ACL that is in force from now on."""
+
+    TYPE: ClassVar[int] = 20
+    VERSION: ClassVar[int] = 0
+    acl: Acl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclDeleted:
+    """An ACL that is in force no longer."""
+
+    TYPE: ClassVar[int] = 21
+    VERSION: ClassVar[int] = 0
+    acl: Acl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumGrown:
     """Older versions wrote this when the quorum had `controller.voters` voters, and promoted nobody after it. It is
     read and has no effect."""
@@ -471,6 +490,8 @@ MetadataEvent: TypeAlias = (
     | CatalogListed
     | ProducerIdsAllocated
     | QuotaChanged
+    | AclCreated
+    | AclDeleted
     | QuorumGrown
     | VoteWithheld
     | QuorumRecovered

@@ -30,7 +30,10 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import CATALOG_CHUNK_ENTRIES, SNAPSHOT_PARTITIONS_PER_EVENT_MAX
+from headrace.metadata.access.acls import NO_ACLS, AclFilter, Acls, found
+from headrace.metadata.access.quotas import QuotaEntity
 from headrace.metadata.events import (
+    AclCreated,
     BrokerRegistered,
     BrokerUnfenced,
     CatalogAnchored,
@@ -49,7 +52,6 @@ from headrace.metadata.events import (
 )
 from headrace.metadata.moves import Move
 from headrace.metadata.pieces import piece_of
-from headrace.metadata.quotas import QuotaEntity
 from headrace.metadata.replay import ImageBuilder
 from headrace.metadata.segments import PartitionCatalog
 from headrace.metadata.values import BrokerImage, Endpoint, Engine, PartitionImage, QuorumRecovery, TopicImage
@@ -95,6 +97,8 @@ class MetadataImage:
     """How often the store of the commit log may have lost its last entries."""
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Client quotas, by entity and then by key; absent: none. It stays one object until a quota changes."""
+    acls: Acls = NO_ACLS
+    """Who may do what. It stays one object until an ACL is created or deleted."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
     """Number of partitions that each broker leads; absent: none. This and the next two follow from `topics`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -214,6 +218,7 @@ class MetadataImage:
             recovery=builder.recovery,
             doubts=builder.doubts,
             quotas=builder.quotas,
+            acls=builder.acls,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
             preferences=builder.preferences.finish(),
@@ -251,6 +256,8 @@ class MetadataImage:
             yield GroupConfigChanged(group=group, changes=dict(configs))
         for entity, quotas in self.quotas.items():
             yield QuotaChanged(entity=entity, changes=dict(quotas))
+        for acl in found(self.acls, AclFilter()):
+            yield AclCreated(acl=acl)
         if (last := self.recovery) is not None:
             number, recovery = last.lineage
             yield QuorumRecovered(number=number, recovery=recovery, broker_id=last.broker_id, at_ms=last.at_ms)

@@ -30,7 +30,10 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import DOUBTED_EPOCHS, DOUBTED_PRODUCER_IDS
+from headrace.metadata.access.acls import with_acl, without_acl
 from headrace.metadata.events import (
+    AclCreated,
+    AclDeleted,
     BrokerFenced,
     BrokerRegistered,
     BrokerRemoved,
@@ -95,6 +98,7 @@ class ImageBuilder:
         self.recovery = image.recovery
         self.doubts = image.doubts
         self.quotas = image.quotas
+        self.acls = image.acls
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
         self.topic_ids = image.topic_ids.mutate()
@@ -174,6 +178,10 @@ class ImageBuilder:
                 self.next_producer_id = max(self.next_producer_id, event.end)
             case QuotaChanged():
                 self._change_quota(event)
+            case AclCreated():
+                self.acls = with_acl(self.acls, event.acl)
+            case AclDeleted():
+                self.acls = without_acl(self.acls, event.acl)
             case QuorumGrown():
                 pass
             case VoteWithheld():

@@ -9,10 +9,10 @@ import pytest
 import headrace.broker.requests.quotas
 from headrace.broker.kit.sampled_rate import Window
 from headrace.broker.requests.quotas import ClientQuotas, ClientUsage
+from headrace.metadata.access.quotas import QuotaEntity, quota_entity
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import QuotaChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.quotas import QuotaEntity, quota_entity
 
 Quota = tuple[dict[str, str | None], float]
 ME = "ANONYMOUS"

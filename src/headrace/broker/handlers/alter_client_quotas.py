@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.asks import AlterQuotas
 from headrace.controller.decision import Refusal
-from headrace.controller.quotas import QuotaAlteration, QuotaOp
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages import alter_client_quotas as wire
 

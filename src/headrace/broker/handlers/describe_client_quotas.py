@@ -12,7 +12,7 @@ from typing import Final
 
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.decision import Refusal
-from headrace.metadata.quotas import IP, KINDS, QuotaEntity
+from headrace.metadata.access.quotas import IP, KINDS, QuotaEntity
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_client_quotas import (

@@ -19,9 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.base.limits import QUOTA_CLIENTS_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_THROTTLE_MS_MAX
 from headrace.base.ports import Clock
 from headrace.broker.kit.sampled_rate import SampledRate, Window
-from headrace.metadata.delta import ImageDelta
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.quotas import (
+from headrace.metadata.access.quotas import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
@@ -30,6 +28,8 @@ from headrace.metadata.quotas import (
     QuotaEntity,
     quota_entity,
 )
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import MetadataImage
 
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of every client, as Kafka names it where nobody is authenticated."""

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 
 from headrace.base.limits import QUOTA_ENTITIES_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_PERCENTAGE_MIN
 from headrace.controller.decision import Decision, Refusal, Verdict
-from headrace.metadata.config_table import LONG_MAX
-from headrace.metadata.events import MetadataEvent, QuotaChanged
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.quotas import (
+from headrace.metadata.access.quotas import (
     CLIENT_ID,
     CLIENT_KEYS,
     IP,
@@ -25,6 +22,9 @@ from headrace.metadata.quotas import (
     QuotaEntity,
     quota_entity,
 )
+from headrace.metadata.config_table import LONG_MAX
+from headrace.metadata.events import MetadataEvent, QuotaChanged
+from headrace.metadata.image import MetadataImage
 from headrace.wire.errors import ErrorCode
 
 

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from headrace.controller.quotas import QuotaAlteration, QuotaOp, alter_quotas
+from headrace.controller.access.quotas import QuotaAlteration, QuotaOp, alter_quotas
+from headrace.metadata.access.quotas import quota_entity
 from headrace.metadata.events import QuotaChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.quotas import quota_entity
 from headrace.wire.errors import ErrorCode
 
 BOTH = (("user", "u"), ("client-id", None))
@@ -81,7 +81,7 @@ def test_an_entity_and_a_key_come_once() -> None:
 
 
 def test_there_are_only_so_many_entities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.controller.quotas.QUOTA_ENTITIES_MAX", 2)
+    monkeypatch.setattr("headrace.controller.access.quotas.QUOTA_ENTITIES_MAX", 2)
     ops = (QuotaOp("producer_byte_rate", 1.0),)
     wanted = [QuotaAlteration((("client-id", name),), ops) for name in "abc"]
     decision = alter_quotas(EMPTY_IMAGE, wanted)

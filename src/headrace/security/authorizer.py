@@ -1,0 +1,179 @@
+"""Whether a principal may do something: what Kafka's StandardAuthorizer decides. Sources: KIP-11, 290, 679, 801.
+
+Promises:
+- DENY goes before ALLOW, and what no ACL allows is denied.
+- A decision is remembered until the ACLs change, in a bounded amount of memory.
+
+Two differences from Kafka. A host may be a network, as CIDR. A decision names the ACL that it follows from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from functools import cache
+from ipaddress import ip_address, ip_network
+from typing import Final, NamedTuple
+
+from headrace.base.limits import AUTHORIZATIONS_KEPT_MAX
+from headrace.metadata.access.acls import (
+    ANY_NAME,
+    ANYBODY,
+    NO_ACLS,
+    Acl,
+    AclOperation,
+    AclPermission,
+    AclRule,
+    Acls,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+
+IMPLIED_BY: Final = {
+    AclOperation.DESCRIBE: frozenset(
+        (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE)
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset((AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS)),
+}
+"""Operations that are allowed with others. What is denied, is denied by its own name alone."""
+SOME_NAME: Final = "hardcode"
+"""Kafka asks for this name, too, where it looks for any resource."""
+
+
+class Action(NamedTuple):
+    """Something that a request wants to do."""
+
+    operation: AclOperation
+    resource_type: ResourceType
+    name: str
+    """Of the resource: literal, never a pattern."""
+
+
+class Client(NamedTuple):
+    """Whoever sent a request."""
+
+    principal: str
+    """`User:name`."""
+    host: str
+    """Its address."""
+
+
+class Verdict(NamedTuple):
+    """A decision. `acl`: the one that it follows from; None: the client is a super user, or the default decided."""
+
+    is_allowed: bool
+    acl: Acl | None = None
+
+
+ALLOWED: Final = Verdict(is_allowed=True)
+DENIED: Final = Verdict(is_allowed=False)
+
+
+class Authorizer:
+    """Decides by the ACLs that it was given last. Runs on the event loop alone."""
+
+    def __init__(self, super_users: Collection[str] = (), *, allows_where_no_acl: bool = False) -> None:
+        """`super_users`: principals that may do everything. `allows_where_no_acl`: whether everybody may do everything
+        to a resource that no ACL is about (`allow.everyone.if.no.acl.found`)."""
+        self._super_users = frozenset(super_users)
+        self._default = ALLOWED if allows_where_no_acl else DENIED
+        self._acls = NO_ACLS
+        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._decided: dict[tuple[Client, Action], Verdict] = {}
+
+    def use(self, acls: Acls) -> None:
+        """Decide by these ACLs from now on."""
+        if acls is self._acls:
+            return
+        lengths: defaultdict[ResourceType, set[int]] = defaultdict(set)
+        for pattern in acls:
+            if pattern.pattern_type is PatternType.PREFIXED:
+                lengths[pattern.resource_type].add(len(pattern.name))
+        self._acls = acls
+        self._prefix_lengths = {kind: tuple(sorted(each)) for kind, each in lengths.items()}
+        self._decided.clear()
+
+    def decide(self, client: Client, action: Action) -> Verdict:
+        """Whether the client may do this."""
+        key = client, action
+        if (verdict := self._decided.get(key)) is None:
+            if len(self._decided) >= AUTHORIZATIONS_KEPT_MAX:
+                self._decided.clear()
+            verdict = self._decided[key] = self._decide(client, action)
+        return verdict
+
+    def decide_by_type(self, client: Client, operation: AclOperation, resource_type: ResourceType) -> Verdict:
+        """Whether the client may do this to at least one resource of the type, be there one or not (KIP-679)."""
+        verdict = self.decide(client, Action(operation, resource_type, SOME_NAME))
+        if verdict.is_allowed:
+            return verdict
+        found = [
+            (pattern, rule)
+            for pattern, rules in self._acls.items()
+            if pattern.resource_type is resource_type
+            for rule in rules
+            if rule.operation in (operation, AclOperation.ALL) and _is_about(rule, client)
+        ]
+        denied = {pattern: rule for pattern, rule in found if rule.permission is AclPermission.DENY}
+        everything = ResourcePattern(resource_type, PatternType.LITERAL, ANY_NAME)
+        if everything in denied:
+            return Verdict(False, Acl(everything, denied[everything]))
+        for pattern, rule in found:
+            if rule.permission is AclPermission.ALLOW and not _is_dominated(pattern, denied):
+                return Verdict(True, Acl(pattern, rule))
+        return DENIED
+
+    def _decide(self, client: Client, action: Action) -> Verdict:
+        if client.principal in self._super_users:
+            return ALLOWED
+        verdict = self._default
+        for pattern in self._patterns(action):
+            if verdict is ALLOWED:
+                verdict = DENIED  # the default is for a resource that no ACL is about
+            for rule in self._acls[pattern]:
+                if _is_about(rule, client) and _covers(rule, action.operation):
+                    if rule.permission is AclPermission.DENY:
+                        return Verdict(False, Acl(pattern, rule))
+                    verdict = Verdict(True, Acl(pattern, rule))
+        return verdict
+
+    def _patterns(self, action: Action) -> Iterator[ResourcePattern]:
+        """Those that have rules and cover the resource."""
+        _, kind, name = action
+        lengths = self._prefix_lengths.get(kind, ())
+        prefixes = (name[:length] for length in lengths if length <= len(name))
+        candidates = [ResourcePattern(kind, PatternType.PREFIXED, each) for each in prefixes]
+        candidates += [ResourcePattern(kind, PatternType.LITERAL, each) for each in {name, ANY_NAME}]
+        return (each for each in candidates if each in self._acls)
+
+
+def _is_about(rule: AclRule, client: Client) -> bool:
+    return rule.principal in (client.principal, ANYBODY) and (
+        rule.host in (client.host, ANY_NAME) or ("/" in rule.host and _is_in(client.host, rule.host))
+    )
+
+
+@cache
+def _is_in(host: str, network: str) -> bool:
+    """Whether the address is one of the network; False where either is neither."""
+    try:
+        return ip_address(host) in ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def _covers(rule: AclRule, operation: AclOperation) -> bool:
+    if rule.operation in (operation, AclOperation.ALL):
+        return True
+    return rule.permission is AclPermission.ALLOW and rule.operation in IMPLIED_BY.get(operation, ())
+
+
+def _is_dominated(pattern: ResourcePattern, denied: Collection[ResourcePattern]) -> bool:
+    """Whether a denial covers every resource that the pattern does."""
+    if pattern.name == ANY_NAME and pattern.pattern_type is PatternType.LITERAL:
+        return False
+    prefixes = (pattern.name[:length] for length in range(1, len(pattern.name) + 1))
+    return (pattern in denied and pattern.pattern_type is PatternType.LITERAL) or any(
+        ResourcePattern(pattern.resource_type, PatternType.PREFIXED, each) in denied for each in prefixes
+    )
