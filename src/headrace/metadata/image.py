@@ -98,7 +98,7 @@ class MetadataImage:
     quotas: immutables.Map[QuotaEntity, immutables.Map[str, float]] = _NO_QUOTAS
     """Client quotas, by entity and then by key; absent: none. It stays one object until a quota changes."""
     acls: Acls = NO_ACLS
-    """Who may do what. It stays one object until an ACL is created or deleted."""
+    """The rights of clients. It stays one object until an ACL is created or deleted."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
     """Number of partitions that each broker leads; absent: none. This and the next two follow from `topics`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS

@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: decided on values alone."""
+"""Identities and rights of clients, decided on values alone."""

@@ -36,7 +36,7 @@ IMPLIED_BY: Final = {
     ),
     AclOperation.DESCRIBE_CONFIGS: frozenset((AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS)),
 }
-"""Operations that are allowed with others. What is denied, is denied by its own name alone."""
+"""Operations that are allowed with others. A denial holds for the operation that it names alone."""
 SOME_NAME: Final = "hardcode"
 """Kafka asks for this name, too, where it looks for any resource."""
 
@@ -51,7 +51,7 @@ class Action(NamedTuple):
 
 
 class Client(NamedTuple):
-    """Whoever sent a request."""
+    """The sender of a request."""
 
     principal: str
     """`User:name`."""

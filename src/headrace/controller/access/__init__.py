@@ -1,1 +1,1 @@
-"""Decisions on who may do what, and how much."""
+"""Decisions on the rights and quotas of clients."""

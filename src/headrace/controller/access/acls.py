@@ -29,7 +29,7 @@ from headrace.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class AclsDeleted:
-    """What one filter has deleted, or why it could not."""
+    """The ACLs that one filter has deleted, or the refusal of the filter."""
 
     acls: tuple[Acl, ...] = ()
     refusal: Refusal | None = None

@@ -1,1 +1,1 @@
-"""Who may do what, and how much, as cluster state."""
+"""Rights and quotas of clients, as cluster state."""

@@ -1,4 +1,4 @@
-"""Access control lists: who may do what to which resource, by Kafka's names and numbers. Sources: KIP-11, 290, 1053.
+"""Access control lists: rights of principals on resources, by Kafka's names and numbers. Sources: KIP-11, 290, 1053.
 
 Promises: an `Acl` is a value with one form, so that equal ones compare equal. A filter matches what Kafka's matches.
 
@@ -85,7 +85,7 @@ class ResourcePattern:
 
 @dataclass(frozen=True, slots=True)
 class AclRule:
-    """What an ACL says of its resources."""
+    """The right that an ACL gives or denies."""
 
     principal: str
     """`User:name`."""
