@@ -32,6 +32,7 @@ NAMES: Final = (
     "epoch-not-checked",
     "epochs-not-raised",
     "lease-not-checked",
+    "lease-outlives-its-redis",
     "opened-as-flushed",
     "registration-not-repeated",
     "sent-again-without-a-look",

@@ -6,6 +6,7 @@ Promises:
 - Every image that a broker shows is what the commit log in Redis gives at its index. Its index never falls, and no
   partition's leader epoch does, whatever Redis loses.
 - An entry of the commit log is committed by the present holder of the lease.
+- The first entry behind a failover or a restart of Redis is a doubt. An earlier holder may not know what is lost.
 - Batches follow one another without gaps. Each has the leader epoch that Redis notes for its offset.
 - A batch that is acknowledged at acks=all is in the synced file. Where `min.insync.replicas` asks for two copies, a
   replica has it, too.
@@ -83,6 +84,8 @@ class RedisJudge(RecordsJudge):
         """By timeline: the write that made the last entry of the commit log."""
         self._failed_over: set[int] = set()
         """Timelines whose master was replaced by its replica."""
+        self._undoubted: set[int] = set()
+        """Timelines that go on behind entries of the commit log, and have no entry of their own yet."""
         self._failovers = 0
         self.entries = self.losses = 0
         self.on_change: Callable[[Sequence[MetadataEvent]], object] | None = None
@@ -154,12 +157,19 @@ class RedisJudge(RecordsJudge):
         if index <= last or (index > last + 1 and not any(isinstance(each, ChangesDoubted) for each in changes)):
             self._accuse("entries-skip", f"entry {index} comes behind {last}")
             return
+        self._check_doubted(timeline, index, changes)
         self.entries += 1
         self._last_entries[timeline.number] = timeline.end
         images[index] = images[last].replay(changes, index=index)
         self.losses += timeline.kept is not None  # the old master serves on: its replica has taken its place
         if self.on_change is not None:
             self.on_change(changes)
+
+    def _check_doubted(self, timeline: Timeline, index: int, changes: Sequence[MetadataEvent]) -> None:
+        """Check that a controller goes on in another history of Redis with a doubt alone."""
+        if timeline.number in self._undoubted and not any(isinstance(each, ChangesDoubted) for each in changes):
+            self._accuse("not-doubted", f"entry {index} is the first in another history of Redis, and is no doubt")
+        self._undoubted.discard(timeline.number)
 
     def _on_replaced(self, old: Server, new: Server) -> None:
         """Another server is the master."""
@@ -170,6 +180,8 @@ class RedisJudge(RecordsJudge):
             self._failovers = self._service.failovers
             self._failed_over.add(old.timeline.number)
         head = int(new.model.keys.get(HEAD, {}).get(b"index", 0))
+        if head:
+            self._undoubted.add(new.timeline.number)
         images = self._by_timeline[old.timeline.number]
         self._by_timeline[new.timeline.number] = {index: image for index, image in images.items() if index <= head}
         if head < max(images):

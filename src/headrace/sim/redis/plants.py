@@ -165,6 +165,18 @@ def another_redis_not_noticed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def lease_outlives_its_redis() -> Iterator[None]:
+    """A lease counts in any Redis that has it. Its holder goes on after a failover or a restart of Redis, and raises
+    no doubt: it may not know of entries that are lost."""
+
+    def trusting(self: RedisModel, lease: bytes, head: bytes, holder: bytes, token: bytes) -> Answer | None:
+        return self._not_holder(lease, holder, token)
+
+    with patch.object(RedisModel, "_not_controller", trusting):
+        yield
+
+
 PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "epoch-not-checked": epoch_not_checked,
     "end-not-checked": end_not_checked,
@@ -177,4 +189,5 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "registration-not-repeated": registration_not_repeated,
     "epochs-not-raised": epochs_not_raised,
     "another-redis-not-noticed": another_redis_not_noticed,
+    "lease-outlives-its-redis": lease_outlives_its_redis,
 }
