@@ -27,6 +27,7 @@ from headrace.base.ids import (
 from headrace.controller import asks
 from headrace.controller.access.acls import AclsDeleted
 from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
+from headrace.controller.access.scram import ScramAlteration
 from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_ask, encode_answer, encode_ask
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
@@ -49,6 +50,7 @@ from headrace.metadata.access.acls import (
     ResourcePattern,
     ResourceType,
 )
+from headrace.metadata.access.scram import ScramCredential, ScramMechanism
 from headrace.metadata.values import Endpoint, Engine
 from headrace.wire.errors import ErrorCode
 from tests.metadata.histories import descriptor, sealed
@@ -90,6 +92,15 @@ CASES: list[tuple[Ask[Any], Any]] = [
         (None, REFUSAL),
     ),
     (asks.CreateAcls(acls=(ACL,)), (None, REFUSAL)),
+    (
+        asks.AlterScram(
+            alterations=(
+                ScramAlteration("ü", ScramMechanism.SCRAM_SHA_256, ScramCredential(b"\x00s", b"k", b"\xffv", 4096)),
+                ScramAlteration("ü", ScramMechanism.SCRAM_SHA_512),
+            )
+        ),
+        (None, REFUSAL),
+    ),
     (
         asks.DeleteAcls(filters=(AclFilter(name="t"), AclFilter(operation=AclOperation.UNKNOWN))),
         (AclsDeleted((ACL,)), AclsDeleted(refusal=REFUSAL)),

@@ -53,6 +53,7 @@ from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev
 from headrace.metadata.access import acls as acl
 from headrace.metadata.access.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_entity
+from headrace.metadata.access.scram import ScramCredential, ScramMechanism
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move, StorageStateSealed
@@ -629,4 +630,10 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     ),
     st.builds(ev.AclCreated, acl=acls),
     st.builds(ev.AclDeleted, acl=acls),
+    st.builds(
+        ev.ScramCredentialChanged,
+        user=st.sampled_from(("a", "ü")),
+        mechanism=st.sampled_from(ScramMechanism),
+        credential=st.none() | st.builds(ScramCredential, st.binary(), st.binary(), st.binary(), small),
+    ),
 )

@@ -801,6 +801,9 @@ ACL_TEXT_CHARACTERS_MAX: Final = 1_024
 """Length of a principal, a host or a name in an ACL."""
 ACLS_PER_REQUEST_MAX: Final = 10_000
 """ACLs that one request creates, or deletes. As Kafka's controller writes so many records at once at most."""
+SCRAM_USERS_MAX: Final = 100_000
+"""Users with SCRAM credentials."""
+SCRAM_SALT_BYTES_MAX: Final = 1_024
 AUTHORIZATIONS_KEPT_MAX: Final = 20_000
 """Decisions of the authorizer that are remembered: some 10 MB."""
 QUOTA_CLIENTS_MAX: Final = 10_000

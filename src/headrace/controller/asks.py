@@ -36,6 +36,7 @@ from headrace.base.ids import (
 )
 from headrace.controller.access.acls import AclsDeleted, create_acls, delete_acls
 from headrace.controller.access.quotas import QuotaAlteration, alter_quotas
+from headrace.controller.access.scram import ScramAlteration, alter_scram
 from headrace.controller.brokers import allocate_producer_ids
 from headrace.controller.configs import ResourceAlteration, alter_configs
 from headrace.controller.decision import Decision, Refusal
@@ -229,6 +230,19 @@ class DeleteAcls(Command[tuple[AclsDeleted, ...]]):
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[AclsDeleted, ...] | Refusal]:
         decision = delete_acls(image, self.filters)
+        return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterScram(Command[Refusals]):
+    """Change SCRAM credentials. One answer for each alteration, in order; None: done."""
+
+    RESULT: ClassVar[Any] = Refusals
+    REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
+    alterations: tuple[ScramAlteration, ...]
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
+        decision = alter_scram(image, self.alterations)
         return Decision(decision.events, tuple(decision.result))
 
 
@@ -621,6 +635,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             AlterQuotas,
             CreateAcls,
             DeleteAcls,
+            AlterScram,
             ElectLeaders,
             ReassignPartitions,
             MovePartitions,

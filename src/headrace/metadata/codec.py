@@ -11,6 +11,7 @@ frozen dataclass with such fields.
 
 from __future__ import annotations
 
+import base64
 import json
 import types
 import typing
@@ -99,6 +100,10 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
             for entity, quotas in sorted(image.quotas.items(), key=lambda item: str(item[0]))
         ],
         "acls": [shape_of(Acl).encode(acl) for acl in found(image.acls, AclFilter())],
+        "scram": {  # no keys: people see this
+            user: {mechanism.title: {"iterations": one.iterations} for mechanism, one in sorted(credentials.items())}
+            for user, credentials in sorted(image.scram.items())
+        },
         "topics": [shape_of(TopicImage).encode(topic) for topic in topics],
         "catalog": dict(_catalog_as_json(image)),
     }
@@ -129,12 +134,14 @@ class Shape:
 
 @cache
 def shape_of(kind: Any) -> Shape:
-    """The JSON form of a type: of plain values, UUIDs, enums, dataclasses, and optionals, tuples and mappings of
+    """The JSON form of a type: of plain values, bytes, UUIDs, enums, dataclasses, and optionals, tuples and mappings of
     these."""
     while hasattr(kind, "__supertype__"):  # a NewType is its base on disk
         kind = kind.__supertype__
     if kind in (int, str, bool, float):
         return _plain(kind)
+    if kind is bytes:
+        return Shape(lambda value: base64.b64encode(value).decode(), _decode_bytes)
     if kind is uuid.UUID:
         return Shape(str, _decode_uuid)
     if isinstance(kind, type) and issubclass(kind, IntEnum | StrEnum):
@@ -159,6 +166,13 @@ def _plain(kind: type) -> Shape:
         return value
 
     return Shape(lambda value: value, decode)
+
+
+def _decode_bytes(value: Any, where: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (ValueError, TypeError) as error:
+        raise _wrong(value, where, "base64") from error
 
 
 def _decode_uuid(value: Any, where: str) -> uuid.UUID:

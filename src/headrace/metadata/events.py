@@ -6,7 +6,7 @@ Promises:
   understand whole may tell a `least_version` below that.
 - It never decides and never reads a clock.
 
-Numbers 22 and 23 are reserved for events that no code emits yet.
+Number 23 is reserved for an event that no code emits yet.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from headrace.base.ids import (
 )
 from headrace.metadata.access.acls import Acl
 from headrace.metadata.access.quotas import QuotaEntity
+from headrace.metadata.access.scram import ScramCredential, ScramMechanism
 from headrace.metadata.descriptors import SegmentDescriptor
 from headrace.metadata.moves import UNLIMITED_RATE, StorageStateSealed
 from headrace.metadata.pieces import Piece
@@ -393,6 +394,17 @@ class AclDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScramCredentialChanged:
+    """A user's credential for one mechanism was set or (None) deleted."""
+
+    TYPE: ClassVar[int] = 22
+    VERSION: ClassVar[int] = 0
+    user: str
+    mechanism: ScramMechanism
+    credential: ScramCredential | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumGrown:
     """Older versions wrote this when the quorum had `controller.voters` voters, and promoted nobody after it. It is
     read and has no effect."""
@@ -492,6 +504,7 @@ MetadataEvent: TypeAlias = (
     | QuotaChanged
     | AclCreated
     | AclDeleted
+    | ScramCredentialChanged
     | QuorumGrown
     | VoteWithheld
     | QuorumRecovered

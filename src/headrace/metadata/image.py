@@ -32,6 +32,7 @@ from headrace.base.ids import (
 from headrace.base.limits import CATALOG_CHUNK_ENTRIES, SNAPSHOT_PARTITIONS_PER_EVENT_MAX
 from headrace.metadata.access.acls import NO_ACLS, AclFilter, Acls, found
 from headrace.metadata.access.quotas import QuotaEntity
+from headrace.metadata.access.scram import NO_SCRAM, ScramCredentials
 from headrace.metadata.events import (
     AclCreated,
     BrokerRegistered,
@@ -47,6 +48,7 @@ from headrace.metadata.events import (
     ProducerIdsAllocated,
     QuorumRecovered,
     QuotaChanged,
+    ScramCredentialChanged,
     TopicCreated,
     VoteWithheld,
 )
@@ -99,6 +101,8 @@ class MetadataImage:
     """Client quotas, by entity and then by key; absent: none. It stays one object until a quota changes."""
     acls: Acls = NO_ACLS
     """The rights of clients. It stays one object until an ACL is created or deleted."""
+    scram: ScramCredentials = NO_SCRAM
+    """Credentials of users."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
     """Number of partitions that each broker leads; absent: none. This and the next two follow from `topics`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -219,6 +223,7 @@ class MetadataImage:
             doubts=builder.doubts,
             quotas=builder.quotas,
             acls=builder.acls,
+            scram=builder.scram,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
             preferences=builder.preferences.finish(),
@@ -258,6 +263,9 @@ class MetadataImage:
             yield QuotaChanged(entity=entity, changes=dict(quotas))
         for acl in found(self.acls, AclFilter()):
             yield AclCreated(acl=acl)
+        for user, credentials in self.scram.items():
+            for mechanism, credential in credentials.items():
+                yield ScramCredentialChanged(user=user, mechanism=mechanism, credential=credential)
         if (last := self.recovery) is not None:
             number, recovery = last.lineage
             yield QuorumRecovered(number=number, recovery=recovery, broker_id=last.broker_id, at_ms=last.at_ms)

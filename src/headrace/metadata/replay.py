@@ -31,6 +31,7 @@ from headrace.base.ids import (
 )
 from headrace.base.limits import DOUBTED_EPOCHS, DOUBTED_PRODUCER_IDS
 from headrace.metadata.access.acls import with_acl, without_acl
+from headrace.metadata.access.scram import with_credential
 from headrace.metadata.events import (
     AclCreated,
     AclDeleted,
@@ -60,6 +61,7 @@ from headrace.metadata.events import (
     QuorumRecovered,
     QuotaChanged,
     ReplicasChanged,
+    ScramCredentialChanged,
     SegmentPublished,
     SegmentsDeleted,
     SegmentsReplaced,
@@ -99,6 +101,7 @@ class ImageBuilder:
         self.doubts = image.doubts
         self.quotas = image.quotas
         self.acls = image.acls
+        self.scram = image.scram
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
         self.topic_ids = image.topic_ids.mutate()
@@ -182,6 +185,8 @@ class ImageBuilder:
                 self.acls = with_acl(self.acls, event.acl)
             case AclDeleted():
                 self.acls = without_acl(self.acls, event.acl)
+            case ScramCredentialChanged():
+                self.scram = with_credential(self.scram, event.user, event.mechanism, event.credential)
             case QuorumGrown():
                 pass
             case VoteWithheld():
