@@ -61,7 +61,7 @@ class ScramServer:
         self._said = self._header = ""
         self._name = ""
         self.user: str | None = None
-        """Who was authenticated; None: nobody yet."""
+        """The user that was authenticated; None: none yet."""
 
     def first(self, message: bytes) -> bytes:
         """Return the answer to the client's first message. Raises AuthenticationFailed."""
@@ -101,7 +101,7 @@ class ScramServer:
         return f"v={_encoded(self._hmac(credential.server_key, said))}".encode()
 
     def _made_up(self, name: str) -> ScramCredential:
-        """A credential for a name that has none. Whoever asks again is told the same salt."""
+        """A credential for a name that has none. Its salt is the same each time."""
         made = hmac.digest(self._secret, name.encode(), "sha512")
         size = hashlib.new(self._mechanism.digest).digest_size
         return ScramCredential(made[:20], made[:size], made[:size], ITERATIONS_MIN)

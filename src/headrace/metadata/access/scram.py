@@ -38,7 +38,7 @@ ITERATIONS_MAX: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server has to know of a password for one mechanism."""
+    """The knowledge of a server about a password, for one mechanism."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
