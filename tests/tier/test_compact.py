@@ -103,7 +103,7 @@ class History:
             keys = Keys(read_to, keys_max=keys_max)
             for entry in self.catalog.reaching(read_to):
                 if not keys.is_full:
-                    keys.read(self.shelf, entry.descriptor)  # type: ignore[arg-type]  # it has all that is asked of it
+                    keys.read(self.shelf, entry.descriptor, self.catalog)  # type: ignore[arg-type]  # it has all it needs
             self.show()
             keeping = keys.keeping(now_ms=self.now_ms, delete_retention_ms=retention_ms)
             for group in list(compactable(self.catalog, bytes_max=bytes_max)):
@@ -119,6 +119,7 @@ class History:
                     keeping,
                     made_in=LeaderEpoch(9),
                     joins=not keys.is_full,
+                    history=self.catalog,
                 )
                 if made is not None:
                     self._replace(made, group)

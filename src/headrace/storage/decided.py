@@ -18,15 +18,18 @@ class Decided:
 
     __slots__ = ("_begun", "_first", "_last", "bare")
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted`: all transactions that were aborted, as far as their offsets lie in what is compacted."""
-        self._first: dict[int, list[int]] = {}
-        self._last: dict[int, list[int]] = {}
-        """First and last offsets of each producer's aborted transactions, rising."""
+    def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
         self._begun: set[int] = set()
         """Producers with a batch behind their last marker."""
         self.bare: list[int] = []
         """Offsets of the abort markers that no batch of their transaction is left before."""
+        self.tell(aborted)
+
+    def tell(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Note all transactions that were aborted, as far as their offsets lie in the batches that come next."""
+        self._first: dict[int, list[int]] = {}
+        self._last: dict[int, list[int]] = {}
+        """First and last offsets of each producer's aborted transactions, rising."""
         for each in sorted(aborted, key=lambda each: each.last_offset):
             self._first.setdefault(each.producer_id, []).append(each.first_offset)
             self._last.setdefault(each.producer_id, []).append(each.last_offset)

@@ -143,7 +143,7 @@ class Merger:
         read_to = int(self._catalog(key).readable_start)
         while True:
             keys = Keys(read_to, below=end)
-            await self._read_keys(key, keys, end)
+            await self._read_keys(key, keys)
             while not await self._pass(key, keys, made):
                 pass
             if not keys.is_full:
@@ -157,14 +157,15 @@ class Merger:
                 end_offset=end - 1,
             )
 
-    async def _read_keys(self, key: TopicPartition, keys: Keys, end: Offset) -> None:
+    async def _read_keys(self, key: TopicPartition, keys: Keys) -> None:
         """Read on from where the last pass stopped."""
-        for entry in self._catalog(key).reaching(keys.read_to):
-            if keys.is_full or entry.descriptor.start_offset >= end:
+        catalog = self._catalog(key)
+        for entry in catalog.reaching(keys.read_to):
+            if keys.is_full or entry.descriptor.start_offset >= keys.below:
                 return
             self._check_wanted(key)
             try:
-                await self._in_thread(partial(keys.read, self._objects, entry.descriptor))
+                await self._in_thread(partial(keys.read, self._objects, entry.descriptor, catalog))
             except FileNotFoundError:
                 if not self._is_gone(key, entry.descriptor):
                     raise
@@ -188,7 +189,7 @@ class Merger:
             keeping.now_ms = self._clock.now_ms()
             joins = not keys.is_full  # once, when nothing more goes
             codec = role.settings.storage_codec
-            make = partial(compact_segments, self._objects, group, keeping, joins=joins, codec=codec)
+            make = partial(compact_segments, self._objects, group, keeping, joins=joins, codec=codec, history=catalog)
             try:
                 one = await self._replace(key, group, make)
             except (RefusedError, FileNotFoundError):

@@ -6,7 +6,7 @@ transaction in it has ended. Nothing is read before a batch of a transaction is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.base.errors import HeadraceError
@@ -14,10 +14,11 @@ from headrace.base.ports import Buffer
 from headrace.metadata.segment_keys import is_undecided
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.decided import Decided
+from headrace.storage.tier.ended import ended
 from headrace.storage.tier.format import SegmentFooter
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import BatchHeader
-from headrace.wire.transactions import AbortedTransaction, OpenTransaction, joined, marker_in
+from headrace.wire.transactions import AbortedTransaction, OpenTransaction, marker_in
 
 if TYPE_CHECKING:
     from headrace.spark.read.plan import StorePart
@@ -77,18 +78,22 @@ def aborted_in(
     `catalog`: reads the present one. Raises UndecidedError, DamagedHistory.
     """
     topic, partition = part.place.topic, part.place.partition
-    footer = footer or store.footer(topic, partition, part.segment)
-    undecided = {each for each in footer.undecided_transactions if each.first_offset < part.end}
-    if not undecided:
-        return footer.aborted_transactions
-    found, known = list(footer.aborted_transactions), catalog()
+    found = ended(
+        footer or store.footer(topic, partition, part.segment),
+        part.end,
+        _behind(store, topic, partition, part, catalog),
+    )
+    if found.undecided:
+        raise UndecidedError(f"Topic '{topic}', partition {partition}: a transaction may be open at {part.end}.")
+    return found.aborted
+
+
+def _behind(
+    store: Store, topic: str, partition: int, part: StorePart, catalog: Callable[[], PartitionCatalog | None]
+) -> Iterator[SegmentFooter]:
+    known = catalog()
     for entry in () if known is None else known.reaching(part.segment.next_offset):
-        later = store.footer(topic, partition, entry.descriptor)
-        found = joined(found, later.aborted_transactions)
-        undecided &= set(later.undecided_transactions)
-        if not undecided:
-            return found
-    raise UndecidedError(f"Topic '{topic}', partition {partition}: a transaction may be open at {part.end}.")
+        yield store.footer(topic, partition, entry.descriptor)
 
 
 def stable_end(store: Store, topic: str, partition: int, catalog: PartitionCatalog) -> int:

@@ -31,10 +31,11 @@ from headrace.base.ports import Objects, ReadableObjects
 from headrace.metadata.segment_keys import is_undecided
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.storage.engine.reading import FoundOffset
+from headrace.storage.tier.ended import ended, undecided_in
 from headrace.storage.tier.format import TAIL_GUESS_BYTES, SegmentFooter, decode_footer, footer_length
 from headrace.storage.tier.packed import parts_of, read_parts
 from headrace.wire.batches import LENGTH_END, BatchHeader, check_batches, iterate_headers, mend_emptied, small_records
-from headrace.wire.transactions import AbortedTransaction, OpenTransaction, joined, overlapping
+from headrace.wire.transactions import AbortedTransaction, overlapping
 
 _HEAD: Final = Struct(">qi11xi")
 """Fields of a batch: base offset, length, last offset delta."""
@@ -180,28 +181,17 @@ def read_block(objects: ReadableObjects, plan: Plan, number: int) -> Block:
     if plan.segment.lacks_records:
         data = bytes(mend_emptied(data))
     aborted = overlapping(footer.aborted_transactions, marks[0][0], next_offset)
-    told_to = plan.segment.next_offset if _undecided(footer, next_offset) else LAST_OFFSET
+    told_to = plan.segment.next_offset if undecided_in(footer, next_offset) else LAST_OFFSET
     return Block(marks[0][0], next_offset, data, marks, aborted, told_to)
-
-
-def _undecided(footer: SegmentFooter, below: int) -> set[OpenTransaction]:
-    """The transactions that begin below, and whose end the footer does not tell."""
-    return {each for each in footer.undecided_transactions if each.first_offset < below}
 
 
 def told_later(objects: ReadableObjects, plan: Plan, block: Block, later: Iterable[SegmentDescriptor]) -> Block:
     """The block, with the transactions in it that later segments tell to be aborted; `later` are all of these. Raises
     as `read_plan`.
     """
-    undecided, found, told_to = _undecided(plan.footer, block.next_offset), block.aborted, block.told_to
-    for segment in later if undecided else ():
-        footer = read_footer(objects, segment)
-        found = joined(found, overlapping(footer.aborted_transactions, block.base_offset, block.next_offset))
-        undecided &= set(footer.undecided_transactions)
-        told_to = segment.next_offset if undecided else LAST_OFFSET
-        if not undecided:
-            break
-    return block._replace(aborted=found, told_to=told_to)
+    found = ended(plan.footer, block.next_offset, (read_footer(objects, segment) for segment in later))
+    aborted = overlapping(found.aborted, block.base_offset, block.next_offset)
+    return block._replace(aborted=aborted, told_to=found.told_to)
 
 
 def _check_unaided(footer: SegmentFooter, data: bytes, expected: int, next_offset: int) -> None:

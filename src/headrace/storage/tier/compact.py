@@ -1,9 +1,13 @@
 """Compacts durable segments by key: the last record of each key stays, and a tombstone for its time.
 
+Records of aborted transactions go, and their keys replace nothing. A marker goes `delete.retention.ms` after a round
+that found no batch of its transaction, as in logs (`storage.decided`).
+
 Promises:
 - The result holds every offset of its sources, in batches without a gap between them. A batch whose records are all
   replaced stays as an empty one, and neighbouring empty ones of one leader epoch become one. So a reader by offsets
   notices only that records are missing.
+- A footer tells of an aborted transaction as long as the marker is there, which goes last.
 - Sources are proven by SHA-256, and the stored object is read back.
 - Equal input at one time always gives one and the same object.
 
@@ -12,15 +16,16 @@ Never publishes the result. All of it blocks.
 A tombstone is removed only where no record of its key can be left below it. So compaction starts at the first segment,
 and stops at the first that cannot be compacted (decision 0042). If the keys do not fit in memory, it takes several
 passes. Each starts at the first segment and reaches the end of the stretch whose keys it has. So a key's last record
-below that end is in the map of this pass, or of an earlier one.
+below that end is in the map of this pass, or of an earlier one. No pass goes beyond a transaction whose end history
+does not tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Final
 
+from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch
 from headrace.base.limits import (
     COMPACTION_KEYS_MAX,
@@ -30,9 +35,13 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Objects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
+from headrace.storage.decided import Decided
 from headrace.storage.keeping import Keeping, add_last, sealed
+from headrace.storage.tier.blocks import read_footer
+from headrace.storage.tier.ended import Ended, ended
+from headrace.storage.tier.format import SegmentFooter
 from headrace.storage.tier.merge import made_of, read_bytes_of, read_proven
-from headrace.wire.batches import BatchHeader, check_batches
+from headrace.wire.batches import BatchHeader, check_batches, parse_header
 from headrace.wire.compression import Compression
 
 DELTA_MAX: Final = 2**31 - 2
@@ -71,24 +80,29 @@ class Keys:
     def __init__(self, start: int, *, below: int = 2**63 - 1, keys_max: int = COMPACTION_KEYS_MAX) -> None:
         """`start`: the start of history, or the end of the previous pass's stretch. From `below` on nothing is read."""
         self._last: dict[bytes, int] = {}
-        self._below = below
         self._keys_max = keys_max
+        self.below = below
+        """The offset from which on nothing is read: as given, or where a transaction begins whose end is unknown."""
         self.read_to = start
         """End of the stretch."""
         self.is_full = False
         """The memory is full. Later keys are left to another pass."""
 
-    def read(self, objects: Objects, segment: SegmentDescriptor) -> None:
-        """Read the next segment. Raises as `read_proven`."""
-        for header, raw in _batches(read_proven(objects, segment)[0], segment):
+    def read(self, objects: Objects, segment: SegmentDescriptor, history: PartitionCatalog | None = None) -> None:
+        """Read the next segment. `history` holds those behind it. Raises as `read_proven`."""
+        batches, footer = read_proven(objects, segment)
+        told = _ended(objects, segment, footer, history)
+        self.below = min([self.below, *(each.first_offset for each in told.undecided)])
+        decided = Decided(told.aborted)
+        for header, raw in _batches(batches, segment):
             if header.next_offset <= self.read_to:
                 continue
-            if header.next_offset > self._below:
+            if header.next_offset > self.below:
                 return
-            if self._last and len(self._last) + header.count > self._keys_max:
+            if self._last and len(self._last) + header.count > self._keys_max and not decided.is_aborted(header):
                 self.is_full = True
                 return
-            add_last(self._last, header, raw)
+            add_last(self._last, header, raw, decided)
             self.read_to = header.next_offset
 
     def keeping(self, *, now_ms: int, delete_retention_ms: int) -> Keeping:
@@ -100,6 +114,7 @@ class Keys:
             clean_to=self.read_to,
             now_ms=now_ms,
             delete_retention_ms=delete_retention_ms,
+            decided=Decided(),
             is_shown_later=True,
         )
 
@@ -112,28 +127,60 @@ def compact_segments(
     made_in: LeaderEpoch,
     joins: bool = True,
     codec: Compression = Compression.NONE,
+    history: PartitionCatalog | None = None,
 ) -> SegmentDescriptor | None:
     """One segment of the kept records of these, which must be contiguous. Returns None where a single one stays as it
-    is, or, without `joins`, all do. `made_in`, `codec` and errors: as in `merge_segments`.
+    is, or, without `joins`, all do. `history` holds the segments behind these. `made_in`, `codec` and errors: as in
+    `merge_segments`.
     """
     read = [read_proven(objects, segment) for segment in segments]
-    there = zip(segments, read, strict=True)
-    batches = chain.from_iterable(_batches(held, segment) for segment, (held, _) in there)
+    footers = [footer for _, footer in read]
+    tell_all = all(footer.producers is not None for footer in footers)
     kept: list[bytes] = []
+    unmarked: set[int] = set()
     is_other = joins and len(segments) > 1
-    for header, raw in batches:
-        kept.append(keeping.kept(header, raw))
-        is_other = is_other or kept[-1] is not raw
+    for segment, (held, footer) in zip(segments, read, strict=True):
+        if keeping.decided is not None:
+            keeping.decided.tell(_ended(objects, segment, footer, history).aborted)
+        for header, raw in _batches(held, segment):
+            one = keeping.kept(header, raw)
+            kept.append(_of_nobody(header, one) if tell_all else one)
+            is_other = is_other or kept[-1] is not raw
+            if header.is_control and one is not raw and not parse_header(one).count:
+                unmarked.add(header.base_offset)
     if not is_other:
         return None
-    tell_all = all(footer.producers is not None for _, footer in read)
     stays = b"".join(_joined(kept) if tell_all else kept)
-    return made_of(objects, segments, [stays], [footer for _, footer in read], made_in=made_in, codec=codec)
+    return made_of(objects, segments, [stays], footers, made_in=made_in, codec=codec, unmarked=unmarked)
+
+
+def _ended(
+    objects: Objects, segment: SegmentDescriptor, footer: SegmentFooter, history: PartitionCatalog | None
+) -> Ended:
+    """How its transactions ended. Raises as `read_proven`."""
+    return ended(footer, segment.next_offset, () if history is None else _footers_behind(objects, segment, history))
+
+
+def _footers_behind(objects: Objects, segment: SegmentDescriptor, history: PartitionCatalog) -> Iterator[SegmentFooter]:
+    for entry in history.reaching(segment.next_offset):
+        try:
+            yield read_footer(objects, entry.descriptor)
+        except EOFError as error:
+            raise CorruptData(f"Object '{entry.descriptor.key}' is shorter than it was: {error}") from error
 
 
 def _batches(batches: bytes, segment: SegmentDescriptor) -> Iterator[tuple[BatchHeader, bytes]]:
     for at, header in check_batches(batches, gaps_below=segment.next_offset):
         yield header, batches[at : at + header.size]
+
+
+def _of_nobody(header: BatchHeader, kept: bytes) -> bytes:
+    """What is kept of a batch. If that is an empty batch of a transaction, it becomes one of no producer, so that the
+    marker can go. The footers keep the producers' state.
+    """
+    if not header.is_transactional or (left := parse_header(kept)).count:
+        return kept
+    return sealed(_spanning(left, left), b"")
 
 
 def _joined(batches: Iterable[bytes]) -> Iterator[bytes]:

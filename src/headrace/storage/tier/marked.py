@@ -6,10 +6,10 @@ known without them is checked. Sans-IO.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from headrace.base.ids import NO_EPOCH, LeaderEpoch
+from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch
 from headrace.base.ports import Buffer
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier.format import SegmentFooter
@@ -74,7 +74,9 @@ class TransactionCheck:
         after = producers_of(footer.producers) or ProducerStates()
         still_open = frozenset(after.open_below(footer.end_offset + 1))
         yield from _against_markers(footer, aborts, ended if knows_before else None)
-        yield from self._against_neighbours(footer, still_open, aborts)
+        yield from self._against_neighbours(footer, still_open, aborts, is_thinned=is_thinned)
+        if is_thinned and footer.producers is not None:
+            yield from _of_what_is_left(footer, batches, still_open)
         self._note(footer, still_open)
 
     def _may_be_lost(self, footer: SegmentFooter) -> bool:
@@ -89,11 +91,17 @@ class TransactionCheck:
         before.transactions.keep(still | self._undecided)
 
     def _against_neighbours(
-        self, footer: SegmentFooter, still_open: frozenset[OpenTransaction], aborts: Mapping[int, int]
+        self,
+        footer: SegmentFooter,
+        still_open: frozenset[OpenTransaction],
+        aborts: Mapping[int, int],
+        *,
+        is_thinned: bool,
     ) -> Iterator[str]:
-        """`aborts`: as in `_against_markers`."""
+        """`aborts`: as in `_against_markers`. Where compaction has left nothing of a transaction, the segment with its
+        marker does not tell of it any more."""
         known = set(footer.aborted_transactions)
-        for each in self._told:
+        for each in () if is_thinned else self._told:
             is_lost = self._may_be_lost(footer) and aborts.get(each.last_offset) != each.producer_id
             if each not in known and not is_lost:
                 yield f"it does not tell that {_named(each)} was aborted, as the segment before it does"
@@ -120,6 +128,25 @@ def _against_markers(
     for each in ended or ():
         if here.get(each.last_offset) is None or here[each.last_offset].first_offset != each.first_offset:
             yield f"it does not tell that {_named(each)} was aborted"
+
+
+def _of_what_is_left(footer: SegmentFooter, batches: Buffer, still_open: Collection[OpenTransaction]) -> Iterator[str]:
+    """Compares the records that compaction has left with their markers, and with the aborted transactions told."""
+    told = {each.last_offset: each for each in footer.aborted_transactions}
+    begun = dict[int, int]()
+    for at, header in iterate_headers(batches):
+        if not (header.is_transactional and header.count):
+            continue
+        if not header.is_control:
+            begun.setdefault(header.producer_id, header.base_offset)
+        elif (marker := marker_in(batches, at, header)) is not None:
+            first, entry = begun.pop(header.producer_id, None), told.get(header.base_offset)
+            if first is not None and not marker.committed and (entry is None or entry.first_offset > first):
+                yield f"it does not tell that {_named(OpenTransaction(header.producer_id, first))} was aborted"
+    opened = {each.producer_id: each.first_offset for each in still_open}
+    for producer, first in begun.items():
+        if opened.get(producer, LAST_OFFSET) > first:
+            yield f"{_named(OpenTransaction(producer, first))} has no marker, and is not open at its end"
 
 
 def _named(each: AbortedTransaction | OpenTransaction) -> str:

@@ -9,7 +9,7 @@ an orphan that costs only space. All of it blocks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch
@@ -17,12 +17,12 @@ from headrace.base.limits import DURABLE_SEGMENT_BYTES_MAX, MERGE_READ_BYTES_MAX
 from headrace.base.ports import Buffer, Objects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.blocks import check_footer
+from headrace.storage.tier.ended import told_together
 from headrace.storage.tier.export import ExportSource, export_segment
 from headrace.storage.tier.format import SegmentFooter, decode_footer
 from headrace.storage.tier.packed import batches_of
 from headrace.wire.batches import mend_emptied
 from headrace.wire.compression import Compression
-from headrace.wire.transactions import joined
 
 
 def mergeable(
@@ -89,9 +89,10 @@ def made_of(
     *,
     made_in: LeaderEpoch,
     codec: Compression = Compression.NONE,
+    unmarked: Collection[int] = (),
 ) -> SegmentDescriptor:
-    """Store and prove one segment of these batches, which hold the offsets of `segments`. Raises as
-    `merge_segments`.
+    """Store and prove one segment of these batches, which hold the offsets of `segments`. `unmarked`:
+    offsets of the markers that are not among them any more. Raises as `merge_segments`.
     """
     last = footers[-1]
     source = ExportSource(
@@ -103,7 +104,7 @@ def made_of(
         start_offset=segments[0].start_offset,
         limit_offset=segments[-1].next_offset,
         producers=last.producers,
-        aborted_transactions=tuple(joined(*(footer.aborted_transactions for footer in footers))),
+        aborted_transactions=tuple(told_together(footers, unmarked)),
         undecided_transactions=last.undecided_transactions,
         gaps_below=segments[-1].next_offset,
         first_timestamp_ms=segments[0].first_timestamp_ms,

@@ -2,9 +2,11 @@ package headrace.interop;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
@@ -28,6 +30,7 @@ final class Transactions {
         cases.put("transactions", Transactions::commitsAndAborts);
         cases.put("transactional_copy", Transactions::copy);
         cases.put("transactional_fencing", Transactions::fencing);
+        cases.put("digest", Transactions::digest);
     }
 
     private static Producer<byte[], byte[]> producer(Broker broker, String id) {
@@ -98,6 +101,26 @@ final class Transactions {
         Check.that(
                 broker.admin.listTransactions().all().get().stream().anyMatch(each -> each.transactionalId().equals(id)),
                 "it is not listed");
+    }
+
+    /** "TOPIC ISOLATION SHA-256": of all records of partition 0, as lines of offset, key and value. */
+    private static void digest(Broker broker, String argument) throws Exception {
+        String[] words = argument.split(" ");
+        MessageDigest found = MessageDigest.getInstance("SHA-256");
+        TopicPartition place = new TopicPartition(words[0], 0);
+        try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of("isolation.level", words[1]))) {
+            reader.assign(List.of(place));
+            reader.seekToBeginning(List.of(place));
+            long end = reader.endOffsets(List.of(place)).get(place);
+            while (reader.position(place) < end) {
+                for (ConsumerRecord<byte[], byte[]> record : reader.poll(Duration.ofSeconds(1))) {
+                    String value = record.value() == null ? "null" : new String(record.value(), UTF_8);
+                    String line = record.offset() + " " + new String(record.key(), UTF_8) + " " + value + "\n";
+                    found.update(line.getBytes(UTF_8));
+                }
+            }
+        }
+        Check.equal(words[2], HexFormat.of().formatHex(found.digest()), "records");
     }
 
     private static void copy(Broker broker, String argument) throws Exception {
