@@ -109,7 +109,7 @@ def java(made: World) -> Iterator[Callable[[str], str]]:
 
 
 def seen(made: World, ask: Callable[[str], str]) -> list[list[Row]]:
-    """What all clients read alike, under each isolation level."""
+    """The rows under each isolation level, which all clients read alike."""
     found = []
     for isolation in ISOLATIONS:
         rows = consumed(made.bootstrap, ["t"], isolation=isolation)
@@ -121,7 +121,7 @@ def seen(made: World, ask: Callable[[str], str]) -> list[list[Row]]:
 
 def test_compaction_takes_what_was_aborted_and_no_client_misses_anything(tmp_path: Path) -> None:
     with world(tmp_path, **CONFIGS) as made:
-        made.create("t", **COMPACTED)
+        made.create("t", 1, **COMPACTED)
         aborted = written(made)
         end = made.exported("t", consumed(made.bootstrap, ["t"])[-1][2] + 1)
     shutil.rmtree(tmp_path / "data" / "logs" / "t-0")  # from now on, all is read from history

@@ -669,8 +669,8 @@ async def test_a_round_ends_where_its_topic_is_compacted_no_more(
         await exported(here, 60)
         read, end = Keys.read, asyncio.get_running_loop()
 
-        def interrupted(self: Keys, objects: Objects, segment: SegmentDescriptor) -> None:
-            read(self, objects, segment)
+        def interrupted(self: Keys, objects: Objects, *rest: Any) -> None:
+            read(self, objects, *rest)
             asyncio.run_coroutine_threadsafe(alter(here, "cleanup.policy", "delete"), end).result()
             monkeypatch.undo()
 

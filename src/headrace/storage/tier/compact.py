@@ -175,8 +175,8 @@ def _batches(batches: bytes, segment: SegmentDescriptor) -> Iterator[tuple[Batch
 
 
 def _of_nobody(header: BatchHeader, kept: bytes) -> bytes:
-    """What is kept of a batch. If that is an empty batch of a transaction, it becomes one of no producer, so that the
-    marker can go. The footers keep the producers' state.
+    """Returns an empty batch of a transaction as one of no producer, so that the marker can go, and any other as it is.
+    The footers keep the producers' state.
     """
     if not header.is_transactional or (left := parse_header(kept)).count:
         return kept
