@@ -50,6 +50,12 @@ class Pool:
         session.testscollected = collected
         return True
 
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell at once why a test failed: the process may run for an hour before it tells all at its end."""
+        if report.failed:
+            print(f"\nFailed: {report.nodeid} ({report.when})", report.longreprtext, sep="\n", flush=True)
+
     def _take(self) -> str | None:
         return next((path for kind in self._kinds if (path := take(self._place, kind)) is not None), None)
 

@@ -56,6 +56,8 @@ class ClassicClient:
     """Since when it has been asked to join again, and has not."""
     to_sync_ms: int | None = None
     """Since when it has joined, and has not asked for its assignment."""
+    left_behind: bool = False
+    """A static member without which a generation was formed, and which has had no assignment since."""
 
     def metadata(self, cluster: Cluster) -> bytes:
         owned = tuple(
@@ -72,7 +74,7 @@ class ClassicClient:
     def on_error(self, error: ErrorCode) -> None:
         self.rejoins = True
         if error in LOST:
-            self.reading, self.generation = NOTHING, -1
+            self.reading, self.generation, self.left_behind = NOTHING, -1, False
             self.id = "" if error is not ErrorCode.ILLEGAL_GENERATION else self.id
 
     def on_joined(self, reply: ev.JoinReply) -> None:
@@ -89,7 +91,7 @@ class ClassicClient:
             return
         given = assigned(reply.assignment, cluster)
         self.rejoins = not self.eager and not self.reading <= given
-        self.reading = given
+        self.reading, self.left_behind = given, False
 
 
 def assigned(data: bytes, cluster: Cluster) -> Partitions:
@@ -136,6 +138,10 @@ def shared_out(joined: ev.JoinReply, cluster: Cluster, *, eager: bool) -> dict[s
     }
 
 
+def _tells_generation(reply: object) -> bool:
+    return isinstance(reply, ev.JoinReply) and reply.error is ErrorCode.NONE
+
+
 class MigrationWorld(ConsumerWorld):
     """One group, `g`, with clients of both kinds."""
 
@@ -152,6 +158,8 @@ class MigrationWorld(ConsumerWorld):
         self.classics: dict[str, ClassicClient] = {}
         self.requests: dict[int, tuple[ClassicClient, int]] = {}
         """By waiter: whose it is and when it came, until it is answered; the client may have ceased to wait."""
+        self.formed = 0
+        """The last generation of the classic group that some member was told of."""
 
     def classic(self, *topics: str, instance_id: str | None = None) -> ClassicClient:
         self.made += 1
@@ -270,6 +278,7 @@ class MigrationWorld(ConsumerWorld):
     # reports and requests
 
     def _carry_out(self, group: str, effects: list[ev.Effect]) -> None:
+        self._note_who_is_left_behind(effects)
         for effect in effects:
             match effect:
                 case ev.Rebalancing():
@@ -278,6 +287,18 @@ class MigrationWorld(ConsumerWorld):
                 case ev.Reply(waiter=waiter, reply=reply) if waiter in self.requests:
                     self._on_answered(*self.requests.pop(waiter), reply)
         super()._carry_out(group, effects)
+
+    def _note_who_is_left_behind(self, effects: list[ev.Effect]) -> None:
+        found = self.groups.get("g")
+        if found is None or found.consumer is not None or found.generation <= self.formed:
+            return
+        answered = [each.waiter for each in effects if isinstance(each, ev.Reply) and _tells_generation(each.reply)]
+        if answered:
+            self.formed = found.generation
+            joined = [client for waiter, (client, _) in self.requests.items() if waiter in answered]
+            for client in self.classics.values():
+                if client.instance_id is not None and client.id in found.members and client not in joined:
+                    client.left_behind = True
 
     def _on_answered(self, client: ClassicClient, came_ms: int, reply: ev.AnyReply) -> None:
         assert isinstance(reply, ev.JoinReply | ev.SyncReply | ev.HeartbeatReply)
@@ -329,7 +350,7 @@ class MigrationWorld(ConsumerWorld):
     def _counts(self, client: Client | ClassicClient) -> bool:
         """Whether it is a member, or was removed before its time and does not know it. A static member of a classic
         group that the others left behind (KIP-345) does not count. Its partitions may be assigned, and its generation
-        fences it."""
+        fences it. When it has joined again, it still has them until it is told its assignment, as in Kafka."""
         found = self.groups.get("g")
         if found is None:
             return False
@@ -337,6 +358,8 @@ class MigrationWorld(ConsumerWorld):
             return isinstance(client, ClassicClient) and self.now_ms < self.keeps_until_ms(client)
         if not isinstance(client, ClassicClient) or client.instance_id is None:
             return True
+        if client.left_behind:
+            return False
         member = self.group.members.get(client.id)
         return client.generation >= (found.generation if member is None else member.epoch)
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import immutables
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.coordinators.groups.model import Group, GroupState, MigrationPolicy
@@ -151,6 +152,15 @@ NUMBERS = st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, CLIENTS_MAX
 SCRIPTS = st.integers(20, 120).flatmap(lambda size: st.lists(NUMBERS, min_size=size, max_size=size))
 
 
+LEFT_BEHIND_AND_BACK: Final = [
+    *[(0, 0, 0)] * 7,
+    *[(0, 0, 1), (0, 0, 9), (28, 0, 0), (0, 0, 9), (15, 0, 0), (15, 0, 0), (15, 0, 0), (25, 0, 1), (7, 2, 1)],
+    *[(18, 0, 0), (7, 0, 1), (7, 1, 1), (21, 0, 2)],
+]
+"""A static member misses a generation of cooperative members, and then joins with what it had."""
+
+
+@example(LEFT_BEHIND_AND_BACK, True, False, MigrationPolicy.BIDIRECTIONAL)
 @settings(max_examples=examples(100), deadline=None)
 @given(SCRIPTS, st.booleans(), st.booleans(), st.sampled_from([MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE]))
 def test_nobody_reads_what_another_reads_and_in_the_end_all_is_read(
