@@ -283,7 +283,8 @@ class MigrationWorld(ConsumerWorld):
             match effect:
                 case ev.Rebalancing():
                     for client in self.classics.values():
-                        client.to_join_ms = self.now_ms
+                        if client.id in self.member_ids:  # others are not asked, and have no more time by it
+                            client.to_join_ms = self.now_ms
                 case ev.Reply(waiter=waiter, reply=reply) if waiter in self.requests:
                     self._on_answered(*self.requests.pop(waiter), reply)
         super()._carry_out(group, effects)
