@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, ProducerEpoch, ProducerId
@@ -21,6 +22,7 @@ from headrace.coordinators.values import NamedPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from headrace.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -29,7 +31,7 @@ from headrace.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from tests.controller.test_brokers import fence, register, with_topic
-from tests.net.scripted_broker import ScriptedBroker, scripted_broker
+from tests.net.scripted_broker import Answer, ScriptedBroker, scripted_broker
 
 HERE, THERE, ELSEWHERE = BrokerId(1), BrokerId(2), BrokerId(3)
 PARTITION = NamedPartition("t", 0)
@@ -186,6 +188,45 @@ async def test_a_link_that_is_cut_is_no_answer_and_the_next_marker_gets_another_
         world.send(decision(1, PARTITION))
         assert (await world.outcomes(2))[1][1] == {PARTITION: ErrorCode.NONE}
         assert leader.connections == 2
+
+
+def offering(lowest: int, highest: int) -> Callable[[Any, Any], ApiVersionsResponse]:
+    """ApiVersions of a broker that takes these versions of markers."""
+    return lambda *_: ApiVersionsResponse(api_keys=(ApiVersion(ApiKey.WRITE_TXN_MARKERS, lowest, highest),))
+
+
+@pytest.mark.parametrize(("offered", "sent"), [((1, 1), 1), ((1, 2), 2), ((2, 7), 2)])
+async def test_a_marker_goes_out_in_the_highest_version_that_both_know(offered: tuple[int, int], sent: int) -> None:
+    scripts: dict[int, Answer] = {
+        ApiKey.API_VERSIONS: offering(*offered),
+        ApiKey.WRITE_TXN_MARKERS: answer(ErrorCode.NONE),
+    }
+    async with scripted_broker(scripts) as leader, working() as world:
+        world.addresses[THERE] = leader.address
+        for number in range(3):
+            world.send(decision(number, PARTITION))
+            assert (await world.outcomes(number + 1))[-1][1] == {PARTITION: ErrorCode.NONE}
+        versions = [(header.api_key, header.api_version) for header, _ in leader.requests]
+        assert versions == [(ApiKey.API_VERSIONS, 4), *[(ApiKey.WRITE_TXN_MARKERS, sent)] * 3]
+
+
+@pytest.mark.parametrize("offered", [(0, 0), (3, 7)])
+async def test_a_leader_that_knows_no_such_marker_is_named_once_for_each_link(offered: tuple[int, int]) -> None:
+    scripts: dict[int, Answer] = {
+        ApiKey.API_VERSIONS: offering(*offered),
+        ApiKey.WRITE_TXN_MARKERS: answer(ErrorCode.NONE),
+    }
+    async with scripted_broker(scripts) as leader, working() as world:
+        world.addresses[THERE] = leader.address
+        with capture_logs() as lines:
+            for number in range(3):
+                world.send(decision(number, PARTITION))
+                assert (await world.outcomes(number + 1))[-1][1] == {PARTITION: ErrorCode.REQUEST_TIMED_OUT}
+        assert [line.get("reason") for line in lines] == [
+            f"The broker at {leader.address} offers WRITE_TXN_MARKERS in versions {offered[0]} to {offered[1]}, "
+            "but this side speaks 1 to 2."
+        ]
+        assert asked(leader) == []
 
 
 async def test_an_answer_that_lacks_a_partition_is_none_of_it() -> None:

@@ -174,7 +174,7 @@ class Control:
         if address is None:
             return None, None
         request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=b"")
-        response = await self._links.ask(address, ApiKey.ENVELOPE, request, version=0, deadline=deadline)
+        response = await self._links.ask(address, ApiKey.ENVELOPE, request, versions=(0, 0), deadline=deadline)
         assert isinstance(response, EnvelopeResponse)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             leader = decode_leader(response.response_data or b"")

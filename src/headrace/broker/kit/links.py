@@ -1,19 +1,35 @@
-"""Connections to other brokers, for requests that this broker makes as their client: one for each, opened on demand."""
+"""Connections to other brokers, for requests that this broker makes as their client: one for each, opened on demand.
+
+Promises: brokers of two releases work side by side. Each connection begins with one ApiVersions, and a request goes out
+in the highest version that both brokers know. Where they have none in common, nothing is sent, and one log line for
+each connection says so.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, Final
 
+import structlog
+
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.net.client.connection import Connection, connect
-from headrace.net.client.errors import ClientError
+from headrace.net.client.errors import ClientError, UnsupportedError
 from headrace.wire.apis import ApiKey
+
+log = structlog.get_logger(__name__)
+
+UNLISTED: Final = frozenset({ApiKey.ENVELOPE})
+"""APIs for brokers alone. ApiVersions does not list them, and each broker knows the lowest version."""
 
 
 class NotSent(HeadraceError):  # noqa: N818 - a state
     """The request did not reach the other broker."""
+
+
+class NotOffered(NotSent):
+    """The other broker knows no version of the request that this one can send. That is logged already."""
 
 
 class Links:
@@ -23,19 +39,37 @@ class Links:
         """`most`: of the connections; the one that was used the longest ago is closed for one more."""
         self._most: Final = most
         self._links: dict[Address, asyncio.Task[Connection]] = {}
+        self._told: set[tuple[Address, ApiKey]] = set()
+        """Requests that were not offered, of the present connections."""
 
-    async def ask(self, address: Address, key: ApiKey, request: Any, *, version: int, deadline: float) -> Any:
-        """Send a request, and return the response. `deadline`: in the loop's time. Raises NotSent, and ClientError
-        where it is not known whether it was received."""
+    async def ask(
+        self, address: Address, key: ApiKey, request: Any, *, versions: tuple[int, int], deadline: float
+    ) -> Any:
+        """Send a request, and return the response. `versions`: the lowest and the highest in which it says what it has
+        to. `deadline`: in the loop's time. Raises NotSent, and ClientError where it is not known whether it was
+        received."""
         try:
             connection = await asyncio.shield(self._connecting(address, deadline))
         except ClientError as error:
             raise NotSent(str(error)) from error
+        version = self._version(connection, key, versions)
         return await connection.request(key, request, version=version, timeout_ms=_left_ms(deadline))
+
+    def _version(self, connection: Connection, key: ApiKey, versions: tuple[int, int]) -> int:
+        if key in UNLISTED and key not in connection.versions:
+            return versions[0]
+        try:
+            return connection.version(key, versions[1], lowest=versions[0])
+        except UnsupportedError as error:
+            if (connection.address, key) not in self._told:
+                self._told.add((connection.address, key))
+                log.warning("a broker of another release does not take a request", reason=str(error))
+            raise NotOffered(str(error)) from error
 
     def _connecting(self, address: Address, deadline: float) -> asyncio.Task[Connection]:
         known = self._links.pop(address, None)
         if known is None or (known.done() and not _is_open(known)):
+            self._told = {told for told in self._told if told[0] != address}
             opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
             known = asyncio.ensure_future(opening)
             known.add_done_callback(_is_open)  # its error is read, though nobody may wait for it any more

@@ -39,7 +39,8 @@ from headrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-VERSION: Final = 5
+VERSIONS: Final = (4, 5)
+"""v4 is the first in which a broker asks."""
 Answers = Mapping[NamedPartition, ErrorCode]
 
 
@@ -129,7 +130,7 @@ class TransactionGate:
                 address,
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 AddPartitionsToTxnRequest(transactions=(wanted,)),
-                version=VERSION,
+                versions=VERSIONS,
                 deadline=deadline,
             )
         except HeadraceError:

@@ -21,7 +21,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
 from headrace.base.limits import MARKER_LINKS_MAX, MARKERS_PER_REQUEST_MAX, MARKERS_WAIT_MS_MAX
 from headrace.broker.kit.lease import Lease
-from headrace.broker.kit.links import Links
+from headrace.broker.kit.links import Links, NotOffered
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.transactions.marking import Marker, MarkerWriter
 from headrace.coordinators.transactions.events import MarkersSettled, SendMarkers
@@ -39,7 +39,8 @@ from headrace.wire.messages.write_txn_markers import (
 
 log = structlog.get_logger(__name__)
 
-VERSION: Final = 2
+VERSIONS: Final = (1, 2)
+"""An earlier broker takes v1, which does not say whether the transaction is of the new protocol (KIP-1228)."""
 Settled = Callable[[MarkersSettled], None]
 
 
@@ -176,8 +177,10 @@ class MarkerSender:
         deadline = asyncio.get_running_loop().time() + MARKERS_WAIT_MS_MAX / 1000
         try:
             response = await self._links.ask(
-                address, ApiKey.WRITE_TXN_MARKERS, request, version=VERSION, deadline=deadline
+                address, ApiKey.WRITE_TXN_MARKERS, request, versions=VERSIONS, deadline=deadline
             )
+        except NotOffered:
+            return {}
         except HeadraceError as error:
             log.info("markers are sent again", broker_id=leader, reason=str(error))
             return {}

@@ -89,19 +89,20 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._lost is None and self._transport is not None
 
-    def version(self, key: ApiKey, highest: int | None = None) -> int:
-        """The highest version that both sides speak, at most `highest`. Raises UnsupportedError."""
+    def version(self, key: ApiKey, highest: int | None = None, *, lowest: int = 0) -> int:
+        """The highest version that both sides speak, from `lowest` to `highest`. Raises UnsupportedError."""
         known = api(key)
         theirs = self.versions.get(key)
         if known is None or theirs is None:
             raise UnsupportedError(f"The broker at {self.address} does not offer {key.name}.")
-        top = min(known.max_version, theirs[1], highest if highest is not None else known.max_version)
-        if top < max(known.min_version, theirs[0]):
+        lowest = max(known.min_version, lowest)
+        highest = known.max_version if highest is None else min(known.max_version, highest)
+        if min(highest, theirs[1]) < max(lowest, theirs[0]):
             raise UnsupportedError(
                 f"The broker at {self.address} offers {key.name} in versions {theirs[0]} to {theirs[1]}, "
-                f"this client speaks {known.min_version} to {min(known.max_version, top)}."
+                f"but this side speaks {lowest} to {highest}."
             )
-        return top
+        return min(highest, theirs[1])
 
     async def request(
         self,

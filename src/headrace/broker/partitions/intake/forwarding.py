@@ -25,6 +25,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+import structlog
+
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId, Offset, TopicPartition
 from headrace.base.limits import (
@@ -45,7 +47,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move
 from headrace.net.client.connection import Connection, connect
-from headrace.net.client.errors import ClientError, ConnectionLostError
+from headrace.net.client.errors import ClientError, ConnectionLostError, UnsupportedError
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import HEADER_BYTES, parse_header
@@ -53,6 +55,8 @@ from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from headrace.wire.plain_produce import TOPIC_ID_VERSION
 from headrace.wire.validation import RecordFault
+
+log = structlog.get_logger(__name__)
 
 
 class Forwarded(NamedTuple):
@@ -252,6 +256,8 @@ class _Heir:
             await self._send_for(CARRIED_MS_MAX - CARRIED_QUIETLY_MS)
             if self._asked:  # batches that come meanwhile wait behind these
                 await asyncio.wait(self._asked)
+        except UnsupportedError as error:
+            log.warning("batches are not carried to a broker of another release", reason=str(error))
         except (ClientError, TimeoutError):
             pass  # clients find the way themselves
         finally:
@@ -266,6 +272,7 @@ class _Heir:
             if address is None:
                 raise TimeoutError
             self._connection = await connect(address, client_id="headrace-broker", timeout_ms=CARRIED_WAIT_MS_MAX)
+            self._connection.version(ApiKey.PRODUCE, TOPIC_ID_VERSION, lowest=TOPIC_ID_VERSION)  # or it takes none
         return self._connection
 
     async def _finished(self) -> bool:
