@@ -28,8 +28,9 @@ from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, lost
 from headrace.storage.redis.ranges import Ranges, range_bytes_of
 from headrace.storage.redis.server_side.functions import PartitionFunctions, Status
+from headrace.storage.redis.stored import StoredBatches
 from headrace.storage.redis.tail import Tail
-from headrace.wire.batches import BatchHeader, check_batch, parse_header, small_records
+from headrace.wire.batches import BatchHeader, parse_header
 from headrace.wire.codec import new
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class RedisLog:
         self.gaps_below = found.clean_to
         self.is_cleaning = False
         self._cleaned = found.cleaned
-        self.cleaning: Final = RedisCleanable(self, self._entries, engine.blocking.run, engine.cleaner)
+        entries = partial(engine.entries, self.keys.stream)
+        self.cleaning: Final = RedisCleanable(self, entries, engine.blocking.run, engine.cleaner)
+        self._in_redis: Final = StoredBatches(identity.name, entries, lambda: self.known_end)
         self._tail = Tail(engine.budget, found.end)
         self._pending: list[Pending] = []
         self._trims: list[tuple[Offset, int]] = []
@@ -188,18 +191,11 @@ class RedisLog:
         return batches.read(start, max_bytes, end, at_least_one=at_least_one)
 
     def batches_from(self, start: Offset, end: Offset = LAST_OFFSET) -> Iterator[Walked]:
-        for _, batch in self._stored(max(start, self.log_start_offset)):
+        for batch in self._in_redis.since(max(start, self.log_start_offset)):
             header = parse_header(batch)
             if header.base_offset >= end:
                 return
             yield Walked(header, batch if header.is_control else b"")
-
-    def _stored(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """Batches that Redis has, from the one that holds `start`, with the offset after each. Blocks."""
-        try:
-            yield from self._engine.entries(self.keys.stream, start, self.known_end)
-        except RedisFailure as error:
-            raise Unreachable(f"The log of {self.identity.name} cannot be read: {error}") from error
 
     # looking up
 
@@ -214,52 +210,10 @@ class RedisLog:
         return self._leader_epochs.end_of(epoch, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
-        begun = self.log_start_offset
-        for mark in self._ranges.marks:
-            if mark.timestamp >= timestamp and (found := self._search(begun, timestamp, mark.end)) is not None:
-                return found
-            begun = max(begun, mark.end)
-        return self._search(begun, timestamp, self.flushed_end)
+        return self._in_redis.first_at(timestamp, self._ranges.marks, self.log_start_offset, self.flushed_end)
 
     def max_timestamp(self) -> FoundOffset | None:
-        marks = self._ranges.marks
-        highest = max([mark.timestamp for mark in marks[1:]], default=-1)
-        if marks:  # its range may begin below the log's start, with records that are deleted
-            highest = max(highest, self._highest(self.log_start_offset, marks[0].end))
-        open_from = max(self.log_start_offset, marks[-1].end) if marks else self.log_start_offset
-        highest = max(highest, self._highest(open_from, self.flushed_end))
-        return self.offset_for_timestamp(highest) if highest >= 0 else None
-
-    def _highest(self, start: int, end: int) -> int:
-        """The highest timestamp of the records from offset `start` on, in batches that begin below `end`; -1: none."""
-        highest = -1
-        for _, batch in self._stored(start):
-            header = parse_header(batch)
-            if header.base_offset >= end:
-                break
-            records = small_records(batch) if header.base_offset < start else None
-            if records is None:
-                highest = max(highest, header.newest_time)
-            else:
-                highest = max([highest, *(record.timestamp for record in records if record.offset >= start)])
-        return highest
-
-    def _search(self, begun: Offset, timestamp: int, end: Offset) -> FoundOffset | None:
-        """The first record in a range at or after `timestamp`."""
-        for _, batch in self._stored(begun):
-            header = check_batch(batch, compacted=True)
-            if header.base_offset >= end:
-                return None
-            if header.max_timestamp < timestamp:
-                continue
-            epoch = LeaderEpoch(header.leader_epoch)
-            records = small_records(batch)
-            if records is None:
-                return FoundOffset(Offset(max(header.base_offset, begun)), header.max_timestamp, epoch)
-            for record in records:
-                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                    return FoundOffset(Offset(record.offset), record.timestamp, epoch)
-        return None
+        return self._in_redis.newest(self._ranges.marks, self.log_start_offset, self.flushed_end)
 
     # flushing
 
@@ -437,9 +391,6 @@ class RedisLog:
             self._fail()
         if self.on_failed is not None:
             self.on_failed(Diverged(reason))
-
-    def _entries(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        return self._engine.entries(self.keys.stream, start, end)
 
     # beginning elsewhere, and what its leader remembers
 
