@@ -58,7 +58,7 @@ class KafkaBatches:
 
     def __init__(self) -> None:
         self._ends = ExitStack()
-        self._command = [*kafka_jars.QUICK_JAVA, "-Xmx512m", "-cp", kafka_jars.class_path(), str(PROGRAM)]
+        self._command = [*kafka_jars.QUICK_JAVA, "-Xmx2g", "-cp", kafka_jars.class_path(), str(PROGRAM)]
 
     def __enter__(self) -> Self:
         process = subprocess.Popen(
