@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.base.ids import Offset, PartitionIndex
-from headrace.broker.partitions.replica import Replica
+from headrace.broker.partitions.aborted import AbortedReads
 from headrace.storage.tier.format import SegmentFooter, decode_footer
 from headrace.storage.tier.frontier import read_beginning
 from headrace.storage.tier.marked import TransactionCheck
@@ -114,7 +114,7 @@ async def test_a_list_that_lacks_one_that_spans_segments_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the comparison above, and by `durable verify`: the planted exporter names only those that end in a segment."""
-    monkeypatch.setattr(Replica, "aborted_between", lambda *_: ())
+    monkeypatch.setattr(AbortedReads, "between", lambda *_: ())
     async with written(tmp_path) as (here, transactions):
         assert await differing(here, await aborted_in_log(here, transactions))
 

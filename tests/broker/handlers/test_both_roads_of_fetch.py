@@ -200,7 +200,7 @@ async def test_of_a_reader_that_went_away_nothing_is_left(
             async with RawClient(client.address) as gone:
                 gone.send(version, asked)
                 await until(lambda: len(watched) == 2)
-            await until(lambda: not any(waiter in partition._watchers for partition, waiter in watched))
+            await until(lambda: not any(waiter in partition.fetches for partition, waiter in watched))
             assert all(waiter._timer.cancelled() for _, waiter in watched)
         assert taken == [True]
 

@@ -100,11 +100,11 @@ async def test_a_waiting_reader_sleeps_through_an_open_transaction_and_wakes_whe
             asyncio.ensure_future(fetched(client, 0, wait_ms=30_000)),
             asyncio.ensure_future(fetched(other, 0, version=4, wait_ms=30_000)),
         ]
-        await until(lambda: len(transactions.partition.watchers) == 2)
+        await until(lambda: len(transactions.partition.fetches) == 2)
         for _ in range(3):
             transactions.write(1, bytes(1000))
             await settled(transactions)
-        assert len(transactions.partition.watchers) == 2
+        assert len(transactions.partition.fetches) == 2
         assert not any(each.done() for each in waiting)
         transactions.mark(1, committed=True)
         for answer in await asyncio.gather(*waiting):

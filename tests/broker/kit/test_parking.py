@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import Offset
-from headrace.broker.kit.parking import CommitParking, ParkedFetch
+from headrace.broker.kit.parking import CommitParking, FetchParking, ParkedFetch
 from headrace.wire.errors import ErrorCode
 
 
@@ -110,3 +110,34 @@ async def test_a_fetch_of_a_partition_whose_epoch_is_over_wakes_at_once_and_watc
     ParkedFetch(benches, 1, 3600, woken.set)
     await woken.wait()
     assert [bench.watchers for bench in benches] == [[], [], []]
+
+
+class Stable:
+    """A partition whose last stable offset the test sets."""
+
+    def __init__(self, stable: int) -> None:
+        self.stable = Offset(stable)
+        self.fetches = FetchParking()
+
+    def watch(self, waiter: ParkedFetch) -> None:
+        self.fetches.add(waiter, self.stable)
+
+    def unwatch(self, waiter: ParkedFetch) -> None:
+        self.fetches.remove(waiter)
+
+    def show(self, size: int, stable: int) -> None:
+        self.fetches.on_visible(size, Offset(stable))
+
+
+async def test_bytes_of_an_open_transaction_count_for_readers_of_committed_records_once_it_has_ended() -> None:
+    partition, of_all, of_committed = Stable(5), asyncio.Event(), asyncio.Event()
+    ParkedFetch([partition], 100, 3600, of_all.set)
+    ParkedFetch([partition], 100, 3600, of_committed.set, committed_only=True)
+    partition.show(60, 5)
+    partition.show(40, 5)
+    await of_all.wait()
+    assert not of_committed.is_set()
+    assert len(partition.fetches) == 1
+    partition.show(1, 6)
+    await of_committed.wait()
+    assert not list(partition.fetches)

@@ -181,7 +181,7 @@ def test_the_new_protocol_goes_along_too(configs: dict[str, str], commit: bool, 
             ended = await coordinator.end(producer, commit=commit, version=5)
             assert (ended.error_code, ended.producer_epoch) == (0, producer.producer_epoch + 1)
             await until(lambda: world.leading(B).last_stable_offset == 3)
-            aborted = world.leading(B).aborted_between(Offset(0), Offset(3))
+            aborted = world.leading(B).aborted.between(Offset(0), Offset(3))
             assert [each[:3] for each in aborted] == ([] if commit else [(producer.producer_id, 0, 2)])
 
     run(tmp_path, work)

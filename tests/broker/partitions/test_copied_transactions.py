@@ -37,7 +37,7 @@ async def test_a_copy_shows_committed_records_as_its_leader_does_and_a_cut_takes
         seen.append(copy.last_stable_offset)
     assert seen == [0, 0, 0, 1, 1, 3], "a marker counts once it is below the high watermark"
     aborted = AbortedTransaction(1, 0, 2, 1)
-    assert copy.aborted_in(Offset(0), copy.log.read(Offset(0), 10_000, Offset(3), at_least_one=True)) == [aborted]
+    assert copy.aborted.within(Offset(0), copy.log.read(Offset(0), 10_000, Offset(3), at_least_one=True)) == [aborted]
     copy.cut(Offset(2))
     assert dict(copy.producers.transactions.first_offsets) == {1: 0, 2: 1}
     assert not index.between(Offset(0), Offset(9))

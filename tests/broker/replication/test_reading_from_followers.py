@@ -154,7 +154,7 @@ def test_a_follower_gives_nothing_that_is_not_committed(tmp_path: Path) -> None:
             waiting = asyncio.ensure_future(
                 fetch(world, follower, 1, RACKS[follower], wait_ms=FOREVER_MS, client=client)
             )
-            await until(lambda: len(world.copy(follower, "t")._watchers) == 1)
+            await until(lambda: len(world.copy(follower, "t").fetches) == 1)
             assert not waiting.done()
         assert decoded((await waiting).records) == [(1, b"1")]
 
@@ -170,7 +170,7 @@ def test_who_is_ahead_of_what_a_follower_knows_waits_for_it(tmp_path: Path) -> N
         copy._sight.reported = copy._sight._shown = Offset(1)
         client = await world.another_client(follower)
         waiting = asyncio.ensure_future(fetch(world, follower, 2, RACKS[follower], wait_ms=FOREVER_MS, client=client))
-        await until(lambda: len(copy._watchers) == 1)
+        await until(lambda: len(copy.fetches) == 1)
         copy.on_marks(Offset(2), Offset(0))
         got = await waiting
         assert (got.error_code, got.high_watermark, bytes(got.records or b"")) == (0, 2, b"")
@@ -188,7 +188,7 @@ def test_a_reader_of_a_follower_belongs_to_one_epoch(tmp_path: Path) -> None:
         waiting = asyncio.ensure_future(
             fetch(world, follower, 1, RACKS[follower], epoch=0, wait_ms=FOREVER_MS, client=client)
         )
-        await until(lambda: len(world.copy(follower, "t")._watchers) == 1)
+        await until(lambda: len(world.copy(follower, "t").fetches) == 1)
         await world.fence(leader)
         assert world.leader("t") == followers[0], "the other leads now"
         over = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.OFFSET_NOT_AVAILABLE)  # it hears of it from the leader, too
@@ -205,7 +205,7 @@ def test_a_follower_that_becomes_the_leader_or_no_replica_lets_its_readers_go(tm
         leader, (follower, _) = await with_records(world, 1)
         client = await world.another_client(follower)
         waiting = asyncio.ensure_future(fetch(world, follower, 1, RACKS[follower], wait_ms=FOREVER_MS, client=client))
-        await until(lambda: len(world.copy(follower, "t")._watchers) == 1)
+        await until(lambda: len(world.copy(follower, "t").fetches) == 1)
         await world.fence(leader)
         assert world.leader("t") == follower
         lets_go = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE, ErrorCode.OFFSET_NOT_AVAILABLE)
@@ -221,7 +221,7 @@ def test_who_does_not_hear_of_the_leader_says_that_it_does_not_know(tmp_path: Pa
         leader, (follower, _) = await with_records(world, 1)
         client = await world.another_client(follower)
         waiting = asyncio.ensure_future(fetch(world, follower, 1, RACKS[follower], wait_ms=FOREVER_MS, client=client))
-        await until(lambda: len(world.copy(follower, "t")._watchers) == 1)
+        await until(lambda: len(world.copy(follower, "t").fetches) == 1)
         await world.cluster.brokers[follower].parts.replication.copying.stop()
         assert (await waiting).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         again = await fetch(world, follower, 0, RACKS[follower], wait_ms=FOREVER_MS)

@@ -369,7 +369,7 @@ class Exporter:
             return None
         start, end = Offset(parse_header(chunks[0]).base_offset), _end_of(chunks[-1])
         aborted: list[AbortedTransaction] = []
-        overlapping = partition.aborted_between(start, end)
+        overlapping = partition.aborted.between(start, end)
         undecided = partition.producers.open_below(end)
         encoded, begun = await self._producers(partition, self._catalog(partition, image), start, chunks, aborted)
         told = tuple(joined(overlapping, aborted, begun))

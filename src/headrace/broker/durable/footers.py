@@ -94,7 +94,7 @@ async def continued(
     """Return the producers at `start`, where the next segment begins, and the aborted transactions that begin below and
     end above it. They continue the last footer. Where that tells nothing (None), they continue what the partition still
     knows of that time. Raises StorageFailure, OSError."""
-    known = [each for each in partition.aborted_between(start, Offset(start + 1)) if each.first_offset < start]
+    known = [each for each in partition.aborted.between(start, Offset(start + 1)) if each.first_offset < start]
     if told is None:
         before = partition.producers.as_of(start)
     else:

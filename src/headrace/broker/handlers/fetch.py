@@ -308,7 +308,7 @@ class Reader:
                 return b"", None, ErrorCode.KAFKA_STORAGE_ERROR
             block = loaded.result().block
             is_wanted = block.base_offset <= wanted.offset < block.next_offset
-            found = block if is_wanted and partition.tells_all_of(block) else None
+            found = block if is_wanted and partition.aborted.are_all_known_in(block) else None
         if found is None:
             if len(self._loading) >= HISTORY_LOADS_PER_FETCH_MAX:
                 return b"", None, ErrorCode.NONE
@@ -388,7 +388,7 @@ def _with_aborted(
 ) -> tuple[Buffer, Sequence[AbortedTransaction], ErrorCode]:
     """Return the records, and the aborted transactions among them; none of either where the latter cannot be read."""
     try:
-        return records, partition.aborted_in(wanted.offset, records, block), ErrorCode.NONE
+        return records, partition.aborted.within(wanted.offset, records, block), ErrorCode.NONE
     except (CorruptData, StorageFailure) as error:
         return b"", (), _unreadable(partition, wanted, error)
 

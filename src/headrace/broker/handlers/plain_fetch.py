@@ -227,7 +227,7 @@ def _aborted(
 ) -> Sequence[AbortedTransaction] | None:
     """Return the aborted transactions among these records; None where they cannot be read at once."""
     try:
-        return partition.aborted_in(offset, records, block)
+        return partition.aborted.within(offset, records, block)
     except (CorruptData, StorageFailure):
         return None
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from headrace.base.ids import Offset
+from headrace.base.ids import NO_OFFSET, Offset
 from headrace.wire.errors import ErrorCode
 
 
@@ -84,6 +84,54 @@ class FlushParking:
         waiting, self._next, self._under_way = [*(self._under_way or ()), *self._next], [], None
         for waiter in waiting:
             waiter.on_outcome(error)
+
+
+class FetchParking:
+    """The fetches that wait for more of one partition's data. `stable` is its last stable offset by now."""
+
+    __slots__ = ("_stable_told", "_waiting", "_withheld_bytes")
+
+    def __init__(self) -> None:
+        self._waiting: dict[ParkedFetch, None] = {}
+        self._stable_told = NO_OFFSET
+        """The last stable offset that readers of committed records were told of."""
+        self._withheld_bytes = 0
+        """Bytes that became visible since, to other readers."""
+
+    def __iter__(self) -> Iterator[ParkedFetch]:
+        return iter(self._waiting)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, waiter: ParkedFetch, stable: Offset) -> None:
+        self._waiting[waiter] = None
+        if not 0 <= self._stable_told <= stable:
+            self._stable_told = stable
+
+    def remove(self, waiter: ParkedFetch) -> None:
+        self._waiting.pop(waiter, None)
+
+    def on_visible(self, visible_bytes: int, stable: Offset) -> None:
+        """Tell them that `visible_bytes` more bytes can be read."""
+        stable_bytes = self._stable_bytes(visible_bytes, stable)
+        for waiter in list(self._waiting):
+            waiter.on_visible(visible_bytes, stable_bytes)
+
+    def _stable_bytes(self, visible_bytes: int, stable: Offset) -> int:
+        """Return about how many of these can be read under read_committed, and of earlier ones that could not. It is 0
+        while the last stable offset stands still, and never less than there are."""
+        self._withheld_bytes += visible_bytes
+        if stable <= self._stable_told:
+            return 0
+        self._stable_told = stable
+        more, self._withheld_bytes = self._withheld_bytes, 0
+        return more
+
+    def wake(self) -> None:
+        """Have them answered with what there is."""
+        for waiter in list(self._waiting):
+            waiter.wake()
 
 
 class Watchable(Protocol):

@@ -123,7 +123,7 @@ class Collector:
         looked.ends.append((labels, replica.log.log_end_offset))
         looked.replicas += 1
         looked.failed += replica.has_failed
-        looked.fetches.update(replica.watchers)
+        looked.fetches.update(replica.fetches)
         if not isinstance(replica, Partition):
             return
         looked.leaders += 1

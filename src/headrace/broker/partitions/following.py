@@ -189,12 +189,12 @@ class FollowerPartition(Replica):
         """Note that the leader is not heard of any more, or has another position: its later commits are not known
         here."""
         if self._sight.lose():
-            self.wake_readers()
+            self.fetches.wake()
 
     def _show(self) -> None:
         """Show more, where the leader has reported more, or more is flushed."""
         if more := self._sight.show(self.log.flushed_end, self._appended_bytes):
-            self._tell_watchers(more)
+            self.fetches.on_visible(more, self.last_stable_offset)
 
     # data of the leader
 

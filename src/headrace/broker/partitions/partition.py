@@ -399,7 +399,7 @@ class Partition(Replica):
             replicas=partition.replicas,
             now=self._clock.monotonic(),
         )
-        self.wake_readers()
+        self.fetches.wake()
         self._tails.tell_end(self)
         if partition.is_unclean:
             self.earlier.end_overtaking()
@@ -565,7 +565,8 @@ class Partition(Replica):
         match effect:
             case AdvanceHighWatermark(offset=offset):
                 self._commits.wake_below(offset, _outcome_of(self))
-                self._tell_watchers(max(self._visible_bytes.on_visible(offset, appended_bytes), 1))
+                more = self._visible_bytes.on_visible(offset, appended_bytes)
+                self.fetches.on_visible(max(more, 1), self.last_stable_offset)
                 self._tails.tell_news(self)
             case ProposeIsr():
                 self.events.propose(self, effect)

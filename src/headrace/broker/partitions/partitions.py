@@ -126,7 +126,7 @@ class Partitions:
     def wake_readers(self) -> None:
         """Answer every parked fetch with what there is."""
         for role in self.replicas:
-            role.wake_readers()
+            role.fetches.wake()
 
     def on_contact(self, heard: bool) -> None:
         """Note whether the controller has heard this broker within the last session: see `Partition.doubt`."""

@@ -8,17 +8,17 @@ later. Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypedDict, Unpack
 
 import structlog
 
 from headrace.base.errors import CorruptData, NoRoom, StorageFailure
-from headrace.base.ids import LAST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
 from headrace.base.ports import Buffer, Clock
-from headrace.broker.kit.parking import ParkedFetch
+from headrace.broker.kit.parking import FetchParking, ParkedFetch
 from headrace.broker.partitions import bounds
+from headrace.broker.partitions.aborted import AbortedReads
 from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
@@ -28,10 +28,9 @@ from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
 from headrace.storage.engine.logs import PartitionLog
-from headrace.storage.tier.blocks import Block
-from headrace.wire.batches import BatchHeader, end_of
+from headrace.wire.batches import BatchHeader
 from headrace.wire.errors import ErrorCode
-from headrace.wire.transactions import AbortedTransaction, EndMarker, joined, overlapping
+from headrace.wire.transactions import EndMarker
 from headrace.wire.validation import RecordFault
 
 log = structlog.get_logger(__name__)
@@ -91,11 +90,10 @@ class Replica(ABC):
         self.history: PartitionCatalog | None = None
         """Durable segments that can be read here; None: there are none, or there is no store."""
         self._comparison = bounds.Comparison()
-        self._watchers: dict[ParkedFetch, None] = {}
-        self._stable_told = NO_OFFSET
-        """The last stable offset that readers of committed records were told of."""
-        self._withheld_bytes = 0
-        """Bytes that became visible since, to other readers."""
+        self.aborted = AbortedReads(partition_log)
+        """The aborted transactions that readers are told of."""
+        self.fetches = FetchParking()
+        """Fetches that wait for more of its data."""
         partition_log.on_failed = self._on_log_failed
         self._first_end = partition_log.log_end_offset
         has_records = partition_log.log_end_offset > partition_log.log_start_offset
@@ -122,11 +120,6 @@ class Replica(ABC):
     def appended_bytes(self) -> int:
         """The bytes of these records."""
         return self._appended_bytes
-
-    @property
-    def watchers(self) -> Collection[ParkedFetch]:
-        """Fetches that wait for more of its data."""
-        return self._watchers.keys()
 
     @property
     def offset_lag(self) -> int:
@@ -235,36 +228,6 @@ class Replica(ABC):
             return b""
         return self.log.read(offset, bytes_max, end, at_least_one=at_least_one)
 
-    def aborted_in(self, offset: Offset, records: Buffer, block: Block | None = None) -> Sequence[AbortedTransaction]:
-        """Return the aborted transactions that overlap with these records, which were read from `offset` on, from the
-        log or from a block of history. They are at most as many as the markers in the records and the transactions that
-        are open at their end. Raises as `read`."""
-        if not records:
-            return ()
-        if block is None:
-            return self.aborted_between(offset, end_of(records)) if self._has_aborted else ()
-        if block.told_to == LAST_OFFSET and not block.aborted:
-            return ()
-        end = end_of(records)
-        told = overlapping(block.aborted, offset, end)
-        return told if block.told_to == LAST_OFFSET else joined(told, self.aborted_between(offset, end))
-
-    def aborted_between(self, start: Offset, end: Offset) -> Sequence[AbortedTransaction]:
-        """Return the aborted transactions with offsets in [start, end) whose markers are in the log. Raises as
-        `read`."""
-        index = self.log.aborted
-        return index.between(start, end) if self._has_aborted and index is not None else ()
-
-    @property
-    def _has_aborted(self) -> bool:
-        """Whether the log may have any. Where it has none, no batch of what was read is looked at."""
-        index = self.log.aborted
-        return index is not None and index.has_any
-
-    def tells_all_of(self, block: Block) -> bool:
-        """Whether a block of history and the log together have all aborted transactions in it."""
-        return self.log.log_start_offset <= block.told_to
-
     def _on_marker(self, header: BatchHeader, marker: EndMarker | None, base_offset: Offset, now_ms: int) -> None:
         """Note a control batch that was appended. Raises StorageFailure."""
         ended = self.producers.on_marker(header, marker, base_offset, now_ms)
@@ -281,37 +244,12 @@ class Replica(ABC):
 
     def watch(self, waiter: ParkedFetch) -> None:
         """Tell `waiter` of bytes that become visible, and of the end of this epoch."""
-        self._watchers[waiter] = None
-        stable = self.last_stable_offset
-        if not 0 <= self._stable_told <= stable:
-            self._stable_told = stable
+        self.fetches.add(waiter, self.last_stable_offset)
         if self._ended is not ErrorCode.NONE:
             waiter.wake()
 
     def unwatch(self, waiter: ParkedFetch) -> None:
-        self._watchers.pop(waiter, None)
-
-    def _tell_watchers(self, visible_bytes: int) -> None:
-        """Tell waiting fetches that `visible_bytes` more bytes can be read."""
-        stable_bytes = self._stable_bytes(visible_bytes)
-        for watcher in list(self._watchers):
-            watcher.on_visible(visible_bytes, stable_bytes)
-
-    def _stable_bytes(self, visible_bytes: int) -> int:
-        """Return about how many of these can be read under read_committed, and of earlier ones that could not. It is 0
-        while the last stable offset stands still, and never less than there are."""
-        stable = self.last_stable_offset
-        self._withheld_bytes += visible_bytes
-        if stable <= self._stable_told:
-            return 0
-        self._stable_told = stable
-        more, self._withheld_bytes = self._withheld_bytes, 0
-        return more
-
-    def wake_readers(self) -> None:
-        """Answer the parked fetches with what there is."""
-        for watcher in list(self._watchers):
-            watcher.wake()
+        self.fetches.remove(waiter)
 
     def on_damage(self) -> None:
         """Note damage that was found in its log."""
@@ -501,7 +439,7 @@ class Replica(ABC):
     def end(self, error: ErrorCode) -> None:
         """Answer everything that waits, and everything that comes, with `error`."""
         self._ended = error
-        self.wake_readers()
+        self.fetches.wake()
 
     def step_down(self, error: ErrorCode) -> None:
         """End the role: as `end`, and the log is for another role now, or for none."""
