@@ -17,7 +17,7 @@ from typing import Final
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.broker.groups.answers import Told
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.broker.transactions.gate import producer_of, told_to_group
+from headrace.broker.transactions.gate import producer_of
 from headrace.coordinators.groups.events import CommitInTransaction, CommitReply, NewOffset
 from headrace.coordinators.groups.model import TransactionalProducer
 from headrace.coordinators.values import NamedPartition
@@ -69,9 +69,7 @@ async def _commit(
         producer_of(request.producer_id, request.producer_epoch),
         request.group_id,
         adds=context.version >= ADDS_VERSION,
-    )
-    error = told_to_group(
-        error, knows_abortable=context.version >= ABORTABLE_VERSION, adds=context.version >= ADDS_VERSION
+        knows_abortable=context.version >= ABORTABLE_VERSION,
     )
     if error is not ErrorCode.NONE:
         return (error,) * len(offsets)

@@ -91,11 +91,14 @@ class TransactionGate:
                 return answers
             await asyncio.sleep(TRANSACTION_GATE_RETRY_MS / 1000)
 
-    async def admit_offsets(self, transactional_id: str, producer: Producer, group_id: str, *, adds: bool) -> ErrorCode:
-        """As `admit`, for the group's partition of the offsets topic, which this broker has to lead."""
+    async def admit_offsets(
+        self, transactional_id: str, producer: Producer, group_id: str, *, adds: bool, knows_abortable: bool
+    ) -> ErrorCode:
+        """As `admit`, for the group's partition of the offsets topic, which this broker has to lead. The error is for
+        the client that commits offsets (`knows_abortable`: TxnOffsetCommit v4 and later)."""
         shard = self._groups.shard(group_id)
         if not isinstance(shard, GroupShard):
-            return shard
+            return shard  # told as it is: the client looks for the group's coordinator again
         partition = shard.partition
         guard = partition.ask_for(producer.id, producer.epoch, bumps_epochs=adds)
         if guard is None:
@@ -104,7 +107,7 @@ class TransactionGate:
         error = (await self.admit(transactional_id, producer, [named], adds=adds))[named]
         if error is ErrorCode.NONE:
             partition.grant(producer.id, guard)
-        return error
+        return _told_to_group(error, knows_abortable=knows_abortable, adds=adds)
 
     async def _ask(
         self, transactional_id: str, producer: Producer, partitions: Sequence[NamedPartition], *, adds: bool
@@ -180,8 +183,9 @@ def told_to_producer(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> 
     return _told(error, knows_abortable=knows_abortable)
 
 
-def told_to_group(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> ErrorCode:
-    """As `told_to_producer`, for a client that commits offsets. `knows_abortable`: TxnOffsetCommit v4 and later."""
+def _told_to_group(error: ErrorCode, *, knows_abortable: bool, adds: bool) -> ErrorCode:
+    """As `told_to_producer`, for a client that commits offsets: it is the transaction's coordinator that is away, and
+    not its group's."""
     if error in _COORDINATOR_IS_AWAY or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return _told(error, knows_abortable=knows_abortable)
