@@ -1,4 +1,5 @@
-"""Apache Kafka's own Java producer, idempotent, as one of those that send through every death of a broker."""
+"""Apache Kafka's own Java clients: an idempotent producer that sends through every death of a broker, and clients of
+transactional ids."""
 
 from __future__ import annotations
 
@@ -8,8 +9,19 @@ from typing import Final, Self
 
 from tests.interop import java_project
 from tests.promises.support.load import DEADLINE_S, PARTITIONS, Sender, value_of
+from tests.promises.support.transacting import Terms
 
 TOPIC: Final = "java"
+
+
+def transactor(terms: Terms) -> list[str]:
+    """Return the command that runs a client of a transactional id, of the new protocol (`Transactor` in
+    tests/interop/java). It tells what `transacting` tells."""
+    return [
+        *java_project.built(),
+        "headrace.interop.Transactor",
+        *(str(each).lower() if isinstance(each, bool) else str(each) for each in terms),
+    ]
 
 
 class JavaProducer(Sender):

@@ -26,7 +26,7 @@ from headrace.sim.cluster.transactions.history import (
     Transaction,
     Write,
 )
-from tests.promises.support import transacting
+from tests.promises.support import java, transacting
 from tests.promises.support.transacting import INPUT, SESSIONS_MAX, Teller, Terms
 
 PATIENCE_S: Final = 150.0
@@ -93,9 +93,11 @@ class Session:
 class Lane:
     """One transactional id."""
 
-    def __init__(self, name: str, *, consumes: bool, timeout_ms: int) -> None:
-        """`consumes`: its transactions consume the topic's first partition for a group of its name."""
+    def __init__(self, name: str, *, consumes: bool, timeout_ms: int, is_java: bool = False) -> None:
+        """`consumes`: its transactions consume the topic's first partition for a group of its name. `is_java`: its
+        clients are Kafka's own, of the new protocol (KIP-890), and else librdkafka's, of the old one."""
         self.name = name
+        self.is_java = is_java
         self.consumes = consumes
         self.timeout_ms = timeout_ms
         self.sessions: list[Session] = []
@@ -149,9 +151,7 @@ class Transactors:
         terms = Terms(*about, timeout_ms=lane.timeout_ms, consumes=lane.consumes)
         with (self._directory / f"{lane.name}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                transacting.__file__,
-                json.dumps(terms._asdict()),
+                *(java.transactor(terms) if lane.is_java else by_librdkafka(terms)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -197,11 +197,13 @@ class Transactors:
         """Kill clients that are stuck, as an operator would. Their stacks are in their logs."""
         while True:
             await asyncio.sleep(LOOKS_EVERY_S)
-            for session in [session for lane in self.lanes for session in lane.sessions if session.is_stuck]:
+            stuck = [(lane, session) for lane in self.lanes for session in lane.sessions if session.is_stuck]
+            for lane, session in stuck:
                 self.stuck += 1
-                print(f"{session.terms.name} is stuck after {session.said!r}", flush=True)
-                session.signal(signal.SIGUSR1)
-                await asyncio.sleep(LOOKS_EVERY_S)
+                print(f"{lane.name} is stuck after {session.said!r}", flush=True)
+                if not lane.is_java:  # there is nothing to read in its log
+                    session.signal(signal.SIGUSR1)
+                    await asyncio.sleep(LOOKS_EVERY_S)
                 await self.kill(session)
 
     async def _notify(self) -> None:
@@ -306,6 +308,10 @@ class Transactors:
             f"{dict(outcomes)}, {consuming} consumed, {fenced} fenced, {known} offsets known, {clients} clients, "
             f"{len(self.history.polls)} polls, {len(self.history.looks)} looks, {self.stuck} clients were stuck"
         )
+
+
+def by_librdkafka(terms: Terms) -> list[str]:
+    return [sys.executable, transacting.__file__, json.dumps(terms._asdict())]
 
 
 @asynccontextmanager

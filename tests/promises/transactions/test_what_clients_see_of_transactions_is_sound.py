@@ -1,8 +1,9 @@
 """Promise 4, with real processes, judged as Jepsen's Kafka workload is: nobody sees an anomaly of transactions.
 
-Clients of librdkafka, each a process, write transactions over several partitions, abort some, and consume a partition
-for a group of their own. Brokers are killed, stopped and cut off: the coordinator, leaders, all. So are clients, and
-one goes on when another has its id, one is stopped for longer than its transaction may last.
+Clients write transactions over several partitions, abort some, and consume a partition for a group of their own. Each
+is a process, of librdkafka (the old protocol) or Java (the new one, KIP-890). Brokers are killed, stopped and cut off:
+the coordinator, leaders, all. So are clients, and one goes on when another has its id, one is stopped for longer than
+its transaction may last.
 
 The simulator's judges (`headrace.sim.cluster.transactions`) judge what clients and readers were told, and what is there
 at the end. They know aborted and dirty reads, torn, lost and repeated transactions, offsets without output and the
@@ -14,18 +15,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.net.client.cluster import Cluster as Client
 from headrace.net.client.transactions import Transactions
 from headrace.sim.cluster.transactions.anomalies import anomalies
 from tests import loops
+from tests.interop import java_project
 from tests.promises.support.load import QUIET
 from tests.promises.support.networks import CLIENTS, Cluster, Network, permitted
 from tests.promises.support.reading import cluster_of, reading_from
@@ -230,16 +233,30 @@ def faults(rounds: int, *, cuts: bool) -> list[Fault]:
 
 
 def test_nobody_sees_an_anomaly_whatever_fails(tmp_path: Path, rounds: int) -> None:
-    loops.run(judged(tmp_path, rounds, cuts=rounds > len(KILLS)))
-
-
-async def judged(root: Path, rounds: int, *, cuts: bool) -> None:
+    cuts = rounds > len(KILLS)
     lanes = [
         Lane("plain", consumes=False, timeout_ms=BRIEF_TIMEOUT_MS if cuts else TIMEOUT_MS),
         Lane("moving", consumes=True, timeout_ms=TIMEOUT_MS),
     ]
     if cuts:
         lanes.append(Lane("moving-2", consumes=True, timeout_ms=TIMEOUT_MS))
+    loops.run(judged(tmp_path, rounds, lanes, cuts=cuts))
+
+
+@pytest.mark.skipif(not java_project.IS_POSSIBLE, reason=java_project.REASON)
+def test_nor_do_clients_of_the_new_protocol(tmp_path: Path, few_rounds: int) -> None:
+    """In the short form one Java process, whose coordinator is killed; in the long one beside one of librdkafka."""
+    java_project.built()
+    cuts = few_rounds > len(KILLS)
+    lanes = [Lane("moving", consumes=True, timeout_ms=TIMEOUT_MS, is_java=True)]
+    if few_rounds > 1:
+        timeout_ms = BRIEF_TIMEOUT_MS if cuts else TIMEOUT_MS
+        lanes.append(Lane("plain", consumes=False, timeout_ms=timeout_ms, is_java=True))
+        lanes.append(Lane("old", consumes=True, timeout_ms=TIMEOUT_MS))
+    loops.run(judged(tmp_path, few_rounds, lanes, cuts=cuts))
+
+
+async def judged(root: Path, rounds: int, lanes: Sequence[Lane], *, cuts: bool) -> None:
     async with brokers(root, cuts=cuts) as (cluster, network), cluster_of(cluster.bootstrap) as client:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         await asyncio.to_thread(admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result, DEADLINE_S)
