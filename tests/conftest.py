@@ -58,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     engines.skip_what_cannot_be(items, TESTS)
+    engines.check_fixtures(items, TESTS)
     _spare_the_collector()
     if IS_LONG:
         return

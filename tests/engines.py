@@ -105,6 +105,9 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
 }
 """Tests that cannot run there, with the reason."""
 
+STARTS_NO_BROKER: Final = ("java",)
+"""Shared fixtures of these files that may outlive an engine."""
+
 
 def of(name: str) -> Sequence[str] | None:
     """Return the engines on which a file runs in this tier; None: it is of one engine."""
@@ -125,6 +128,26 @@ def skip_what_cannot_be(items: Iterable[pytest.Item], tests: Path) -> None:
         name = f"{item.path.relative_to(tests)}::{item.nodeid.partition('::')[2]}"
         if (reason := NOT_ON_REDIS.get(name)) is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def check_fixtures(items: Iterable[pytest.Item], tests: Path) -> None:
+    """Raises UsageError where a fixture outlives its engine. A fixture that tests of a listed file share has to ask for
+    `engine`, itself or through others. Otherwise its brokers would be those of the engine before."""
+    for item in items:
+        if of(str(item.path.relative_to(tests))) is None:
+            continue
+        known = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest tells it nowhere else
+        for name, (*_, last) in known.items():
+            is_shared = last.scope != "function" and last.func.__code__.co_filename == str(item.path)
+            if is_shared and name not in STARTS_NO_BROKER and not _asks_for_engine(name, known):
+                raise pytest.UsageError(f"{item.path}: fixture {name} has to ask for `engine`, or starts no broker.")
+
+
+def _asks_for_engine(name: str, known: Mapping[str, Sequence[Any]]) -> bool:
+    return any(
+        each == "engine" or (each in known and each != name and _asks_for_engine(each, known))
+        for each in known[name][-1].argnames
+    )
 
 
 @contextmanager

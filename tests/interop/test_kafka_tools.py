@@ -27,7 +27,7 @@ LOOK_EVERY_S = 0.01
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+def tools(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[KafkaTools]:
     with asyncio.Runner() as runner:
         quick = ("--config", "group.initial.rebalance.delay.ms=0", "--config", "metrics.listen=127.0.0.1:0")
         cluster = BrokerCluster(tmp_path_factory.mktemp("tools"), 3, *quick)
@@ -244,10 +244,10 @@ def test_a_partition_tells_its_producers(tools: KafkaTools, topic: str) -> None:
 
 
 def test_a_transaction_that_hangs_is_found_and_aborted(tools: KafkaTools, topic: str) -> None:
-    verify = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config")
-    tools.did("ConfigCommand", *verify, f"{VERIFICATION}=false")
+    alter = ("--alter", "--entity-type", "brokers", "--entity-default")
+    tools.did("ConfigCommand", *alter, "--add-config", f"{VERIFICATION}=false")
     producer_id = asyncio.run(hang(tools.bootstrap, topic))
-    tools.did("ConfigCommand", *verify, f"{VERIFICATION}=true")
+    tools.did("ConfigCommand", *alter, "--delete-config", VERIFICATION)
     find = ("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
     _, row = tools.did("TransactionsCommand", *find).lines
     assert row.split()[:6] == [topic, "0", str(producer_id), "0", "-1", "0"]

@@ -21,7 +21,7 @@ PARTITIONS: Final = 3
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[BrokerCluster]:
     """Three brokers."""
     with asyncio.Runner() as runner:
         made = BrokerCluster(tmp_path_factory.mktemp("transactions"), 3)

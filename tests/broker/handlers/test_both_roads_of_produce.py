@@ -171,7 +171,7 @@ EXAMPLES = examples(400)
 
 
 @pytest.fixture(scope="module")
-def roads() -> Iterator[Roads]:
+def roads(engine: str) -> Iterator[Roads]:
     served: list[bool] = []
     serve = plain_produce._Road.serve
 
