@@ -29,7 +29,7 @@ from headrace.replica.transactions import CompletedTransaction, Guard, OpenTrans
 from headrace.wire.batches import CONTROL, SEQUENCE_MAX, TRANSACTIONAL, BatchHeader
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
-from headrace.wire.transactions import EndMarker, OpenTransaction
+from headrace.wire.transactions import AbortedTransaction, EndMarker, OpenTransaction
 
 
 class Accept(Enum):
@@ -58,6 +58,7 @@ Verdict: TypeAlias = Accept | Duplicate | Refuse
 ACCEPT: Final = Accept.ACCEPT
 
 
+UNKNOWN_EPOCH: Final = -1
 _UNUSUAL: Final = CONTROL | TRANSACTIONAL
 NOT_OURS: Final = Refuse(ErrorCode.INVALID_TXN_STATE, "The batch belongs to no transaction that is open or verified.")
 OUTSIDE: Final = Refuse(
@@ -345,9 +346,10 @@ class ProducerStates:
         """The ids of all known producers."""
         return frozenset(self._states)
 
-    def as_of(self, offset: int) -> ProducerStates:
+    def as_of(self, offset: int, aborted: Iterable[AbortedTransaction] = ()) -> ProducerStates:
         """Return the remains of the state when the log ended at `offset`. A producer that has written more than
-        PRODUCER_BATCHES_CACHED batches since is not in it, and no transaction that has ended since is open in it."""
+        PRODUCER_BATCHES_CACHED batches since is not in it. Of the transactions that have ended since, those are open in
+        it that `aborted` tells of."""
         before = ProducerStates()
         for producer_id, state in self._states.items():
             batches = [batch for batch in state.batches if batch.last_offset < offset]
@@ -359,6 +361,13 @@ class ProducerStates:
                     kept.coordinator_epoch = state.coordinator_epoch
                     kept.marked_at, kept.marked_ms = state.marked_at, state.marked_ms
         before.transactions.put((each, first) for each, first in self._open.items() if first < offset)
+        for each in aborted:
+            if each.first_offset < offset <= each.last_offset:
+                known = self._states.get(each.producer_id)
+                before._states.setdefault(
+                    each.producer_id, ProducerState(UNKNOWN_EPOCH if known is None else known.epoch)
+                )
+                before.transactions.put([(each.producer_id, Offset(each.first_offset))])
         return before
 
     def remember(self, before: ProducerStates) -> None:

@@ -96,7 +96,7 @@ async def continued(
     knows of that time. Raises StorageFailure, OSError."""
     known = [each for each in partition.aborted.between(start, Offset(start + 1)) if each.first_offset < start]
     if told is None:
-        before = partition.producers.as_of(start)
+        before = partition.producers.as_of(start, known)
     else:
         # all others were committed, or their markers are lost with a log: neither has an open transaction any more
         before = told.producers

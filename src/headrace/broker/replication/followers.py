@@ -40,6 +40,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Answer, Connection
 from headrace.replica.follower import diverges, is_older_than_all
+from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import DamagedRange
 from headrace.storage.engine.reading import EpochEnd
 from headrace.wire.batches import end_of, parse_header
@@ -230,7 +231,8 @@ class FollowerSession:
     def _begin_anew(self, placed: Placed, partition: Partition, begin: Offset) -> None:
         """Tell the follower where to begin, with the producers from before, which are put together in a worker
         thread."""
-        if not len(partition.producers):
+        index = partition.log.aborted
+        if not (len(partition.producers) or (index is not None and index.has_any)):
             self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin)
             return
         self._beginning[placed.key] = Beginner(placed, partition, begin)
@@ -244,14 +246,17 @@ class FollowerSession:
         """Put producers together one after the other, as long as few results wait to be sent: each may be large."""
         while self._beginning and len(self._begun) < REPLICA_BEGINNINGS_MAX:
             key, beginner = next(iter(self._beginning.items()))
-            known = beginner.partition.producers.as_of(beginner.begin)
-            snapshot = await in_thread(known.snapshot) if len(known) else b""
+            known = self._producers_of(beginner)
+            snapshot = await in_thread(known.snapshot) if known is not None and len(known) else b""
             if self._beginning.get(key) is not beginner:
                 continue  # it has another position now
             del self._beginning[key]
             placed, partition, begin = beginner
             # A broker that leads no more must not let others drop anything.
-            if error := partition.check_epoch(placed.leader_epoch):
+            error = partition.check_epoch(placed.leader_epoch)
+            if known is None:
+                error = error or ErrorCode.KAFKA_STORAGE_ERROR
+            if error:
                 self._tell(placed, error)
                 self.answer_now()
                 continue
@@ -259,6 +264,17 @@ class FollowerSession:
             self._tell(placed, ErrorCode.OFFSET_OUT_OF_RANGE, partition, begin=begin, records=snapshot)
             self.answer_now()
         self._encoder = None
+
+    def _producers_of(self, beginner: Beginner) -> ProducerStates | None:
+        """Return the producers where the copy begins. Transactions that were open there and are aborted since are open
+        in it: the copy has the markers, and its readers of durable history are to hear of them. None: the log's index
+        cannot be read."""
+        _, partition, begin = beginner
+        try:
+            return partition.producers.as_of(begin, partition.aborted.between(begin, Offset(begin + 1)))
+        except (CorruptData, StorageFailure, OSError) as error:
+            partition.on_unreadable(error, begin)
+            return None
 
     def _sent_in_vain(self, placed: Placed) -> bool:
         """Whether the follower stands below the records that it was sent on this connection, in this epoch, without
