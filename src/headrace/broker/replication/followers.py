@@ -266,9 +266,9 @@ class FollowerSession:
         self._encoder = None
 
     def _producers_of(self, beginner: Beginner) -> ProducerStates | None:
-        """Return the producers where the copy begins. Transactions that were open there and are aborted since are open
-        in it: the copy has the markers, and its readers of durable history are to hear of them. None: the log's index
-        cannot be read."""
+        """Return the producers where the copy begins. Transactions that were open there and are aborted since count
+        as open: the copy gets the markers, and tells its readers of durable history. None: the log's index cannot be
+        read."""
         _, partition, begin = beginner
         try:
             return partition.producers.as_of(begin, partition.aborted.between(begin, Offset(begin + 1)))

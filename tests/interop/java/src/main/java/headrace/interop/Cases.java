@@ -270,7 +270,7 @@ final class Cases {
     }
 
     /** Bytes that a consumer has had from one node. */
-    private static double received(Consumer<byte[], byte[]> reader, String node) {
+    static double received(Consumer<byte[], byte[]> reader, String node) {
         double bytes = 0;
         for (var metric : reader.metrics().values()) {
             boolean isOfNode = node.equals(metric.metricName().tags().get("node-id"));

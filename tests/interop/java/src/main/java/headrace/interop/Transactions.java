@@ -103,12 +103,17 @@ final class Transactions {
                 "it is not listed");
     }
 
-    /** "TOPIC ISOLATION SHA-256": of all records of partition 0, as lines of offset, key and value. */
+    /**
+     * "TOPIC ISOLATION SHA-256", of all records of partition 0, as lines of offset, key and value. With "RACK NODE BYTES"
+     * behind it, a reader in that rack has at least so many bytes from that broker.
+     */
     private static void digest(Broker broker, String argument) throws Exception {
         String[] words = argument.split(" ");
         MessageDigest found = MessageDigest.getInstance("SHA-256");
         TopicPartition place = new TopicPartition(words[0], 0);
-        try (Consumer<byte[], byte[]> reader = broker.consumer(Map.of("isolation.level", words[1]))) {
+        String rack = words.length > 3 ? words[3] : "";
+        Map<String, Object> about = Map.of("isolation.level", words[1], "client.rack", rack);
+        try (Consumer<byte[], byte[]> reader = broker.consumer(about)) {
             reader.assign(List.of(place));
             reader.seekToBeginning(List.of(place));
             long end = reader.endOffsets(List.of(place)).get(place);
@@ -118,6 +123,10 @@ final class Transactions {
                     String line = record.offset() + " " + new String(record.key(), UTF_8) + " " + value + "\n";
                     found.update(line.getBytes(UTF_8));
                 }
+            }
+            if (words.length > 3) {
+                double received = Cases.received(reader, "node-" + words[4]);
+                Check.that(received >= Double.parseDouble(words[5]), "from the follower came " + received + " bytes");
             }
         }
         Check.equal(words[2], HexFormat.of().formatHex(found.digest()), "records");
