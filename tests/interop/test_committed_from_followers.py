@@ -1,5 +1,5 @@
-"""librdkafka and the Java client with `client.rack` read committed records from a follower. Its log has long given way to
-durable history, which it reads for them. They see exactly what was committed, in order."""
+"""librdkafka and the Java client with `client.rack` read committed records from a follower. Its log has long given way
+to durable history, which it reads for them. They see exactly what was committed, in order."""
 
 from __future__ import annotations
 
