@@ -134,9 +134,9 @@ def check_fixtures(items: Iterable[pytest.Item], tests: Path) -> None:
     """Raises UsageError where a fixture outlives its engine. A fixture that tests of a listed file share has to ask for
     `engine`, itself or through others. Otherwise its brokers would be those of the engine before."""
     for item in items:
-        if of(str(item.path.relative_to(tests))) is None:
+        if not isinstance(item, pytest.Function) or of(str(item.path.relative_to(tests))) is None:
             continue
-        known = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 - pytest tells it nowhere else
+        known = item._fixtureinfo.name2fixturedefs
         for name, (*_, last) in known.items():
             is_shared = last.scope != "function" and last.func.__code__.co_filename == str(item.path)
             if is_shared and name not in STARTS_NO_BROKER and not _asks_for_engine(name, known):
