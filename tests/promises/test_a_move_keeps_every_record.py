@@ -65,7 +65,9 @@ class Operator:
 
     async def move(self, partition: int, *to: int) -> ErrorCode:
         wish = ReassignableTopic(self.topic, (ReassignablePartition(partition, to),))
-        answer = await self.ask(1, AlterPartitionReassignmentsRequest(timeout_ms=int(DEADLINE_S * 1_000), topics=(wish,)))
+        answer = await self.ask(
+            1, AlterPartitionReassignmentsRequest(timeout_ms=int(DEADLINE_S * 1_000), topics=(wish,))
+        )
         code = answer.error_code or answer.responses[0].partitions[0].error_code
         return error_of(code)
 
