@@ -120,7 +120,7 @@ class World:
         leading = self.leading(name, index)
         if leading is None:
             return False
-        standings = leading.standings
+        standings = leading.isr.leader
         others = {each for each in standings.replicas if each != standings.node}
         return standings.flushed_ends.keys() == others and len(standings.isr) == len(standings.replicas)
 
@@ -158,7 +158,7 @@ class World:
         """The broker that serves it."""
         leading = self.leading(name, index)
         assert leading is not None, "somebody leads it"
-        return leading.standings.node
+        return leading.isr.leader.node
 
     def followers(self, name: str, index: int = 0) -> list[int]:
         leader = self.leader(name, index)
@@ -221,7 +221,7 @@ class World:
                 f"log {role.log.log_start_offset} to {role.log.flushed_end} of {role.log.log_end_offset}, "
                 f"high watermark {role.high_watermark}, {role.availability.name}, in the image {known}"
             )
-            told += [f"standings {role.standings}"] if isinstance(role, Partition) else []
+            told += [f"standings {role.isr.leader}"] if isinstance(role, Partition) else []
         return ", ".join(told)
 
     # records

@@ -149,7 +149,7 @@ async def lead(world: World, broker: int, isr: tuple[int, ...]) -> None:
     await world.cluster.agree()
     for each in world.cluster.brokers:
         await world.cluster.settled(each)
-    await until(lambda: (led := world.leading("t")) is not None and led.standings.node == broker)
+    await until(lambda: (led := world.leading("t")) is not None and led.isr.leader.node == broker)
 
 
 def test_a_new_replica_copies_the_tail_alone_and_may_lead(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_who_cannot_read_history_does_not_lead_below_it(tmp_path: Path, why: str
         if away.exists():
             shutil.rmtree(where, ignore_errors=True)  # the beginning of the exporter's work there
             away.rename(where)
-        await until(lambda: (led := world.leading("t")) is not None and led.standings.node == behind)
+        await until(lambda: (led := world.leading("t")) is not None and led.isr.leader.node == behind)
         frontier = int(catalog(world).next_offset)
         assert await send(world, frontier - 1) == (0, frontier - 1), "sent again: it is in history"
         assert await write(world, b"now") == frontier

@@ -51,7 +51,7 @@ def test_what_a_member_is_told_is_on_all_replicas_in_sync(tmp_path: Path) -> Non
                 await until(lambda: first.done() or led.log.flushed_end > end)
                 assert not first.done(), first.result()
                 repeated = asyncio.ensure_future(again.ask(1, joining()))
-                await until(lambda: sorted(led.standings.isr_ends.values())[-2] > end)
+                await until(lambda: sorted(led.isr.leader.isr_ends.values())[-2] > end)
                 assert not first.done()
                 assert not repeated.done(), "nothing is new in it, and what it says is not durable yet"
                 let_go()

@@ -84,7 +84,7 @@ async def _made(cluster: Cluster) -> World:
         assert found.error_code == 0
     image = await cluster.agree()
     key = TopicPartition(image.topic_ids[OFFSETS], PartitionIndex(0))
-    await until(lambda: leader(cluster, known(image, key).leader, key).standings.in_sync == 3)
+    await until(lambda: leader(cluster, known(image, key).leader, key).isr.leader.in_sync == 3)
     service = cluster.brokers[int(known(image, key).leader)].parts.requests.services.groups
     await until(lambda: [shard.loaded for shard in service.shards] == [True])
     return World(cluster, key)
@@ -153,7 +153,7 @@ def test_a_commit_is_answered_once_all_in_sync_have_it_on_disk(tmp_path: Path) -
                 end = led.log.log_end_offset
                 committing = asyncio.ensure_future(commit(client, {0: 2}))
                 await until(lambda: led.log.flushed_end > end)
-                await until(lambda: sorted(led.standings.isr_ends.values())[-2] > end)
+                await until(lambda: sorted(led.isr.leader.isr_ends.values())[-2] > end)
                 assert not committing.done()
                 assert await committed(reader, (0,)) == {0: 1}, "nothing is told that could yet be lost"
                 let_go()
@@ -213,7 +213,7 @@ def test_while_the_log_is_not_committed_the_new_coordinator_loads(tmp_path: Path
                 end = led.log.log_end_offset
                 committing = asyncio.ensure_future(commit(old, {0: 2}))
                 await until(
-                    lambda: leader(w.cluster, w.coordinator, w.key).standings.isr_ends[BrokerId(w.others[0])] > end
+                    lambda: leader(w.cluster, w.coordinator, w.key).isr.leader.isr_ends[BrokerId(w.others[0])] > end
                 )
                 await elect(w.cluster, w.key, w.others[0])
                 await w.cluster.agree()

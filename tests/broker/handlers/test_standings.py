@@ -19,7 +19,7 @@ def test_each_replicas_lag_is_told_by_its_leader(tmp_path: Path) -> None:
             key = await make_topic(cluster, "t", 3)
             partition = known(await cluster.agree(), key)
             first, slow = partition.leader, partition.replicas[2]
-            await until(lambda: leader(cluster, first, key).standings.in_sync == 3)
+            await until(lambda: leader(cluster, first, key).isr.leader.in_sync == 3)
             async with RawClient(str(cluster.address(first))) as writer, Client(cluster.bootstrap) as client:
                 assert (await produce(writer, "t", batch(b"a", b"b"))).error_code == 0
                 told = (await standings(client, "t", [key.partition]))[key.partition]
@@ -31,7 +31,7 @@ def test_each_replicas_lag_is_told_by_its_leader(tmp_path: Path) -> None:
                     await until(lambda: follower(cluster, slow, key).log.log_end_offset == 3)
                     others = [each for each in partition.replicas if each != slow]
                     await until(
-                        lambda: all(leader(cluster, first, key).standings.isr_ends[each] == 3 for each in others)
+                        lambda: all(leader(cluster, first, key).isr.leader.isr_ends[each] == 3 for each in others)
                     )
                     told = (await standings(client, "t", [key.partition]))[key.partition]
                     assert {each: one.lag for each, one in told.items()} == dict.fromkeys(others, 0) | {slow: 1}

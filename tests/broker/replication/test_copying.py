@@ -71,14 +71,14 @@ class Hand:
 
     def __init__(self, world: World, broker: int, leading: Partition) -> None:
         self._broker = broker
-        self._address = world.cluster.address(leading.standings.node)
+        self._address = world.cluster.address(leading.isr.leader.node)
         image = world.cluster.image(broker)
         self.key = leading.topic_partition
         self.who = Who(
             ClusterId(image.cluster_id),
             BrokerId(broker),
             image.brokers[BrokerId(broker)].epoch,
-            leading.standings.node,
+            leading.isr.leader.node,
         )
         self.says = ReplicaFetch(True, REPLICA_ANSWER_BYTES_MAX)
 
@@ -143,9 +143,9 @@ async def by_hand(world: World, count: int = 0, *, moved: bool = False) -> Async
         await world.in_sync("t", 2)
     leading = world.leading("t")
     assert leading is not None
-    (follower,) = [each for each in leading.standings.replicas if each != leading.standings.node]
+    (follower,) = [each for each in leading.isr.leader.replicas if each != leading.isr.leader.node]
     for number in range(count):
-        client = await world.client(leading.standings.node)
+        client = await world.client(leading.isr.leader.node)
         assert (await produce(client, "t", batch(b"%d" % number))).error_code == 0
     await world.cluster.brokers[follower].parts.replication.copying.stop()
     async with Hand(world, follower, leading) as hand:
@@ -153,7 +153,7 @@ async def by_hand(world: World, count: int = 0, *, moved: bool = False) -> Async
 
 
 async def append(world: World, leading: Partition, *values: bytes) -> None:
-    client = await world.client(leading.standings.node)
+    client = await world.client(leading.isr.leader.node)
     assert (await produce(client, "t", batch(*values), acks=1)).error_code == 0
     await until(lambda: leading.log.flushed_end == leading.log.log_end_offset)
 
@@ -192,9 +192,9 @@ def test_who_is_no_replica_as_the_leader_knows_is_to_ask_again(tmp_path: Path) -
             hand.place(1)
             assert (await hand.row()).error == ErrorCode.UNKNOWN_LEADER_EPOCH
             async with Client(world.cluster.bootstrap) as client:
-                (asked,) = await reassign(client, "t", {0: (leading.standings.node, follower)})
+                (asked,) = await reassign(client, "t", {0: (leading.isr.leader.node, follower)})
                 assert asked.error is NO_ERROR
-            await until(lambda: follower in leading.standings.replicas)
+            await until(lambda: follower in leading.isr.leader.replicas)
             hand.place(2)
             assert (await hand.row()).error == NO_ERROR
             await world.in_sync("t", 2)
@@ -281,18 +281,18 @@ def test_who_is_in_sync_is_not_held_back_by_the_throttle_of_before(tmp_path: Pat
 
     async def work(world: World) -> None:
         async with by_hand(world, 1) as (hand, leading):
-            throttle = world.cluster.brokers[leading.standings.node].parts.replication.throttles.leader
+            throttle = world.cluster.brokers[leading.isr.leader.node].parts.replication.throttles.leader
             throttle.set_rate(1)
             throttle.take(10**6)
-            in_sync = leading._leader
+            in_sync = leading.isr.leader
             leading.settings = replace(leading.settings, throttled_leaders=ThrottledReplicas(all=True))
-            leading._leader = in_sync._replace(isr=(in_sync.node,))
+            leading.isr.leader = in_sync._replace(isr=(in_sync.node,))
             hand.place(1)
             assert len((await hand.row()).records) == 0
             if raised:
                 throttle.set_rate(10**9)
             else:
-                leading._leader = leading._leader._replace(isr=in_sync.isr)
+                leading.isr.leader = leading.isr.leader._replace(isr=in_sync.isr)
             hand.send(hand.says)
             await append(world, leading, b"a")
             row = await asyncio.wait_for(hand.row(), 60)
@@ -310,7 +310,7 @@ def test_who_diverges_is_told_where_and_gets_nothing(tmp_path: Path) -> None:
             hand.place(2, 0, 2, last_epoch=7, flushed=2)
             assert (await hand.row()).diverging_epoch == -2, "an epoch that nobody gave out yet is none of ours"
             await hand.heard()
-            assert leading.standings.flushed_ends[hand.who.replica] == 3, "as it said before"
+            assert leading.isr.leader.flushed_ends[hand.who.replica] == 3, "as it said before"
 
     run(tmp_path, work)
 
@@ -318,7 +318,7 @@ def test_who_diverges_is_told_where_and_gets_nothing(tmp_path: Path) -> None:
 def test_who_wants_what_is_deleted_is_told_where_the_log_starts(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         async with by_hand(world, 4) as (hand, leading):
-            (deleted,) = await delete_records(await world.client(leading.standings.node), "t", [3])
+            (deleted,) = await delete_records(await world.client(leading.isr.leader.node), "t", [3])
             assert deleted.error_code == 0
             hand.place(1, 0, 2, last_epoch=0, flushed=2)
             row = await hand.row()
@@ -342,7 +342,7 @@ def test_who_has_all_that_is_deleted_since_and_nothing_else_goes_on(tmp_path: Pa
         await world.cluster.brokers[before].parts.replication.copying.stop()
         leading = world.leading("t")
         assert leading is not None
-        (deleted,) = await delete_records(await world.client(leading.standings.node), "t", [3])
+        (deleted,) = await delete_records(await world.client(leading.isr.leader.node), "t", [3])
         assert deleted.error_code == 0
         assert leading.log.epoch_at(Offset(3)) == leading.leader_epoch > 0
         async with Hand(world, before, leading) as hand:
@@ -359,7 +359,7 @@ def test_the_end_of_an_epoch_is_told(tmp_path: Path) -> None:
             hand.place(4)
             assert (await hand.row()).error == NO_ERROR
             hand.send(hand.says)
-            await world.fence(leading.standings.node)
+            await world.fence(leading.isr.leader.node)
             row = await hand.row()
             assert (row.generation, row.error) == (4, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -393,8 +393,8 @@ def test_one_number_for_two_places_closes_the_connection(tmp_path: Path) -> None
         async with by_hand(world) as (hand, leading):
             await world.make("other", partitions=6, replicas=1)
             keys = [world.key("other", index) for index in range(6)]
-            image = world.cluster.image(leading.standings.node)
-            (other, *_) = (key for key in keys if (at := image.partition(key)) and at.leader == leading.standings.node)
+            image = world.cluster.image(leading.isr.leader.node)
+            (other, *_) = (key for key in keys if (at := image.partition(key)) and at.leader == leading.isr.leader.node)
             hand.place(1)
             hand.send(hand.says._replace(placed=[hand.placed(1, 0, 0, last_epoch=-1)._replace(key=other)]))
             assert await hand.is_closed()
@@ -511,7 +511,7 @@ async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]
     await world.make("t", replicas=2)
     leading = world.leading("t")
     assert leading is not None
-    (follower,) = [each for each in leading.standings.replicas if each != leading.standings.node]
+    (follower,) = [each for each in leading.isr.leader.replicas if each != leading.isr.leader.node]
     parts = world.cluster.brokers[follower].parts
     await parts.replication.copying.stop()
     led = Led()
@@ -529,7 +529,7 @@ async def copying(world: World, rate: float = math.inf) -> AsyncIterator[Copier]
         on_dead=dead.append,
         on_bug=bugs.append,
     )
-    source = Source(me, leading.standings.node)
+    source = Source(me, leading.isr.leader.node)
     copy = world.copy(follower, "t")
     source.add(copy)
     try:

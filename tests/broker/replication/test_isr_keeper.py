@@ -37,7 +37,7 @@ def test_a_leader_that_is_none_any_more_still_waits_for_whom_it_proposed(
             await set_isr(cluster, key, [first])
             async with asyncio.timeout(60):
                 await asked.wait()
-            assert leads.standings.proposed is not None
+            assert leads.isr.leader.proposed is not None
             await cluster.brokers[3 - first].parts.replication.copying.stop()
             async with RawClient(str(cluster.address(first))) as client:
                 assert (await produce(client, "t", batch(b"alone"), acks=1)).error_code == 0
@@ -144,7 +144,7 @@ def test_what_is_asked_again_for_a_leadership_that_is_over_puts_off_nothing_of_t
             after = leader(cluster, first, key)
             assert after is not before
             await set_isr(cluster, key, [first])
-            await until(lambda: after.standings.proposed is not None)
+            await until(lambda: after.isr.leader.proposed is not None)
             for each in again:
                 each()
             late.set()

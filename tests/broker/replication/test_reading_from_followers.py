@@ -245,7 +245,7 @@ def test_what_a_follower_has_deleted_or_damaged_is_read_elsewhere(tmp_path: Path
             refused = await fetch(world, follower, offset, RACKS[follower], wait_ms=FOREVER_MS)
             assert refused.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         assert decoded((await fetch(world, follower, 2, RACKS[follower])).records)[0] == (2, b"2")
-        heard = lambda: world.leading("t").standings.followers[BrokerId(follower)].readable_from == 2  # type: ignore[union-attr]  # noqa: E731
+        heard = lambda: world.leading("t").isr.leader.followers[BrokerId(follower)].readable_from == 2  # type: ignore[union-attr]  # noqa: E731
         await until(heard)
         named = [(await fetch(world, leader, offset, RACKS[follower])).preferred_read_replica for offset in range(4)]
         assert named == [-1, -1, follower, follower]

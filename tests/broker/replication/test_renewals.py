@@ -180,7 +180,7 @@ def test_where_the_leader_has_damaged_the_same_nobody_leaves_and_it_is_told_once
         follower = world.leader("t")  # it hands over, and may not leave
         (leader,) = [each for each in world.image("t").replicas if each != follower]
         damage(world, follower)
-        await until(lambda: (leading := world.leading("t")) is not None and leading.standings.node == leader)
+        await until(lambda: (leading := world.leading("t")) is not None and leading.isr.leader.node == leader)
         epoch = world.image("t").leader_epoch
         with capture_logs() as told:
             damage(world, leader)

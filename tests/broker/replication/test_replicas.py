@@ -38,7 +38,7 @@ def test_what_a_follower_had_not_flushed_when_it_was_elected_is_flushed_by_the_l
             first = known(await cluster.agree(), key).leader
             other = 3 - first
             async with RawClient(str(cluster.address(first))) as client:
-                await until(lambda: leader(cluster, first, key).standings.in_sync == 2)
+                await until(lambda: leader(cluster, first, key).isr.leader.in_sync == 2)
                 assert (await produce(client, "t", batch(b"a"))).error_code == 0
                 copy = follower(cluster, other, key)
                 with held_rounds(cluster, other):
@@ -145,8 +145,8 @@ def test_who_copies_no_more_is_not_proposed(tmp_path: Path) -> None:
             await until(lambda: not cluster.brokers[first].parts.replication.followers._sessions)
             await set_isr(cluster, key, [first])
             await cluster.until(first, lambda image: known(image, key).isr == (first,))
-            assert leads.standings.isr == (first,)
-            assert leads.standings.proposed is None
+            assert leads.isr.leader.isr == (first,)
+            assert leads.isr.leader.proposed is None
 
     run(work())
 

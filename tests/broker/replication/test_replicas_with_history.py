@@ -34,8 +34,8 @@ async def make(world: World) -> tuple[int, int]:
     )
     leading = world.leading("t")
     assert leading is not None
-    (follower,) = set(leading.standings.replicas) - {leading.standings.node}
-    return leading.standings.node, follower
+    (follower,) = set(leading.isr.leader.replicas) - {leading.isr.leader.node}
+    return leading.isr.leader.node, follower
 
 
 async def write(world: World, *values: bytes, acks: int = -1) -> int:

@@ -51,7 +51,7 @@ async def write_later(world: World, topic: str, *values: bytes) -> asyncio.Task[
     leading = world.leading(topic)
     assert leading is not None
     end = leading.log.log_end_offset + len(values)
-    client = await world.another_client(leading.standings.node)
+    client = await world.another_client(leading.isr.leader.node)
     answer = asyncio.create_task(produce(client, topic, batch(*values)))
     await until(lambda: leading.log.log_end_offset == end)
     return answer
@@ -104,8 +104,8 @@ def test_acks_all_is_answered_once_every_member_has_flushed_and_not_before(tmp_p
         with world.held(slow):
             answer = await write_later(world, "t", b"a", b"b")
             await until(lambda: world.copy(slow, "t").log.log_end_offset == 2)
-            await until(lambda: leading.standings.flushed_ends[BrokerId(quick)] == 2)
-            await world.until_end("t", 2, leading.standings.node, quick)
+            await until(lambda: leading.isr.leader.flushed_ends[BrokerId(quick)] == 2)
+            await world.until_end("t", 2, leading.isr.leader.node, quick)
             await world.turns()
             assert not answer.done(), "one in-sync replica may lose it yet"
             assert leading.high_watermark == 0
@@ -157,7 +157,7 @@ def test_who_waits_in_vain_for_a_leader_that_the_controller_does_not_hear_is_sen
         await world.make("t", min_insync_replicas="3")
         leading = world.leading("t")
         assert leading is not None
-        partitions = world.partitions(leading.standings.node)
+        partitions = world.partitions(leading.isr.leader.node)
         slow, other = world.followers("t")
         with world.held(slow):
             answer = await write_later(world, "t", b"waits")
@@ -172,7 +172,7 @@ def test_who_waits_in_vain_for_a_leader_that_the_controller_does_not_hear_is_sen
             assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert await write(world, "t", b"all have it") == 1, "it is acknowledged all the same"
         await world.fence(other)
-        client = await world.client(leading.standings.node)
+        client = await world.client(leading.isr.leader.node)
         assert (await produce(client, "t", batch(b"none"))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         partitions.on_contact(True)
         assert (await produce(client, "t", batch(b"none"))).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -241,13 +241,13 @@ def test_who_has_gone_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
         gone = world.followers("t")[0]
         leading = world.leading("t")
         assert leading is not None
-        await until(lambda: leading.standings.flushed_ends[BrokerId(gone)] == 1)
-        followers = world.cluster.brokers[leading.standings.node].parts.replication.followers
+        await until(lambda: leading.isr.leader.flushed_ends[BrokerId(gone)] == 1)
+        followers = world.cluster.brokers[leading.isr.leader.node].parts.replication.followers
         await world.cluster.brokers[gone].parts.replication.copying.stop()
         await until(lambda: BrokerId(gone) not in followers._sessions)
         await world.fence(gone)
-        assert gone not in leading.standings.isr
-        assert leading.standings.proposed is None
+        assert gone not in leading.isr.leader.isr
+        assert leading.isr.leader.proposed is None
 
     run(tmp_path, work)
 
@@ -512,7 +512,7 @@ def test_a_thousand_partitions_are_led_again_when_a_broker_goes(tmp_path: Path) 
             assert partition.isr == tuple(each for each in partition.replicas if each != victim)
             leading = world.leading("t", partition.index)
             assert leading is not None
-            assert (leading.standings.node, leading.leader_epoch) == (partition.leader, partition.leader_epoch)
+            assert (leading.isr.leader.node, leading.leader_epoch) == (partition.leader, partition.leader_epoch)
         for index in range(0, count, 100):
             client = await world.client(world.leader("t", index))
             assert (await produce(client, "t", batch(b"a"), partition=index)).error_code == 0

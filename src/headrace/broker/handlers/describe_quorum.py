@@ -94,7 +94,7 @@ def _replicas(name: str, index: int, context: RequestContext) -> ResponsePartiti
     found = context.services.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), image)
     if isinstance(found, ErrorCode):
         return _refused(index, Refusal(found, f"{name}-{index} is not led by this broker."))
-    leader = found.standings
+    leader = found.isr.leader
     moment = Moment(wall_ms=clock.now_ms(), monotonic_s=clock.monotonic())
     states = {
         replica: _standing(replica, leader, found.log.log_end_offset, image, moment) for replica in leader.replicas

@@ -12,14 +12,14 @@ Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final, Unpack, assert_never
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
+from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import VERIFICATIONS_PER_PARTITION_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
+from headrace.broker.partitions.in_sync import InSyncReplicas
 from headrace.broker.partitions.intake.admission import admit, header_of
 from headrace.broker.partitions.intake.earlier import EarlierBatches
 from headrace.broker.partitions.intake.forwarding import Done
@@ -29,7 +29,7 @@ from headrace.broker.partitions.intake.taking import take
 from headrace.broker.partitions.intake.validating import walked_at_once, wanted_of_worker
 from headrace.broker.partitions.replica import Common, Replica, WriteRefusal
 from headrace.broker.partitions.stored import StoredParking
-from headrace.broker.partitions.tails import FollowerFeed, Tails
+from headrace.broker.partitions.tails import Tails
 from headrace.broker.partitions.visible_bytes import VisibleBytes
 from headrace.metadata.values import PartitionImage
 from headrace.replica.leader import AdvanceHighWatermark, Effect, Effects, Leader, ProposeIsr
@@ -61,7 +61,8 @@ class Partition(Replica):
         """`takes_over`: it is handed over to this broker, and nothing may be written before the move is finished.
         `is_unclean`: it was elected so in this epoch, and the records that it lacks are lost."""
         super().__init__(**common)
-        self._leader = leader
+        self.isr = InSyncReplicas(leader, self.log, self._clock, self._carry_out_all)
+        """The ISR, and the progress of each follower."""
         self.gate = Gate(takes_over=takes_over)
         self.line = RepackLine(repacker)
         self.earlier = EarlierBatches(self.producers, self._clock)
@@ -72,7 +73,7 @@ class Partition(Replica):
         self._flushes = FlushParking()
         self._visible_bytes = VisibleBytes()
         self._flushing_bytes = 0
-        self._tails = Tails()
+        self.tails = Tails()
         self._visible: _Visible | None = None
         """The last end that readers of the log's end wait for."""
         if not is_unclean:
@@ -85,28 +86,28 @@ class Partition(Replica):
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        return self._leader.epoch
+        return self.isr.leader.epoch
 
     @property
     def high_watermark(self) -> Offset:
-        return self._leader.high_watermark
+        return self.isr.leader.high_watermark
 
     @property
     def visible_end(self) -> Offset:
-        return self._leader.high_watermark
+        return self.isr.leader.high_watermark
 
     @property
     def latest_is_known(self) -> bool:
         """Whether the high watermark has reached this epoch's start (KIP-207)."""
-        return self._leader.epoch_is_committed
+        return self.isr.leader.epoch_is_committed
 
     def check_epoch(self, believed: int) -> ErrorCode:
         """Compare a client's leader epoch (-1: none) with ours (KIP-320)."""
         if self._ended is not ErrorCode.NONE:
             return self._ended
-        if believed in (-1, self._leader.epoch):
+        if believed in (-1, self.isr.leader.epoch):
             return ErrorCode.NONE
-        return ErrorCode.FENCED_LEADER_EPOCH if believed < self._leader.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.FENCED_LEADER_EPOCH if believed < self.isr.leader.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     # appending
 
@@ -129,7 +130,7 @@ class Partition(Replica):
             return self._append(records, header, now_ms, needs_flush=needs_isr)
         if isinstance(verdict, Refuse):
             is_gap = verdict.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            if is_gap and self.earlier.may_still_come(header, self._leader.start_offset):
+            if is_gap and self.earlier.may_still_come(header, self.isr.leader.start_offset):
                 return OVERTAKEN
             return WriteRefusal(verdict.error, verdict.message)
         self.earlier.on_duplicate(header.producer_id)
@@ -214,7 +215,7 @@ class Partition(Replica):
             return WriteRefusal(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The partition is for reading only: {self.log.read_only}"
             )
-        in_sync, enough = self._leader.in_sync, self.settings.min_insync_replicas
+        in_sync, enough = self.isr.leader.in_sync, self.settings.min_insync_replicas
         if needs_isr and in_sync < enough and self.log.copies < enough:
             if self._doubted_at is not None:
                 return WriteRefusal(
@@ -259,7 +260,7 @@ class Partition(Replica):
     def _heed_seal(self) -> None:
         """Stop, or forget the seal, where the log has one. One that was proposed in this epoch before a crash may be
         committed yet; one of an earlier epoch was refused."""
-        if self.log.sealed_in == self._leader.epoch:
+        if self.log.sealed_in == self.isr.leader.epoch:
             self.gate.is_stopped = self.gate.is_proposed = True
         elif self.log.sealed_in is not None:
             self._forget_seal()
@@ -300,7 +301,7 @@ class Partition(Replica):
     ) -> Appended | WriteRefusal:
         try:
             appended = self.log.append(
-                records, [(0, header)], leader_epoch=self._leader.epoch, now_ms=now_ms, at_once=not needs_flush
+                records, [(0, header)], leader_epoch=self.isr.leader.epoch, now_ms=now_ms, at_once=not needs_flush
             )
         except (OSError, StorageFailure) as error:
             return self.earlier.turned_away(records, self._failed(error))
@@ -316,7 +317,7 @@ class Partition(Replica):
         self._share.left -= len(records)
         if self._appended_bytes >= self._snapshot_at_bytes:
             self.snapshot_producers()
-        for tail in self._tails.feeds:  # first: the way to another broker and back takes longer than our own sync
+        for tail in self.tails.feeds:  # first: the way to another broker and back takes longer than our own sync
             tail.on_appended(self)
         self._after_write()
         return appended
@@ -341,7 +342,7 @@ class Partition(Replica):
     def park_commit(self, end: Offset, waiter: Commit) -> None:
         """Settle `waiter` once everything below `end` is committed; at once where it is. Where too few copies have
         it, that is an error, and they are counted again for the client's next try."""
-        if end <= self._leader.high_watermark:
+        if end <= self.isr.leader.high_watermark:
             waiter.on_outcome(outcome := _outcome_of(self))
             if outcome is not ErrorCode.NONE:
                 self.log.count_again()
@@ -357,10 +358,10 @@ class Partition(Replica):
         """Return a future that is done once everything appended by now is committed, or never will be. Callers that
         come meanwhile share it. None where others in the ISR have to flush, too, or where nothing is appended above the
         high watermark."""
-        if self._ended is not ErrorCode.NONE or self.log.read_only is not None or len(self._leader.isr_ends) > 1:
+        if self._ended is not ErrorCode.NONE or self.log.read_only is not None or len(self.isr.leader.isr_ends) > 1:
             return None
         end = self.log.log_end_offset
-        if end <= self._leader.high_watermark:
+        if end <= self.isr.leader.high_watermark:
             return None
         if self._visible is None or self._visible.end < end or self._visible.done.done():
             self._visible = _Visible(end)
@@ -375,11 +376,11 @@ class Partition(Replica):
     def lead(self, partition: PartitionImage) -> None:
         """Go on leading, under a new epoch or with other replicas. Appends that wait to be committed belong to the old
         epoch and fail; waiting batches are written in the new one."""
-        if partition.leader_epoch == self._leader.epoch:
+        if partition.leader_epoch == self.isr.leader.epoch:
             if self.gate.takes_over and not partition.is_sealed:
                 self.earlier.on_taken_over()
             isr, epoch, replicas = partition.isr, partition.partition_epoch, partition.replicas
-            self._leader, effects = self._leader.on_isr(isr, epoch, replicas)
+            self.isr.leader, effects = self.isr.leader.on_isr(isr, epoch, replicas)
             self._carry_out_all(effects)
             if self.gate.takes_over and not partition.is_sealed and not partition.is_unclean:
                 self.earlier.begin_overtaking()  # before waiting batches are written
@@ -388,19 +389,19 @@ class Partition(Replica):
         self._commits.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._stored.refuse_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.log.assign_epoch(partition.leader_epoch)
-        self._leader = Leader.elected(
-            node=self._leader.node,
+        self.isr.leader = Leader.elected(
+            node=self.isr.leader.node,
             epoch=partition.leader_epoch,
             isr=partition.isr,
             flushed_end=self.log.flushed_end,
-            high_watermark=self._leader.high_watermark,
+            high_watermark=self.isr.leader.high_watermark,
             log_end=self.log.log_end_offset,
             partition_epoch=partition.partition_epoch,
             replicas=partition.replicas,
             now=self._clock.monotonic(),
         )
         self.fetches.wake()
-        self._tails.tell_end(self)
+        self.tails.tell_end(self)
         if partition.is_unclean:
             self.earlier.end_overtaking()
         elif not self.gate.is_open:
@@ -412,72 +413,26 @@ class Partition(Replica):
 
     # followers
 
-    def on_follower(
-        self,
-        replica: BrokerId,
-        broker_epoch: BrokerEpoch,
-        flushed_end: Offset,
-        readable_from: Offset,
-        *,
-        may_join: bool,
-    ) -> None:
-        """Note the flushed end of a follower whose log matches ours up to its end. See `Leader.on_fetch`."""
-        leader, effects = self._leader.on_fetch(
-            replica,
-            broker_epoch,
-            flushed_end=flushed_end,
-            log_end=self.log.log_end_offset,
-            now=self._clock.monotonic(),
-            may_join=may_join,
-            readable_from=readable_from,
-        )
-        self._leader = leader
-        self._carry_out_all(effects)
-
-    def on_liveness(self, replica: BrokerId, *, may_join: bool) -> None:
-        """See `Leader.on_liveness`."""
-        self._leader, effects = self._leader.on_liveness(replica, may_join=may_join)
-        self._carry_out_all(effects)
-
     def read_tail(self, offset: Offset, bytes_max: int, *, at_least_one: bool) -> Buffer:
         """Read whole batches from `offset` to the log's end, for a follower. Raises as `read`."""
         return self.log.read(offset, bytes_max, self.log.log_end_offset, at_least_one=at_least_one)
 
-    def watch_tail(self, tail: FollowerFeed) -> None:
-        """Tell `tail` of appends, other news, and the end of this epoch."""
-        self._tails.feeds[tail] = None
-
-    def unwatch_tail(self, tail: FollowerFeed) -> None:
-        self._tails.feeds.pop(tail, None)
-
     def on_damage(self) -> None:
         """Tell followers too, at once: no broker leaves the ISR for a leader with the same damage."""
         super().on_damage()
-        self._tails.tell_news(self)
+        self.tails.tell_news(self)
 
     def throttles(self, replica: BrokerId) -> bool:
         """Whether that follower's copying from here is limited (KIP-73): never while it is in sync."""
         throttled = self.settings.throttled_leaders
-        if not (throttled.all or throttled.some) or replica in self._leader.isr:
+        if not (throttled.all or throttled.some) or replica in self.isr.leader.isr:
             return False
-        return throttled.holds(self.topic_partition.partition, self._leader.node)
-
-    @property
-    def standings(self) -> Leader:
-        """The ISR, and the progress of each follower."""
-        return self._leader
+        return throttled.holds(self.topic_partition.partition, self.isr.leader.node)
 
     @property
     def has_followers(self) -> bool:
         """Whether other brokers are to hold it."""
-        return len(self._leader.replicas) > 1
-
-    def check_followers(self, lag_max_s: float, heard_at: Mapping[BrokerId, float]) -> None:
-        """Propose to remove followers from the ISR that have not caught up for `lag_max_s`."""
-        self._leader, effects = self._leader.on_time(
-            self._clock.monotonic(), lag_max_s, log_end=self.log.log_end_offset, heard_at=heard_at
-        )
-        self._carry_out_all(effects)
+        return len(self.isr.leader.replicas) > 1
 
     def doubt(self) -> None:
         """Doubt the leadership: the controller has not heard this broker for a session, so others may lead by now.
@@ -496,23 +451,6 @@ class Partition(Replica):
         """Whether others may lead by now: see `doubt`."""
         return self._doubted_at is not None
 
-    def propose_again(self) -> None:
-        """Propose again, as some time has passed since a proposal was refused."""
-        self._leader, effects = self._leader.on_pause_over()
-        self._carry_out_all(effects)
-
-    def on_isr_refused(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
-        """Take back the proposal of this epoch on that partition epoch, which will never be carried out."""
-        if leader_epoch == self._leader.epoch:
-            self._leader, effects = self._leader.on_refused(partition_epoch)
-            self._carry_out_all(effects)
-
-    def on_isr_doubted(self, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch) -> None:
-        """See `Leader.on_doubted`."""
-        if leader_epoch == self._leader.epoch:
-            self._leader, effects = self._leader.on_doubted(partition_epoch)
-            self._carry_out_all(effects)
-
     # upkeep
 
     def delete_records(self, before: Offset, waiter: Commit) -> None:
@@ -527,7 +465,7 @@ class Partition(Replica):
                 # without a snapshot, recovery would lose the producers' state with these batches
                 self.snapshot_producers()
             self.log.delete_records_before(before)
-            self._tails.tell_news(self)
+            self.tails.tell_news(self)
         except (OSError, StorageFailure) as error:
             self._fail(error)
         if self._ended is not ErrorCode.NONE:
@@ -552,8 +490,8 @@ class Partition(Replica):
         self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
-        self._visible_bytes.on_flushed(end, appended_bytes, at_once=len(self._leader.isr_ends) <= 1)
-        self._leader, effects = self._leader.on_flushed(end)
+        self._visible_bytes.on_flushed(end, appended_bytes, at_once=len(self.isr.leader.isr_ends) <= 1)
+        self.isr.leader, effects = self.isr.leader.on_flushed(end)
         for effect in effects:
             self._carry_out(effect, appended_bytes)
 
@@ -567,7 +505,7 @@ class Partition(Replica):
                 self._commits.wake_below(offset, _outcome_of(self))
                 more = self._visible_bytes.on_visible(offset, appended_bytes)
                 self.fetches.on_visible(max(more, 1), self.last_stable_offset)
-                self._tails.tell_news(self)
+                self.tails.tell_news(self)
             case ProposeIsr():
                 self.events.propose(self, effect)
             case _:
@@ -594,7 +532,7 @@ class Partition(Replica):
         self._commits.refuse_all(error)
         self._stored.refuse_all(error)
         self._flushes.refuse_all(error)
-        self._tails.tell_end(self)
+        self.tails.tell_end(self)
         self.gate.release()
 
 
@@ -615,5 +553,5 @@ class _Visible:
 def _outcome_of(partition: Partition) -> ErrorCode:
     """The outcome of an append with acks=all that is committed: whether enough copies have it."""
     needed = partition.settings.min_insync_replicas
-    enough = partition.standings.in_sync >= needed or partition.log.flushed_copies >= needed
+    enough = partition.isr.leader.in_sync >= needed or partition.log.flushed_copies >= needed
     return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -29,6 +29,13 @@ class Tails:
     def __init__(self) -> None:
         self.feeds: dict[FollowerFeed, None] = {}
 
+    def watch(self, feed: FollowerFeed) -> None:
+        """Tell `feed` of appends, other news, and the end of this epoch."""
+        self.feeds[feed] = None
+
+    def unwatch(self, feed: FollowerFeed) -> None:
+        self.feeds.pop(feed, None)
+
     def tell_news(self, partition: Partition) -> None:
         for feed in self.feeds:
             feed.on_news(partition)

@@ -158,7 +158,7 @@ class FollowerSession:
         """Note that the follower may have been fenced, or unfenced."""
         may_join = self._may_join(image)
         for place in self._places.values():
-            place.partition.on_liveness(self.replica, may_join=may_join)
+            place.partition.isr.on_liveness(self.replica, may_join=may_join)
 
     def _place(self, placed: Placed, image: MetadataImage) -> None:
         key = placed.key
@@ -173,7 +173,7 @@ class FollowerSession:
         if error := found.check_epoch(placed.leader_epoch):
             self._tell(placed, error)
             return
-        if self.replica not in found.standings.replicas:  # as far as this broker knows: the follower asks again
+        if self.replica not in found.isr.leader.replicas:  # as far as this broker knows: the follower asks again
             self._tell(placed, ErrorCode.UNKNOWN_LEADER_EPOCH)
             return
         if refused:  # once examined, the log is known to be damaged, and a sound replica may lead
@@ -210,13 +210,13 @@ class FollowerSession:
             next_offset = our_log.log_start_offset
         self._places[key] = Place(found, placed.generation, next_offset)
         self._placed_as[placed.generation] = key
-        found.watch_tail(self)
+        found.tails.watch(self)
         self._news[key] = None
         if next_offset < our_log.log_end_offset:
             self._ready[key] = None
         may_join = self._may_join(image)
         end, readable_from = placed.flushed_end, placed.readable_from
-        found.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
+        found.isr.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _tell_begin(self, placed: Placed, partition: Partition) -> None:
         """Tell the follower to drop its log, and begin where ours does."""
@@ -304,7 +304,7 @@ class FollowerSession:
         if flushed.flushed_end > place.next_offset:
             raise CorruptData(f"broker {self.replica} has flushed what it was not sent")
         end, readable_from = flushed.flushed_end, flushed.readable_from
-        place.partition.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
+        place.partition.isr.on_follower(self.replica, self.broker_epoch, end, readable_from, may_join=may_join)
 
     def _forget(self, key: TopicPartition) -> None:
         """Forget the partition, which the follower does not copy any more, or copies from another position."""
@@ -316,9 +316,9 @@ class FollowerSession:
         self._news.pop(key, None)
         if (place := self._places.pop(key, None)) is not None:
             del self._placed_as[place.generation]
-            place.partition.unwatch_tail(self)
+            place.partition.tails.unwatch(self)
             # The leader does not wait for a follower that copies no more.
-            place.partition.on_liveness(self.replica, may_join=False)
+            place.partition.isr.on_liveness(self.replica, may_join=False)
 
     def _tell(
         self,

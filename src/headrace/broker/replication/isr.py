@@ -123,7 +123,7 @@ class IsrKeeper:
                 partitions = list(self._wanted)[:ISR_PROPOSALS_PER_ASK_MAX]
                 for each in partitions:
                     del self._wanted[each]
-                await self._ask_for([each for each in partitions if each.standings.proposed is not None])
+                await self._ask_for([each for each in partitions if each.isr.leader.proposed is not None])
         finally:
             self._asking = None
 
@@ -157,7 +157,7 @@ class IsrKeeper:
             self.leave(key)
 
     async def _ask_for(self, partitions: list[Partition]) -> None:
-        proposals = [(each, each.standings.proposal) for each in partitions if each.availability is ErrorCode.NONE]
+        proposals = [(each, each.isr.leader.proposal) for each in partitions if each.availability is ErrorCode.NONE]
         if not proposals:
             return
         ask = AlterIsr(
@@ -190,17 +190,17 @@ class IsrKeeper:
     def _refuse(self, partition: Partition, wanted: ProposeIsr) -> None:
         state = (wanted.leader_epoch, wanted.partition_epoch)
         if self._doubted.get(partition.topic_partition) == state:
-            self._later(partial(partition.on_isr_doubted, *state))
+            self._later(partial(partition.isr.on_doubted, *state))
         else:
-            partition.on_isr_refused(*state)
-            self._later(partition.propose_again)  # after a while, for it may want the same again at once
+            partition.isr.on_refused(*state)
+            self._later(partition.isr.propose_again)  # after a while, for it may want the same again at once
 
     def _again(self, partitions: list[Partition]) -> None:
         """Propose again after a while; by then, the image may have settled it."""
 
         def ask_again() -> None:
             for partition in partitions:
-                if (wanted := partition.standings).proposed is not None:
+                if (wanted := partition.isr.leader).proposed is not None:
                     self.propose(partition, wanted.proposal)
 
         self._later(ask_again)
@@ -232,11 +232,11 @@ class IsrKeeper:
         while not self._stopped:
             await asyncio.sleep(self._lag_max_s / CHECKS_PER_LAG)
             heard_at = self._heard_at()
-            states = {each.topic_partition: each.standings.state for each in self._partitions}
+            states = {each.topic_partition: each.isr.leader.state for each in self._partitions}
             self._doubted = {key: state for key, state in self._doubted.items() if states.get(key) == state}
             for partition in list(self._partitions):
                 if partition.has_followers:
-                    partition.check_followers(self._lag_max_s, heard_at)
+                    partition.isr.check(self._lag_max_s, heard_at)
 
     async def stop(self) -> None:
         self._stopped = True

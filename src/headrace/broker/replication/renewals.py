@@ -191,7 +191,7 @@ class Renewals:
     def _wish_of_leader(self, role: Partition) -> Wish | str | None:
         if role.availability is not ErrorCode.NONE:
             return None
-        standings = role.standings
+        standings = role.isr.leader
         others = [each for each in standings.isr if each != self._node]
         if not others:
             return NO_OTHERS

@@ -22,7 +22,7 @@ class ReadReplicas:
         leader does."""
         if not (self._by_rack and rack and partition.has_followers):
             return None
-        return preferred_replica(partition.standings, rack, self._rack_of, offset)
+        return preferred_replica(partition.isr.leader, rack, self._rack_of, offset)
 
     def _rack_of(self, broker: BrokerId) -> str | None:
         """Return a broker's rack; None: it has none, or is fenced."""
