@@ -279,6 +279,8 @@ async def judged(root: Path, rounds: int, lanes: Sequence[Lane], *, cuts: bool) 
                 await transactors.finish()
                 for lane in lanes:
                     await Transactions(client).end(lane.name)  # its markers are written then
+                hanging = await Transactions(client).open_in([TOPIC])
+                assert not hanging, f"nobody will end these: {hanging}"
                 ending = await readers.ending(registers)
         print(transactors.counted(), flush=True)
         found = list(anomalies(transactors.history, ending))
