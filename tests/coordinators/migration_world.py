@@ -158,6 +158,9 @@ class MigrationWorld(ConsumerWorld):
         self.classics: dict[str, ClassicClient] = {}
         self.requests: dict[int, tuple[ClassicClient, int]] = {}
         """By waiter: whose it is and when it came, until it is answered; the client may have ceased to wait."""
+        self.meant: dict[int, Cluster] = {}
+        """By waiter: the topics that the names in its answer are of. A topic may be made again under its name before
+        the client hears it, and no client of this protocol could tell."""
         self.formed = 0
         """The last generation of the classic group that some member was told of."""
 
@@ -242,13 +245,13 @@ class MigrationWorld(ConsumerWorld):
     def _hear(self, client: ClassicClient) -> None:
         if client.awaits not in self.replies:
             return
-        reply = self.replies[client.awaits]
+        reply, meant = self.replies[client.awaits], self.meant[client.awaits]
         client.awaits = None
         match reply:
             case ev.JoinReply():
                 client.on_joined(reply)
             case ev.SyncReply():
-                client.on_synced(reply, self.cluster)
+                client.on_synced(reply, meant)
             case ev.HeartbeatReply(error=ErrorCode.NONE):
                 pass
             case ev.HeartbeatReply(error=error):
@@ -286,6 +289,7 @@ class MigrationWorld(ConsumerWorld):
                         if client.id in self.member_ids:  # others are not asked, and have no more time by it
                             client.to_join_ms = self.now_ms
                 case ev.Reply(waiter=waiter, reply=reply) if waiter in self.requests:
+                    self.meant[waiter] = self.cluster
                     self._on_answered(*self.requests.pop(waiter), reply)
         super()._carry_out(group, effects)
 
