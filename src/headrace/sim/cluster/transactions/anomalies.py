@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from headrace.sim.cluster.transactions.deleting import left_of
 from headrace.sim.cluster.transactions.dependencies import cycles
 from headrace.sim.cluster.transactions.history import (
     NO_PRODUCER,
@@ -49,8 +50,10 @@ Writers = Mapping[bytes, tuple[Transaction, Write]]
 def anomalies(history: History, ending: Ending) -> Iterator[Problem]:
     """All anomalies, by kind."""
     writers = {write.value: (each, write) for each in history.transactions for write in each.writes}
+    if ending.starts:
+        history, ending = left_of(history, ending)
     yield from of_contents(history, ending.contents, writers)
-    yield from of_polls(history.polls, ending.contents, writers)
+    yield from of_polls(history.polls, ending.contents, writers, ending.starts)
     yield from of_offsets(history, ending)
     yield from of_writes(history, ending)
     for partition, log in ending.logs.items():
@@ -107,8 +110,12 @@ def of_writes(history: History, ending: Ending) -> Iterator[Problem]:
 # --- polls ---
 
 
-def of_polls(polls: Sequence[Poll], contents: Contents, writers: Writers) -> Iterator[Problem]:
-    """Readers of committed records get all that are there at the end, and no others."""
+def of_polls(
+    polls: Sequence[Poll], contents: Contents, writers: Writers, starts: Mapping[Partition, int] | None = None
+) -> Iterator[Problem]:
+    """Readers of committed records get all that are there at the end, and no others. Of records below the partition's
+    start it is known how their transactions ended, unless they are in doubt.
+    """
     offsets = {partition: [each.offset for each in records] for partition, records in contents.items()}
     values: dict[tuple[Partition, int], bytes] = {}
     positions: dict[tuple[str, Partition], int] = {}
@@ -121,10 +128,13 @@ def of_polls(polls: Sequence[Poll], contents: Contents, writers: Writers) -> Ite
             if values.setdefault((poll.partition, record.offset), record.value) != record.value:
                 yield Problem("inconsistent-offsets", f"{_at(poll.partition, record)} for {poll.reader}")
         if poll.committed_only:
-            yield from _of_committed(poll, contents[poll.partition], offsets[poll.partition], writers)
+            start = 0 if starts is None else starts.get(poll.partition, 0)
+            yield from _of_committed(poll, contents[poll.partition], offsets[poll.partition], writers, start)
 
 
-def _of_committed(poll: Poll, records: Sequence[Seen], offsets: Sequence[int], writers: Writers) -> Iterator[Problem]:
+def _of_committed(
+    poll: Poll, records: Sequence[Seen], offsets: Sequence[int], writers: Writers, start: int
+) -> Iterator[Problem]:
     there = records[bisect_left(offsets, poll.start) : bisect_left(offsets, poll.end)]
     got = set(poll.records)
     for record in there:
@@ -136,6 +146,8 @@ def _of_committed(poll: Poll, records: Sequence[Seen], offsets: Sequence[int], w
         known = writers.get(record.value)
         if known is not None and (known[0].asked is None or known[0].asked > poll.answered):
             yield Problem("dirty-read", f"{poll.reader} got {_at(poll.partition, record)} of {known[0]}, then open")
+        elif record.offset < start and known is not None and known[0].outcome is not Outcome.ABORTED:
+            continue
         elif record not in there:
             yield Problem("aborted-read", f"{poll.reader} got {_at(poll.partition, record)}, which is not committed")
 
@@ -230,7 +242,7 @@ def of_log(partition: Partition, log: Sequence[Logged], writers: Writers) -> Ite
 
 def of_stable_offsets(partition: Partition, log: Sequence[Logged], polls: Sequence[Poll]) -> Iterator[Problem]:
     """No reader is told a last stable offset above the first offset of a transaction that was open then. It was open
-    where its marker lies above the high watermark in the same answer."""
+    where its marker lies above the high watermark in the same answer. Deleted offsets count as decided."""
     spans = _spans(log)
     markers = [marker for _, marker in spans]
     lowest = [0] * len(spans)  # the first offset of any transaction that ends at this marker or behind it
@@ -240,7 +252,7 @@ def of_stable_offsets(partition: Partition, log: Sequence[Logged], polls: Sequen
         lowest[at] = least
     for poll in polls:
         at = bisect_left(markers, poll.high_watermark)
-        if at < len(spans) and lowest[at] < poll.stable:
+        if at < len(spans) and lowest[at] < poll.stable > poll.begins:
             text = f"{poll.reader} was told {poll.stable} of {partition}, with {poll.high_watermark} replicated"
             yield Problem("unstable-read", f"{text}: a transaction was open from {lowest[at]} on")
 

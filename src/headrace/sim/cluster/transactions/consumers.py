@@ -12,6 +12,7 @@ from headrace.sim.cluster.transactions.stage import GROUP, Stage, Ways
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -22,6 +23,7 @@ FETCH_VERSIONS: Final = (9, 12, 13, 16)
 BY_ID: Final = 13
 """The version from which topics go by their ids."""
 WAIT_MS: Final = 300
+EARLIEST: Final = -2
 BYTES_MAX: Final = (1, 600, 100_000)
 THINK_SECONDS_MAX: Final = 0.6
 
@@ -40,6 +42,8 @@ class Reader:
         self._ways = Ways(stage, name, self._chance)
         self._version = self._chance.choice(FETCH_VERSIONS)
         self._bytes_max = self._chance.choice(BYTES_MAX)
+        self.start = 0
+        """Where the partition began when the reader fell behind that."""
         self._reading = Reading(name, partition, committed_only=committed_only, position=position)
 
     @property
@@ -69,11 +73,30 @@ class Reader:
         error = error_of(answered.error_code)
         if error is ErrorCode.NONE:
             return self._take(answered)
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and self._stage.deletes:
+            await self._skip()
+            return []
         if not error.retriable and error is not ErrorCode.OFFSET_OUT_OF_RANGE:
             self._stage.world.problem("unreadable", f"{self._name} at {self.position} was told {error.name}")
         self._ways.is_no_leader(self._partition)
         await self._ways.pause()
         return []
+
+    async def _skip(self) -> None:
+        """Go on where the partition begins now, as a consumer does that resets to the earliest offset."""
+        asked = ListOffsetsTopic(self._partition.topic, (ListOffsetsPartition(self._partition.number, -1, EARLIEST),))
+        try:
+            request = ListOffsetsRequest(topics=(asked,))
+            answer = await self._ways.ask_leader(self._partition, ApiKey.LIST_OFFSETS, 5, request)
+        except Lost:
+            return
+        [topic] = answer.topics
+        [answered] = topic.partitions
+        if answered.error_code:
+            self._ways.is_no_leader(self._partition)
+            await self._ways.pause()
+        self._reading.position = max(self.position, answered.offset)
+        self.start = max(self.start, answered.offset)
 
     def _request(self, wait_ms: int) -> FetchRequest:
         asked = FetchPartition(
@@ -103,6 +126,7 @@ class Reader:
                 stable=answered.last_stable_offset,
                 high_watermark=answered.high_watermark,
                 answered=self._stage.history.now(),
+                begins=answered.log_start_offset,
             )
         except CorruptData as error:
             self._stage.world.problem("unreadable", f"{self._name} at {start}: {error}")

@@ -121,6 +121,8 @@ class Poll(NamedTuple):
     """The last stable offset in the answer."""
     high_watermark: int
     answered: int
+    begins: int = 0
+    """Where the partition began, as the answer says."""
 
 
 class Look(NamedTuple):
@@ -175,3 +177,5 @@ class Ending:
     offsets: Mapping[Register, int] = field(default_factory=dict)
     logs: Logs = field(default_factory=dict)
     """All records and markers of each partition. Empty: they are not known, and what needs them is not judged."""
+    starts: Mapping[Partition, int] = field(default_factory=dict)
+    """Where each partition begins, where records have been deleted."""

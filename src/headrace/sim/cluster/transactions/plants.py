@@ -231,6 +231,19 @@ def seal_tells_no_open_transaction() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def aborted_transactions_go_with_their_first_records() -> Iterator[None]:
+    """Once the segment with its first records is deleted, a transaction is forgotten to be aborted."""
+    between = Aborted.overlapping
+
+    def forgetful(self: Aborted, start: int, end: int) -> Sequence[AbortedTransaction]:
+        begins = self._contents.segments[0].base
+        return [each for each in between(self, start, end) if each.first_offset >= begins]
+
+    with patch.object(Aborted, "overlapping", forgetful):
+        yield
+
+
 TRANSACTION_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "marker-before-the-decision-is-durable": marker_before_the_decision_is_durable,
     "last-stable-offset-ahead-of-a-transaction": last_stable_offset_ahead_of_a_transaction,
@@ -243,5 +256,6 @@ TRANSACTION_PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]]
     "retry-of-the-end-decides-again": retry_of_the_end_decides_again,
     "footer-lists-no-aborted-transaction": footer_lists_no_aborted_transaction,
     "seal-tells-no-open-transaction": seal_tells_no_open_transaction,
+    "aborted-transactions-go-with-their-first-records": aborted_transactions_go_with_their_first_records,
 }
 """Found by the part of transactions (`transactions.run.run_transactions`)."""

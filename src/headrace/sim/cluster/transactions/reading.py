@@ -38,6 +38,7 @@ class Reading:
         stable: int,
         high_watermark: int,
         answered: int,
+        begins: int = 0,
     ) -> Poll:
         """Take an answer of that moment. `aborted`: first offsets and producers, as it lists them.
 
@@ -62,6 +63,7 @@ class Reading:
             stable,
             high_watermark,
             answered,
+            begins,
         )
 
 

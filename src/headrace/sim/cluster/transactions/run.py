@@ -31,6 +31,7 @@ from headrace.sim.cluster.play import LIVENESS_SECONDS_MAX, ClusterOutcome, Over
 from headrace.sim.cluster.records.judge import RecordsJudge
 from headrace.sim.cluster.transactions.anomalies import anomalies
 from headrace.sim.cluster.transactions.consumers import Reader, Watcher
+from headrace.sim.cluster.transactions.deleting import Deleter
 from headrace.sim.cluster.transactions.history import Ending, Logged, Outcome, Partition, Register, Seen
 from headrace.sim.cluster.transactions.nemesis import TransactionsNemesis
 from headrace.sim.cluster.transactions.producers import Lane
@@ -61,6 +62,9 @@ HISTORY: Final = 0.4
 """Share of the runs in which the topic has a durable history."""
 HANDED_OVER: Final = 0.6
 """Share of these in which its partitions have one copy, and are handed over."""
+DELETING: Final = 0.3
+"""Share of the runs without history in which the beginnings of partitions are deleted."""
+RETENTION_BYTES: Final = (-1, -1, 4_096, 16_384)
 EXPORT_LAG_MS: Final = (-1, 100, 1_000)
 LOCAL_BYTES: Final = (1, 1, 4_096, -2)
 """local.retention.bytes; -2: as much as there is."""
@@ -104,16 +108,24 @@ class TransactionsRun(Play):
         }
         size = pick(SIZES)
         self._copies, self._history = self._durable()
+        deletions = world.chance("deletions")
+        deletes = not self._history and deletions.random() < DELETING
+        self._retention = deletions.choice(RETENTION_BYTES)
+        if deletes:
+            configs["log.retention.check.interval.ms"] = "200"
         programs = self._programs(range(1, size + 1), configs)
         self.hosts = [Host(world, node, programs) for node in range(1, size + 1)]
         programs.birth(self.hosts)
         self.judge = TransactionsJudge(world.problem, world.tell_of, self.hosts)
         self._stage = Stage(world, self.hosts)
+        self._stage.deletes = deletes
+        self._deleter = Deleter(self._stage, "deleter")
         self._nemesis = TransactionsNemesis(world, self.hosts, self.judge, self._stage.keys)
         self._stage.on_end = self._nemesis.on_end
         plain, consuming = pick(LANES), pick(CONSUMING_LANES)
         self._lanes = [Lane(self._stage, f"plain-{number}", consumes=False) for number in range(plain)]
-        self._lanes += [Lane(self._stage, f"moving-{number}", consumes=True) for number in range(consuming)]
+        if not deletes:  # the input of those that consume has to be there
+            self._lanes += [Lane(self._stage, f"moving-{number}", consumes=True) for number in range(consuming)]
         world.tell(f"{size} brokers, {len(self._lanes)} transactional ids, {configs}")
 
     def _durable(self) -> tuple[int, Mapping[str, str]]:
@@ -146,6 +158,8 @@ class TransactionsRun(Play):
         await self._within("the topics are not made", self._make_topics())
         writers = [world.loop.create_task(lane.run()) for lane in self._lanes]
         readers = [world.loop.create_task(reader) for reader in self._readers()]
+        if self._stage.deletes:
+            readers.append(world.loop.create_task(self._deleter.run()))
         try:
             least, most = FAULTS_SECONDS
             await self._nemesis.run(least + world.random.random() * (most - least))
@@ -203,6 +217,8 @@ class TransactionsRun(Play):
             CreatableTopicConfig("message.timestamp.after.max.ms", str(1 << 60)),  # clocks jump
             *(CreatableTopicConfig(name, value) for name, value in self._history.items()),
         )
+        if self._stage.deletes:
+            configs = (*configs, CreatableTopicConfig("retention.bytes", str(self._retention)))
         topic = CreatableTopic(name=TOPIC, num_partitions=count, replication_factor=self._copies, configs=configs)
         client = Client("maker", (address_of(1), PORT))
         asked = tuple(MetadataRequestTopic(name=name) for name in (TOPIC, *INTERNAL))
@@ -242,17 +258,20 @@ class TransactionsRun(Play):
         contents: dict[Partition, list[Seen]] = {}
         logs: dict[Partition, list[Logged]] = {}
         offsets: dict[Register, int] = {}
+        starts: dict[Partition, int] = {}
         for partition in self._stage.partitions:
             everything = Reader(self._stage, f"judge-all-{partition.number}", partition, committed_only=False)
             await self._within(f"{partition} is not read", everything.read_to_the_end())
             logs[partition] = everything.log
             committed = Reader(self._stage, f"judge-{partition.number}", partition, committed_only=True)
             contents[partition] = await self._within(f"{partition} is not read", committed.read_to_the_end())
+            if self._stage.deletes:
+                starts[partition] = max(everything.start, committed.start)
         watcher = Watcher(self._stage, "judge")
         for register in self._stage.registers:
             offsets[register] = await self._within(f"{register} is not told", self._looked(watcher, register))
         watcher.close()
-        for kind, what in anomalies(self._stage.history, Ending(contents, offsets, logs)):
+        for kind, what in anomalies(self._stage.history, Ending(contents, offsets, logs, starts)):
             self._world.problem(kind, what)
 
     async def _looked(self, watcher: Watcher, register: Register) -> int:
@@ -276,5 +295,6 @@ class TransactionsRun(Play):
             "reads of durable history": self._store.ranges if self._history else 0,
             "handed over": self._nemesis.handed_over,
             "offsets told": len(history.looks),
+            "records deleted": self._deleter.deletions,
             "virtual seconds": self._world.loop.time(),
         }

@@ -32,6 +32,8 @@ APIS: Final = (
     ApiKey.FETCH,
     ApiKey.OFFSET_FETCH,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.LIST_OFFSETS,
 )
 """The APIs of the workload, so that they can be loaded before any clock starts."""
 TOPIC: Final = "t"
@@ -60,6 +62,8 @@ class Stage:
         self.registers: list[Register] = []
         self.is_over = False
         """Readers end."""
+        self.deletes = False
+        """Beginnings of partitions are deleted."""
         self.on_end: Callable[[], object] = _nobody
         """Called when a client asks for the end of its transaction, so that a fault can use the moment."""
 
