@@ -56,8 +56,8 @@ class Deleter:
 
 
 def left_of(history: History, ending: Ending) -> tuple[History, Ending]:
-    """The history and the ending without what may have been deleted: records below the start of their partition, and
-    missing ones of which nobody knows the offset.
+    """The history and the ending without what may have been deleted. That is each record below its partition's start,
+    and each missing one of which nobody knows the offset.
     """
     starts = ending.starts
     there = {part: {each.value for each in log if each.offset >= starts[part]} for part, log in ending.logs.items()}
