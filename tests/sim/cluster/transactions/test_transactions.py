@@ -24,7 +24,7 @@ FOUND: Final[dict[str, int]] = {
     "offsets-shown-before-the-commit": 9,
     "aborted-list-ends-with-the-segment": 4,
     "open-transactions-lost-by-a-new-leader": 4,
-    "retry-of-the-end-decides-again": 61,
+    "retry-of-the-end-decides-again": 127,
     "not-verified-after-a-leader-change": 15,
     "footer-lists-no-aborted-transaction": 88,
     "seal-tells-no-open-transaction": 99,
