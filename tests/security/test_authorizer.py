@@ -158,6 +158,12 @@ def test_a_host_may_be_a_network() -> None:
     assert not authorizer.decide(Client("User:alice", "10.0.0.1"), READ_A._replace(name="b")).is_allowed
 
 
+def test_an_address_is_the_same_in_another_spelling() -> None:
+    authorizer = using(acl("a", allows()), acl("a", denies(host="2001:DB8::1")))
+    assert not authorizer.decide(Client("User:alice", "2001:db8::1"), READ_A).is_allowed
+    assert authorizer.decide(Client("User:alice", "2001:db8::2"), READ_A).is_allowed
+
+
 def test_a_network_that_is_none_is_about_nobody() -> None:
     assert not using(acl("a", allows(host="10.0.0.0/99"))).decide(ALICE, READ_A).is_allowed
 

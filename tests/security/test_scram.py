@@ -54,6 +54,8 @@ class OfAiokafka:
 
 
 class OfKafkaPython:
+    """It sends a comma as it is, which no server can read: it knows no names with one."""
+
     def __init__(self, mechanism: ScramMechanism, user: str, password: str) -> None:
         self._client: Any = SaslMechanismScram(
             sasl_plain_username=user, sasl_plain_password=password, sasl_mechanism=mechanism.title
@@ -73,6 +75,8 @@ CLIENTS = st.sampled_from((OfAiokafka, OfKafkaPython))
 @settings(max_examples=examples(40))
 @given(CLIENTS, MECHANISMS, ASCII, st.text(min_size=1, max_size=12))
 def test_clients_of_others_are_let_in(client: Any, mechanism: ScramMechanism, user: str, password: str) -> None:
+    if client is OfKafkaPython:
+        user = user.replace(",", "c").replace("=", "e")
     ours = of_users({user: credential(mechanism, password)}, mechanism)
     client(mechanism, user, password).exchange(ours)
     assert ours.user == user
@@ -108,6 +112,8 @@ def test_an_unknown_name_is_answered_as_a_known_one() -> None:
     answers = [server(bob="secret").first(first) for first in (FIRST, FIRST, b"n,,n=carol,r=abc", b"n,,n=bob,r=abc")]
     assert answers[0] == answers[1]
     assert len({answer.partition(b",s=")[2] for answer in answers}) == 3
+    other = server(ScramMechanism.SCRAM_SHA_512, bob="secret").first(FIRST)
+    assert other != answers[0], "a user has a salt for each mechanism"
     assert all(answer.endswith(b",i=4096") for answer in answers)
 
 

@@ -102,7 +102,7 @@ class History:
         while is_full:
             keys = Keys(read_to, keys_max=keys_max)
             for entry in self.catalog.reaching(read_to):
-                if not keys.is_full:
+                if not keys.is_read:
                     keys.read(self.shelf, entry.descriptor, self.catalog)  # type: ignore[arg-type]  # it has all it needs
             self.show()
             keeping = keys.keeping(now_ms=self.now_ms, delete_retention_ms=retention_ms)

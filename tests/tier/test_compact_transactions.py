@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset
 from headrace.replica.producers import ProducerStates
 from headrace.spark.read.committed import HiddenInAnswer, HiddenInStore
@@ -364,3 +365,19 @@ def test_a_list_that_keeps_a_transaction_without_marker_hides_the_producers_next
         here.merge()
         assert (here.fetched() == here.committed) is not plants
         assert bool(here.problems()) is plants
+
+
+@pytest.mark.parametrize("keys_max", [1, 100])
+def test_an_abort_that_no_footer_tells_stops_compaction(keys_max: int) -> None:
+    """An older version could write such footers, on a copy that began in the middle of a transaction."""
+    here = Transacted()
+    here.write(NOBODY, [(b"a", b"kept")])
+    here.write(0, [(b"a", b"aborted")])
+    here.export(seals=True)
+    here.mark(0, committed=False)
+    here.aborted.clear()
+    here.export()
+    before = [entry.descriptor for entry in here.catalog]
+    with pytest.raises(CorruptData, match="no footer of durable history tells"):
+        here.compact(retention_ms=DAY_MS, keys_max=keys_max)
+    assert [entry.descriptor for entry in here.catalog] == before

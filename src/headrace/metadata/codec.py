@@ -26,7 +26,7 @@ import immutables
 
 from headrace.base.errors import CorruptData
 from headrace.metadata.access.acls import Acl, AclFilter, found
-from headrace.metadata.events import MetadataEvent
+from headrace.metadata.events import MetadataEvent, ScramCredentialChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import StorageStateSealed
 from headrace.metadata.values import BrokerImage, TopicImage
@@ -40,6 +40,14 @@ def encode_event(event: MetadataEvent) -> dict[str, Any]:
     cls: Any = type(event)
     version = getattr(event, "least_version", cls.VERSION)
     return {"type": cls.TYPE, "version": version, "event": cls.__name__, **shape_of(cls).encode(event)}
+
+
+def shown_event(event: MetadataEvent) -> dict[str, Any]:
+    """As `encode_event`, for people: without the keys of a credential. No event can be read from it."""
+    shown = encode_event(event)
+    if isinstance(event, ScramCredentialChanged) and event.credential is not None:
+        shown["credential"] = {"iterations": event.credential.iterations}
+    return shown
 
 
 def decode_event(value: object) -> MetadataEvent:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from functools import cache
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
@@ -150,13 +150,13 @@ class Authorizer:
 
 def _is_about(rule: AclRule, client: Client) -> bool:
     return rule.principal in (client.principal, ANYBODY) and (
-        rule.host in (client.host, ANY_NAME) or ("/" in rule.host and _is_in(client.host, rule.host))
+        rule.host in (client.host, ANY_NAME) or (not rule.host.isalpha() and _is_in(client.host, rule.host))
     )
 
 
-@cache
+@lru_cache(AUTHORIZATIONS_KEPT_MAX)
 def _is_in(host: str, network: str) -> bool:
-    """Whether the address is one of the network; False where either is neither."""
+    """Whether the address is one of the network, or is the same in another spelling; False where either is neither."""
     try:
         return ip_address(host) in ip_network(network, strict=False)
     except ValueError:

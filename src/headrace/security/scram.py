@@ -50,8 +50,8 @@ class ScramServer:
     """One exchange: `first`, then `final`."""
 
     def __init__(self, mechanism: ScramMechanism, find: Find, *, nonce: str, secret: bytes) -> None:
-        """`nonce`: random and printable, without a comma, new for each exchange. `secret`: of the broker, kept between
-        exchanges; the salts of unknown names follow from it."""
+        """`nonce`: random and printable, without a comma, new for each exchange. `secret`: of the cluster, the same on
+        each broker and after a restart; the salts of unknown names follow from it."""
         self._mechanism = mechanism
         self._find = find
         self._nonce = nonce
@@ -102,7 +102,7 @@ class ScramServer:
 
     def _made_up(self, name: str) -> ScramCredential:
         """A credential for a name that has none. Its salt is the same each time."""
-        made = hmac.digest(self._secret, name.encode(), "sha512")
+        made = hmac.digest(self._secret, f"{self._mechanism.title} {name}".encode(), "sha512")
         size = hashlib.new(self._mechanism.digest).digest_size
         return ScramCredential(made[:20], made[:size], made[:size], ITERATIONS_MIN)
 

@@ -125,12 +125,12 @@ class Keeping:
         """As `kept`. A marker goes once its transaction has no batches, and `delete_retention_ms` have passed since a
         round found that.
         """
-        if not is_bare or header.base_offset >= self.clean_to:
+        if not is_bare or header.base_offset >= self.clean_to or not header.count:
             return raw
-        if header.count and not header.attributes & DELETE_HORIZON:
+        if not header.attributes & DELETE_HORIZON:
             records = small_records(raw)
             return with_records(header, records, self.now_ms + self.delete_retention_ms) if records else raw
-        return raw if header.count and header.base_timestamp > self.now_ms else emptied(header)
+        return raw if header.base_timestamp > self.now_ms else emptied(header)
 
     def _is_undecided(self, header: BatchHeader) -> bool:
         """Whether the batch may be of an aborted transaction."""

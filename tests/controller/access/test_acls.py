@@ -76,6 +76,7 @@ def test_a_filter_of_an_unknown_kind_deletes_nothing() -> None:
         (replace(READS, rule=replace(READS.rule, principal=":alice")), "':alice'"),
         (replace(READS, rule=replace(READS.rule, host="")), "has a host"),
         (replace(READS, rule=replace(READS.rule, host="1" * 1025)), "1024"),
+        (replace(READS, rule=replace(READS.rule, host="10.0.0.0/33")), "10.0.0.0/33"),
     ],
 )
 def test_a_bad_acl_is_refused_alone(bad: Acl, words: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace.controller.access import scram as deciding
 from headrace.controller.access.scram import ScramAlteration, alter_scram
 from headrace.metadata.access.scram import ScramCredential, ScramMechanism
-from headrace.metadata.codec import image_as_json
+from headrace.metadata.codec import image_as_json, shown_event
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.errors import ErrorCode
 
@@ -36,6 +36,8 @@ def test_the_image_for_people_has_no_keys() -> None:
     image = altered(EMPTY_IMAGE, ScramAlteration("alice", SHA_256, CREDENTIAL))
     assert image_as_json(image)["scram"] == {"alice": {"SCRAM-SHA-256": {"iterations": 4096}}}
     assert "key" not in json.dumps(image_as_json(image)["scram"])
+    (event,) = alter_scram(EMPTY_IMAGE, [ScramAlteration("alice", SHA_256, CREDENTIAL)]).events
+    assert "key" not in json.dumps(shown_event(event))
 
 
 @pytest.mark.parametrize(

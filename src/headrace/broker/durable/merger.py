@@ -161,7 +161,7 @@ class Merger:
         """Read on from where the last pass stopped."""
         catalog = self._catalog(key)
         for entry in catalog.reaching(keys.read_to):
-            if keys.is_full or entry.descriptor.start_offset >= keys.below:
+            if keys.is_read or entry.descriptor.start_offset >= keys.below:
                 return
             self._check_wanted(key)
             try:

@@ -19,6 +19,7 @@ from headrace.metadata.access.acls import (
     PatternType,
     ResourceType,
     found,
+    is_network,
     number_of,
     with_acl,
 )
@@ -63,7 +64,7 @@ def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[
             answers.append(AclsDeleted(refusal=_bad("The filter has a type or an operation that is unknown here.")))
             continue
         matched = tuple(found(image.acls, wanted))
-        if len(gone) + len(matched) > ACLS_PER_REQUEST_MAX:
+        if len(gone) + sum(acl not in gone for acl in matched) > ACLS_PER_REQUEST_MAX:
             answers.append(AclsDeleted(refusal=_too_many("deletes")))
             continue
         gone.update(dict.fromkeys(matched))
@@ -88,6 +89,8 @@ def _problem(acl: Acl) -> Refusal | None:
         return _bad(f"A principal has a type and a name, as in User:alice, not {rule.principal[:60]!r}.")
     if not rule.host:
         return _bad("An ACL has a host: give an address, or * for all.")
+    if "/" in rule.host and not is_network(rule.host):
+        return _bad(f"An ACL's host is an address or a network, as in 10.0.0.0/8, not {rule.host[:60]!r}.")
     if max(map(len, (pattern.name, rule.principal, rule.host))) > ACL_TEXT_CHARACTERS_MAX:
         return _bad(f"A name, principal or host in an ACL has at most {ACL_TEXT_CHARACTERS_MAX} characters.")
     return None

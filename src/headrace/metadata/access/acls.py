@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import ip_network
 from typing import Final, TypeAlias
 
 import immutables
@@ -150,6 +151,15 @@ def found(acls: Acls, wanted: AclFilter) -> Iterator[Acl]:
         for rule in sorted(acls[pattern], key=_order):
             if wanted.matches(pattern, rule):
                 yield Acl(pattern, rule)
+
+
+def is_network(host: str) -> bool:
+    """Whether this is an address or a network, as CIDR."""
+    try:
+        ip_network(host, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def number_of(acls: Acls) -> int:

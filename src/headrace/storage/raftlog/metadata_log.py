@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ports import Disk
-from headrace.metadata.codec import decode_events, decode_line, encode_event, encode_line
+from headrace.metadata.codec import decode_events, decode_line, encode_line, shown_event
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.raft.messages import Entry, EntryKind, SnapshotMark
@@ -57,7 +57,7 @@ def commit_log_as_json(disk: Disk, directory: Path) -> Iterator[dict[str, Any]]:
     """
     recovery: Recovery = read_commit_log(disk, directory)
     if (snapshot := recovery.snapshot) is not None:
-        events = [encode_event(decode_line(line)) for line in snapshot.lines]
+        events = [shown_event(decode_line(line)) for line in snapshot.lines]
         yield {"snapshot": True, **_mark_as_json(snapshot.mark), "events": events}
     yield from map(_entry_as_json, recovery.entries)
 
@@ -92,4 +92,4 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
     place = {"index": entry.index, "term": entry.term}
     if entry.kind is EntryKind.MEMBERSHIP:
         return {**place, "membership": json.loads(entry.data)}
-    return {**place, "events": [encode_event(event) for event in events_of(entry)]}
+    return {**place, "events": [shown_event(event) for event in events_of(entry)]}

@@ -43,6 +43,7 @@ from headrace.storage.tier.format import SegmentFooter
 from headrace.storage.tier.merge import made_of, read_bytes_of, read_proven
 from headrace.wire.batches import BatchHeader, check_batches, parse_header
 from headrace.wire.compression import Compression
+from headrace.wire.transactions import marker_in
 
 DELTA_MAX: Final = 2**31 - 2
 """Maximum number of offsets in one batch, less one."""
@@ -87,9 +88,17 @@ class Keys:
         """End of the stretch."""
         self.is_full = False
         """The memory is full. Later keys are left to another pass."""
+        self._begun: dict[int, int] = {}
+        """Producers with records of a transaction in the stretch whose marker has not come, with their offsets."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the stretch is full, and the markers of all its transactions were seen."""
+        return self.is_full and not self._begun
 
     def read(self, objects: Objects, segment: SegmentDescriptor, history: PartitionCatalog | None = None) -> None:
-        """Read the next segment. `history` holds those behind it. Raises as `read_proven`."""
+        """Read the next segment. `history` holds those behind it. Raises as `read_proven`, and CorruptData where a
+        transaction was aborted and no footer tells that: its keys would replace those of others for ever."""
         batches, footer = read_proven(objects, segment)
         told = _ended(objects, segment, footer, history)
         self.below = min([self.below, *(each.first_offset for each in told.undecided)])
@@ -97,13 +106,28 @@ class Keys:
         for header, raw in _batches(batches, segment):
             if header.next_offset <= self.read_to:
                 continue
-            if header.next_offset > self.below:
+            if header.next_offset > self.below or self.is_read:
                 return
             if self._last and len(self._last) + header.count > self._keys_max and not decided.is_aborted(header):
                 self.is_full = True
-                return
-            add_last(self._last, header, raw, decided)
-            self.read_to = header.next_offset
+            self._check_told(header, raw, decided)
+            if not self.is_full:
+                add_last(self._last, header, raw, decided)
+                self.read_to = header.next_offset
+
+    def _check_told(self, header: BatchHeader, raw: bytes, decided: Decided) -> None:
+        if not (header.is_transactional and header.count):
+            return
+        if not header.is_control:
+            if not (self.is_full or decided.is_aborted(header)):
+                self._begun.setdefault(header.producer_id, header.base_offset)
+            return
+        first, marker = self._begun.pop(header.producer_id, None), marker_in(raw, 0, header)
+        if first is not None and marker is not None and not marker.committed:
+            raise CorruptData(
+                f"The transaction of producer {header.producer_id} from offset {first} was aborted at "
+                f"{header.base_offset}, and no footer of durable history tells that: it is not compacted."
+            )
 
     def keeping(self, *, now_ms: int, delete_retention_ms: int) -> Keeping:
         """The rule for records below the stretch's end, once all earlier passes are complete and published in the
