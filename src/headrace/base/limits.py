@@ -804,6 +804,7 @@ ACLS_PER_REQUEST_MAX: Final = 10_000
 SCRAM_USERS_MAX: Final = 100_000
 """Users with SCRAM credentials."""
 SCRAM_SALT_BYTES_MAX: Final = 1_024
+"""Length of the salt of a SCRAM credential."""
 AUTHORIZATIONS_KEPT_MAX: Final = 20_000
 """Decisions of the authorizer that are remembered: some 10 MB."""
 QUOTA_CLIENTS_MAX: Final = 10_000

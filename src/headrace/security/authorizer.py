@@ -4,7 +4,8 @@ Promises:
 - DENY goes before ALLOW, and what no ACL allows is denied.
 - A decision is remembered until the ACLs change, in a bounded amount of memory.
 
-Two differences from Kafka. A host may be a network, as CIDR. A decision names the ACL that it follows from.
+Differences from Kafka: a host may be a network, as CIDR, and an address is the same in any spelling. ACLs for `*` cover
+a name that begins with `*`, too. A decision names the ACL that it follows from.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Authorizer:
 
 def _is_about(rule: AclRule, client: Client) -> bool:
     return rule.principal in (client.principal, ANYBODY) and (
-        rule.host in (client.host, ANY_NAME) or (not rule.host.isalpha() and _is_in(client.host, rule.host))
+        rule.host in (client.host, ANY_NAME) or _is_in(client.host, rule.host)
     )
 
 

@@ -2,7 +2,8 @@
 
 Promises:
 - A client is authenticated only if it knows the password, or the key that follows from it.
-- A name that is unknown is answered as one that is known, with a salt of its own, until the proof fails.
+- A name that is unknown is answered as one that is known, with a salt of its own, until the proof fails. It has the
+  fewest iterations, so a user with more of them can be told from it.
 - Keys and proofs are compared in constant time.
 
 Differences from the RFC are Kafka's: no channel binding, no SASLprep, and names of ASCII characters alone.
