@@ -38,6 +38,8 @@ IMPLIED_BY: Final = {
     AclOperation.DESCRIBE_CONFIGS: frozenset((AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS)),
 }
 """Operations that are allowed with others. A denial holds for the operation that it names alone."""
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a client that was not asked who it is."""
 SOME_NAME: Final = "hardcode"
 """Kafka asks for this name, too, where it looks for any resource."""
 

@@ -28,6 +28,7 @@ from headrace.base.ports import Buffer
 from headrace.net.server.hangup import has_hung_up
 from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import RequestBudget
+from headrace.security.authorizer import ANONYMOUS
 from headrace.wire.frames import LENGTH_BYTES, FrameSplitter
 
 Answer: TypeAlias = list[Buffer]
@@ -114,8 +115,12 @@ class Connection(asyncio.Protocol):
         self._draining: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
         self.peer_host = ""
+        self.serve: Serve = owner.serve
+        """Serves the next frame. A listener may put another before it, for as long as it does not know the client."""
         self.session: dict[str, Any] = {}
-        """Facts that live as long as the connection (client software name, later its principal)."""
+        """Facts that live as long as the connection."""
+        self.principal = ANONYMOUS
+        """The client, as `User:name`."""
 
     # asyncio.Protocol
 
@@ -255,7 +260,7 @@ class Connection(asyncio.Protocol):
         self._progress_at = room.now
         self._working = True
         try:
-            answer = self._owner.serve(frame, self)
+            answer = self.serve(frame, self)
             if isinstance(answer, list):
                 if self._transport is not None and self._open:
                     self._transport.writelines(answer)
@@ -289,7 +294,7 @@ class Connection(asyncio.Protocol):
 
     def _serve_one(self, frame: memoryview) -> None:
         try:
-            answer = self._owner.serve(frame, self)
+            answer = self.serve(frame, self)
         except CorruptData as error:
             self._slots.append((len(frame), None))
             self.end(str(error), "connection closed: malformed request")
