@@ -57,13 +57,15 @@ async def until(true: Callable[[], bool]) -> None:
 class RawClient:
     """One connection; one request at a time, in any version."""
 
-    def __init__(self, bootstrap: str, client_id: str = "raw") -> None:
+    def __init__(self, bootstrap: str, client_id: str = "raw", *, host: str | None = None) -> None:
+        """`host`: the address that it comes from; None: any."""
         self.address = bootstrap
         self._client_id = client_id
+        self._from = None if host is None else (host, 0)
         self._sent = 0
 
     async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(*_parted(self.address))
+        self._reader, self._writer = await asyncio.open_connection(*_parted(self.address), local_addr=self._from)
         return self
 
     async def __aexit__(

@@ -139,7 +139,7 @@ def test_what_would_change_something_that_is_not_done_is_refused_by_name(key: st
         ("log.cleaner.threads", "0", "between 1 and"),
         ("ssl.keystore.location", "/k", "it is not supported"),
         ("sasl.jaas.config", "x", "it is not supported"),
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "only nothing is"),
+        ("authorizer.class.name", "com.example.MyAuthorizer", "StandardAuthorizer"),
         ("group.coordinator.rebalance.protocols", "classic,consumer,share", "classic,consumer,streams or"),
         ("queued.max.request.bytes", "5", "queued.max.bytes bounds what waits"),
     ],

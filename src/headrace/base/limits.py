@@ -807,6 +807,19 @@ SCRAM_SALT_BYTES_MAX: Final = 1_024
 """Length of the salt of a SCRAM credential."""
 AUTHORIZATIONS_KEPT_MAX: Final = 20_000
 """Decisions of the authorizer that are remembered: some 10 MB."""
+AUDIT_LINES_PER_SECOND_MAX: Final = 1_000
+"""Lines of the audit log, beyond a burst of AUDIT_LINES_BURST_MAX. The rest are counted, as with each client's own."""
+AUDIT_LINES_BURST_MAX: Final = 5_000
+"""See AUDIT_LINES_PER_SECOND_MAX."""
+AUDIT_LINES_OF_A_CLIENT_PER_SECOND_MAX: Final = 20
+"""Lines about one principal at one address, beyond a burst of AUDIT_LINES_OF_A_CLIENT_BURST_MAX."""
+AUDIT_LINES_OF_A_CLIENT_BURST_MAX: Final = 200
+"""See AUDIT_LINES_OF_A_CLIENT_PER_SECOND_MAX."""
+AUDITED_CLIENTS_MAX: Final = 10_000
+"""Clients whose lines are counted for each alone. For one more, the client that was heard of the longest ago is
+forgotten."""
+AUDIT_QUEUE_LINES_MAX: Final = 10_000
+"""Lines of the audit log that wait for their disk: at some 500 bytes each."""
 QUOTA_CLIENTS_MAX: Final = 10_000
 """Client ids that are measured individually at a time. Further ones are measured together until some are idle."""
 QUOTA_PERCENTAGE_MIN: Final = 0.001

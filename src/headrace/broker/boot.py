@@ -200,6 +200,7 @@ class Broker:
     async def _enter_cluster(self, parts: Parts, foundation: Foundation) -> None:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
         must first reach the quorum. Clients are served once the broker is ready."""
+        _begin_audit(parts)
         self.port = await self._bind(parts.requests.listener)
         endpoint = self._endpoint()
         parts.peers.address = endpoint.address
@@ -237,3 +238,13 @@ class Broker:
             host=self._config.advertised_host or self._config.host,
             port=self._config.advertised_port or self.port,
         )
+
+
+def _begin_audit(parts: Parts) -> None:
+    """Open the audit log, where there is one. Raises UsageError."""
+    try:
+        parts.requests.services.authority.start()
+    except OSError as error:
+        raise UsageError(
+            f"The audit log cannot be written ({error.strerror or error}): set audit.log.file to a file that can be."
+        ) from error

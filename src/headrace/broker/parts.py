@@ -26,12 +26,13 @@ from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.reactions import Reactions
 from headrace.broker.replication.building import build_replication
 from headrace.broker.requests.building import Others, Requests, build_quotas, build_requests
+from headrace.broker.requests.private import Private, for_those_who_may
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.upkeep.building import build_upkeep
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.delta import ImageDelta
 from headrace.net.peer.peerframes import API_KEY as PEERS_API
 from headrace.net.peer.peers import Peers
-from headrace.net.server.connection import Serve
 from headrace.storage.engine.engines import LogEngine
 from headrace.storage.log.compaction.running import CleaningRunner
 from headrace.wire.ailments import API_KEY as AILMENTS_API
@@ -159,12 +160,12 @@ class Parts:
             history=None if self.readers is None else self.readers.history,
             lease=self.membership.lease,
         )
-        private: dict[int, Serve] = {
-            PEERS_API: self.peers.serve,
-            REPLICA_API: self.replication.followers.serve,
-            AILMENTS_API: self.condition.serve,
-            DURABLE_API: self.durable.api.serve,
-            MOVES_API: self.moves.door.serve,
+        private: dict[int, Private] = {
+            PEERS_API: for_those_who_may(AclOperation.CLUSTER_ACTION, self.peers.serve),
+            REPLICA_API: for_those_who_may(AclOperation.CLUSTER_ACTION, self.replication.followers.serve),
+            AILMENTS_API: for_those_who_may(AclOperation.DESCRIBE, self.condition.serve),
+            DURABLE_API: lambda frame, _, rights: self.durable.api.serve(frame, rights),
+            MOVES_API: for_those_who_may(AclOperation.ALTER, self.moves.door.serve),
         }
         return build_requests(self.core, others, ALL, private, None if self.counts is None else self.counts.counting)
 

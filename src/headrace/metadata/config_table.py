@@ -31,6 +31,8 @@ __all__ = [
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """Kafka's name for it, so that its operators need not change theirs."""
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""As RACK_AWARE."""
 HOUR_MS: Final = 3_600_000
 
 
@@ -377,6 +379,60 @@ _BROKER_ONLY: Final = (
         low=100,
         dynamic=False,
         doc="Time after which a follower that has not caught up leaves the in-sync replicas.",
+    ),
+    ConfigDef(
+        key="authorizer.class.name",
+        type=ConfigType.STRING,
+        default="",
+        values=("", STANDARD_AUTHORIZER),
+        dynamic=False,
+        doc="StandardAuthorizer: clients may do what ACLs allow them (`headrace acl`). Empty: whoever reaches a broker "
+        "may do everything.",
+    ),
+    ConfigDef(
+        key="super.users",
+        type=ConfigType.STRING,
+        default="",
+        dynamic=False,
+        doc="Principals that may do everything, as User:alice;User:bob. The brokers' own has to be among them, or to "
+        "have the right CLUSTER_ACTION.",
+    ),
+    ConfigDef(
+        key="allow.everyone.if.no.acl.found",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        dynamic=False,
+        doc="Whether everybody may do everything to a resource that no ACL is about.",
+    ),
+    ConfigDef(
+        key="audit.log.file",
+        type=ConfigType.STRING,
+        default="",
+        dynamic=False,
+        doc="Where an authorizer's denials are written, a line of JSON each. Empty: audit.log in the data directory.",
+    ),
+    ConfigDef(
+        key="audit.log.grants",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        dynamic=False,
+        doc="Whether the audit log has what was allowed, too.",
+    ),
+    ConfigDef(
+        key="audit.log.max.bytes",
+        type=ConfigType.LONG,
+        default="104857600",
+        low=4096,
+        dynamic=False,
+        doc="Size at which a file of the audit log is put aside, with a number, for a new one.",
+    ),
+    ConfigDef(
+        key="audit.log.max.files",
+        type=ConfigType.INT,
+        default="10",
+        low=1,
+        dynamic=False,
+        doc="How many files of the audit log are kept beside the one that is written.",
     ),
     ConfigDef(
         key="replica.selector.class",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.durable.api import DurableApi
+from headrace.broker.requests.rights import EVERYTHING
 from headrace.metadata.image import EMPTY_IMAGE
 from headrace.wire.durable import MERGE, SWEEP, MergeTotals, decode_answer, encode_request
 
@@ -37,8 +38,8 @@ def test_a_broker_that_still_starts_works_on_nothing_for_its_image_may_be_an_old
         "partition": None,
     }
     frame = memoryview(encode_request(asked))[4:]
-    (answer,) = api.serve(frame, None)
+    (answer,) = api.serve(frame, EVERYTHING)
     assert decode_answer(memoryview(answer)[4:]) == {"done": True, "has_store": False}
     api.start()
     with pytest.raises(Begun):
-        api.serve(frame, None)
+        api.serve(frame, EVERYTHING)

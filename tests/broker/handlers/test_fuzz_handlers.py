@@ -21,30 +21,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from headrace.broker.handlers import ALL
 from headrace.wire.apis import ApiKey, api
-from headrace.wire.batches import encode_batch
-from headrace.wire.headers import decode_response_header, encode_request_frame, encode_request_header
+from headrace.wire.headers import decode_response_header, encode_request_header
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.wire.records import Record
 from tests.broker.group_broker import RawClient, running
+from tests.broker.random_requests import NAMES, REQUESTS, SERVED, Salt, frame_of
 from tests.tiers import examples
-from tests.wire.schema import Case, cases, random_instance
+from tests.wire.schema import Case, random_instance
 
 TOPIC: Final = "fed"
-NAMES: Final = (TOPIC, TOPIC, "group", "member", "1", "range", "consumer", "__consumer_offsets", "", "no such name")
-NUMBERS: Final = (0, 0, 1, 1, 2, 3, -1, -2, 100, 127)
-BATCH: Final = encode_batch([Record(0, 1_700_000_000_000, b"k", b"v", ())])
 PATIENCE_S: Final = 0.05
 """An answer that takes longer is not waited for: the peer is gone, as peers are."""
-
-SERVED: Final = {ApiKey(handler.key).name.replace("_", "") + "REQUEST": handler for handler in ALL}
-REQUESTS: Final = [
-    case
-    for case in cases()
-    if (handler := SERVED.get(case.message.root.name.upper())) is not None
-    and handler.versions[0] <= case.version <= handler.versions[1]
-]
 
 
 def framed(body: bytes) -> bytes:
@@ -83,6 +70,10 @@ class Fed:
         self._address = bootstrap.split(":")
         self._lines = lines
         self.topic_id = UUID(int=0)
+
+    def salt(self, case: Case, random: Random) -> Any:
+        """A random request of which half makes sense here."""
+        return Salt((TOPIC, TOPIC, *NAMES), self.topic_id).salted(random_instance(case, random), random)
 
     def feed(self, data: bytes) -> bytes | None:
         """The answer to these bytes; None: the broker hung up, or takes longer than we wait."""
@@ -141,7 +132,7 @@ def test_the_corpus_is_survived(fed: Fed, data: bytes) -> None:
 def test_whatever_is_asked_is_answered_in_the_protocol_or_ends_the_connection(
     fed: Fed, case: Case, random: Random
 ) -> None:
-    frame = frame_of(case, salted(random_instance(case, random), random, fed.topic_id))
+    frame = frame_of(case, fed.salt(case, random))
     answer = fed.feed(frame)
     if answer is not None:
         decode(case, answer)
@@ -150,7 +141,7 @@ def test_whatever_is_asked_is_answered_in_the_protocol_or_ends_the_connection(
 @settings(max_examples=examples(200), report_multiple_bugs=False)
 @given(case=st.sampled_from(REQUESTS), random=st.randoms(use_true_random=False), whole=st.booleans())
 def test_damaged_frames_are_answered_or_end_the_connection(fed: Fed, case: Case, random: Random, whole: bool) -> None:
-    data = bytearray(frame_of(case, salted(random_instance(case, random), random, fed.topic_id)))
+    data = bytearray(frame_of(case, fed.salt(case, random)))
     for _ in range(random.randint(1, 4)):
         at = random.randrange(4, len(data))
         data[at : at + random.randint(0, 3)] = random.randbytes(random.randint(0, 3))
@@ -164,47 +155,9 @@ def test_random_bytes_are_survived(fed: Fed, data: bytes, as_frame: bool) -> Non
     fed.feed(framed(data) if as_frame else data)
 
 
-def frame_of(case: Case, message: Any) -> bytes:
-    known = api(SERVED[case.message.root.name.upper()].key)
-    assert known is not None
-    return b"".join(map(bytes, encode_request_frame(known, case.version, 7, "fuzz", message)))
-
-
 def decode(case: Case, answer: bytes) -> None:
     known = api(SERVED[case.message.root.name.upper()].key)
     assert known is not None
     correlation_id, at = decode_response_header(known.key, case.version, memoryview(answer))
     assert correlation_id == 7
     known.decode_response(case.version, memoryview(answer)[at:])
-
-
-def _field(name: str, value: Any, random: Random, topic_id: UUID) -> Any:
-    found = salted(value, random, topic_id)
-    return abs(found) if name == "port" else found  # the one field without a sign
-
-
-def salted(value: Any, random: Random, topic_id: UUID) -> Any:
-    """The message with half of its values replaced by ones that this broker knows. Defaults stay: the version may lack
-    the field."""
-    if hasattr(value, "_asdict"):
-        fields = value._asdict().items()
-        defaults = value._field_defaults
-        return value._replace(
-            **{name: _field(name, part, random, topic_id) for name, part in fields if part != defaults.get(name)}
-        )
-    if isinstance(value, tuple):
-        return tuple(salted(part, random, topic_id) for part in value)
-    if random.random() < 0.4:
-        return value
-    match value:
-        case bool():
-            return value
-        case int():
-            return random.choice(NUMBERS) if value else value
-        case str():
-            return random.choice(NAMES)
-        case UUID():
-            return topic_id
-        case bytes():
-            return BATCH
-    return value

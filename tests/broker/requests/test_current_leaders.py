@@ -14,6 +14,7 @@ from headrace.broker.handlers.plain_produce import _Answer, _AnswerOfMany, _Road
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Services
 from headrace.broker.requests.current_leaders import told_in_fetch, told_in_produce
+from headrace.broker.requests.rights import Authority
 from headrace.controller.brokers import fence_broker, register_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -134,6 +135,7 @@ def road(image: MetadataImage, version: int) -> _Road:
         metadata=SimpleNamespace(image=image),
         deadlines=None,
         on_error=lambda api, error: None,
+        authority=Authority(None, None),
     )
     return _Road(cast("Services", parts), version)
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPartition
@@ -25,6 +25,7 @@ from headrace.broker.durable.recovering import Recovered, Recovering
 from headrace.broker.durable.sweeper import Sweep, Sweeper
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.controller.recovery import RecoveryWish
+from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.storage.tier.mirror import MirroredState
@@ -66,6 +67,14 @@ class Work(Generic[T]):
             await asyncio.gather(self._task, return_exceptions=True)
 
 
+class ReadersRights(Protocol):
+    """The rights of a request's client (`broker.requests.rights`)."""
+
+    def may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool: ...
+
+    def sees(self, kind: ResourceType, name: str) -> bool: ...
+
+
 class DurableApi:
     """One per broker. `sweeper` and `merger`: None: there is no durable store. Before the start it answers as if there
     were none: the image may be an old one."""
@@ -88,18 +97,24 @@ class DurableApi:
         self._merges = Work[MergeTotals]("a merge that was asked for", on_bug)
         self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
 
-    def serve(self, frame: memoryview, _: object) -> list[Buffer]:
-        """Serve one frame. Raises CorruptData."""
+    def serve(self, frame: memoryview, rights: ReadersRights) -> list[Buffer]:
+        """Serve one frame, for a client with these rights. Raises CorruptData, also where it may not do this."""
         request = decode_request(frame)
         try:
             match request.get("op"):
                 case durable.SUMMARIES:
-                    return [encode_answer(self._summaries(str(request["after"])))]
+                    return [encode_answer(self._summaries(str(request["after"]), rights))]
                 case durable.CATALOG:
                     key = TopicPartition(
                         TopicId(uuid_of(request["topic_id"])), PartitionIndex(int(request["partition"]))
                     )
+                    topic = self._image().topics.get(key.topic_id)
+                    if topic is not None and not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                        raise CorruptData(f"its user needs the right DESCRIBE on topic {topic.name}: see headrace acl")
                     return [encode_answer(self._catalog(key, int(request["from"])))]
+            if not rights.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+                raise CorruptData("its user needs the right ALTER on the cluster: see headrace acl")
+            match request.get("op"):
                 case durable.SWEEP:
                     return [encode_answer(self._sweep(str(request["id"]), execute=request["execute"] is True))]
                 case durable.MERGE:
@@ -119,10 +134,10 @@ class DurableApi:
             raise CorruptData(f"a question about durable history is malformed: {error!r}") from error
         raise CorruptData("a question about durable history is of no known kind")
 
-    def _summaries(self, after: str) -> dict[str, Any]:
+    def _summaries(self, after: str, rights: ReadersRights) -> dict[str, Any]:
         """Return summaries of partitions with history, whole topics at a time, for topics with names behind `after`."""
         image, topics, count = self._image(), list[dict[str, Any]](), 0
-        names = image.topic_names()
+        names = [each for each in image.topic_names() if rights.sees(ResourceType.TOPIC, each)]
         for name in (name for name in names if name > after):
             if count >= DURABLE_SUMMARIES_TOLD_MAX:
                 break

@@ -9,11 +9,13 @@ from typing import Final
 
 from headrace.base.ids import ProducerEpoch, ProducerId
 from headrace.broker.groups.service import OFFSETS_TOPIC
+from headrace.broker.requests.access import in_turn, on_group, on_transaction
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.partitioning import partition_for
 from headrace.coordinators.transactions.events import AddPartitions, AddReply
 from headrace.coordinators.transactions.model import Producer, TransactionVersion
 from headrace.coordinators.values import NamedPartition
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -50,4 +52,13 @@ async def _added(request: AddOffsetsToTxnRequest, context: RequestContext) -> Er
     return reply if isinstance(reply, ErrorCode) else reply.error
 
 
-HANDLER = Handler(int(ApiKey.ADD_OFFSETS_TO_TXN), (0, 4), handle)
+def _forbidden(_: AddOffsetsToTxnRequest, error: ErrorCode) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=error)
+
+
+HANDLER = Handler(
+    int(ApiKey.ADD_OFFSETS_TO_TXN),
+    (0, 4),
+    handle,
+    in_turn(on_transaction(_forbidden), on_group(_forbidden, AclOperation.READ)),
+)

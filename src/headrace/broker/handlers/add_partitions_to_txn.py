@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.base.ids import ProducerEpoch, ProducerId
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.coordinators.transactions.events import AddPartitions, AddReply, VerifyPartitions, VerifyReply
 from headrace.coordinators.transactions.model import Producer, TransactionVersion
 from headrace.coordinators.values import NamedPartition
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.add_partitions_to_txn import (
@@ -125,4 +126,33 @@ def _in_words_of(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
-HANDLER = Handler(int(ApiKey.ADD_PARTITIONS_TO_TXN), (0, 5), handle)
+def _access(request: AddPartitionsToTxnRequest, context: RequestContext) -> Admitted | Refused:
+    """Access for brokers to many transactions at once. A client may write as its transactional id, and to each topic: a
+    transaction gets all partitions of a request, or none."""
+    rights = context.rights
+    if context.version >= MANY_VERSION:
+        if rights.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return Admitted(request)
+        return Refused(AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    topics = request.v3_and_below_topics
+    if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        errors = dict.fromkeys((topic.name for topic in topics), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    else:
+        allowed = {each.name: rights.may(AclOperation.WRITE, ResourceType.TOPIC, each.name) for each in topics}
+        if all(allowed.values()):
+            return Admitted(request)
+        errors = {
+            name: ErrorCode.OPERATION_NOT_ATTEMPTED if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for name, may in allowed.items()
+        }
+    results = tuple(
+        AddPartitionsToTxnTopicResult(
+            each.name,
+            tuple(AddPartitionsToTxnPartitionResult(index, errors[each.name]) for index in each.partitions),
+        )
+        for each in topics
+    )
+    return Refused(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results))
+
+
+HANDLER = Handler(int(ApiKey.ADD_PARTITIONS_TO_TXN), (0, 5), handle, _access)

@@ -7,9 +7,11 @@ answer comes when the change is committed. v0.
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId, DirectoryId
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, other_cluster, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ChangeVoter
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
@@ -27,4 +29,11 @@ async def handle(request: AddRaftVoterRequest, context: RequestContext) -> AddRa
     return AddRaftVoterResponse(error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.ADD_RAFT_VOTER), (0, 0), handle)
+HANDLER = Handler(
+    int(ApiKey.ADD_RAFT_VOTER),
+    (0, 0),
+    handle,
+    on_cluster(
+        lambda _, error: AddRaftVoterResponse(error_code=error, error_message=error.message), AclOperation.ALTER
+    ),
+)

@@ -6,12 +6,15 @@ whole or not at all. Quotas of an ip, and of changes that the controller makes (
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.asks import AlterQuotas
 from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import alter_client_quotas as wire
 
 
@@ -38,4 +41,9 @@ def _result(entry: wire.RequestEntryData, refusal: Refusal | None) -> wire.Respo
     return wire.ResponseEntryData(error_code=code, error_message=message, entity=entity)
 
 
-HANDLER = Handler(int(ApiKey.ALTER_CLIENT_QUOTAS), (0, 1), handle)
+def _forbidden(request: wire.AlterClientQuotasRequest, error: ErrorCode) -> wire.AlterClientQuotasResponse:
+    refusal = Refusal(error, error.message)
+    return wire.AlterClientQuotasResponse(entries=tuple(_result(entry, refusal) for entry in request.entries))
+
+
+HANDLER = Handler(int(ApiKey.ALTER_CLIENT_QUOTAS), (0, 1), handle, on_cluster(_forbidden, AclOperation.ALTER_CONFIGS))

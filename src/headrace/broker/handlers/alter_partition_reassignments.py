@@ -9,11 +9,13 @@ of the number of replicas (KIP-860).
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId, PartitionIndex
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ReassignPartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.reassignments import Reassignment
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -58,4 +60,12 @@ def _result(partition: int, refusal: Refusal | None) -> ReassignablePartitionRes
     return ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.ALTER_PARTITION_REASSIGNMENTS), (0, 1), handle)
+HANDLER = Handler(
+    int(ApiKey.ALTER_PARTITION_REASSIGNMENTS),
+    (0, 1),
+    handle,
+    on_cluster(
+        lambda _, error: AlterPartitionReassignmentsResponse(error_code=error, error_message=error.message),
+        AclOperation.ALTER,
+    ),
+)

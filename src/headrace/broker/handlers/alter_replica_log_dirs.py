@@ -8,7 +8,9 @@ directories goes to the last. v2 flexible.
 from __future__ import annotations
 
 from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_replica_log_dirs import (
@@ -54,4 +56,17 @@ def _error(name: str, index: int, path: str, context: RequestContext) -> ErrorCo
     return ErrorCode.NONE if partitions.role(key) is not None else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-HANDLER = Handler(int(ApiKey.ALTER_REPLICA_LOG_DIRS), (1, 2), handle)
+def _forbidden(request: AlterReplicaLogDirsRequest, error: ErrorCode) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=tuple(AlterReplicaLogDirPartitionResult(index, error) for index in topic.partitions),
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        )
+    )
+
+
+HANDLER = Handler(int(ApiKey.ALTER_REPLICA_LOG_DIRS), (1, 2), handle, on_cluster(_forbidden, AclOperation.ALTER))

@@ -6,7 +6,9 @@ flexible.
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_user_scram_credentials import (
@@ -33,4 +35,13 @@ def handle(request: AlterUserScramCredentialsRequest, context: RequestContext) -
     )
 
 
-HANDLER = Handler(int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS), (0, 0), handle)
+def _forbidden(request: AlterUserScramCredentialsRequest, error: ErrorCode) -> AlterUserScramCredentialsResponse:
+    named = (*(each.name for each in request.deletions), *(each.name for each in request.upsertions))
+    names = dict.fromkeys(named)
+    results = (
+        AlterUserScramCredentialsResult(user=name, error_code=error, error_message=error.message) for name in names
+    )
+    return AlterUserScramCredentialsResponse(results=tuple(results))
+
+
+HANDLER = Handler(int(ApiKey.ALTER_USER_SCRAM_CREDENTIALS), (0, 0), handle, on_cluster(_forbidden, AclOperation.ALTER))

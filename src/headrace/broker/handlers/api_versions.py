@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.metadata.features import FEATURES
 from headrace.wire.apis import ApiKey
@@ -61,4 +62,4 @@ def _is_well_formed(request: ApiVersionsRequest) -> bool:
     return all(SOFTWARE.fullmatch(text) is not None for text in software)
 
 
-HANDLER = Handler(int(ApiKey.API_VERSIONS), (0, 4), handle)
+HANDLER = Handler(int(ApiKey.API_VERSIONS), (0, 4), handle, anyone)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.broker.handlers.describe_groups import ALL_OPERATIONS
+from headrace.broker.handlers.describe_groups import group_operations
+from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.consumer.model import (
     NO_PARTITIONS,
@@ -19,6 +20,7 @@ from headrace.coordinators.groups.consumer.model import (
     by_topic,
 )
 from headrace.coordinators.groups.consumer.targets import preferred_assignor
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_group_describe import (
@@ -30,15 +32,35 @@ from headrace.wire.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
+NOT_ALL_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
 def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    found = (_described(group_id, context) for group_id in dict.fromkeys(request.group_ids))
+    found = [_described(group_id, context) for group_id in dict.fromkeys(request.group_ids)]
     if request.include_authorized_operations:
-        found = (one if one.error_code else one._replace(authorized_operations=ALL_OPERATIONS) for one in found)
-    return ConsumerGroupDescribeResponse(groups=tuple(found))
+        found = [
+            one
+            if one.error_code
+            else one._replace(authorized_operations=group_operations(one.group_id, context, asked=True))
+            for one in found
+        ]
+    return ConsumerGroupDescribeResponse(groups=tuple(_seen(one, context) for one in found))
+
+
+def _seen(group: DescribedGroup, context: RequestContext) -> DescribedGroup:
+    """Return the group; without its members where the client may not describe one of their topics, as on Kafka."""
+    names = {
+        each.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for each in assignment.topic_partitions
+    }
+    names.update(name for member in group.members for name in member.subscribed_topic_names)
+    if all(context.rights.sees(ResourceType.TOPIC, name) for name in names):
+        return group
+    return group._replace(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=NOT_ALL_TOPICS, members=())
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:
@@ -95,4 +117,16 @@ def _assignment(partitions: Partitions, context: RequestContext) -> Assignment:
     )
 
 
-HANDLER = Handler(int(ApiKey.CONSUMER_GROUP_DESCRIBE), (0, 1), handle)
+HANDLER = Handler(
+    int(ApiKey.CONSUMER_GROUP_DESCRIBE),
+    (0, 1),
+    handle,
+    on_each(
+        ResourceType.GROUP,
+        AclOperation.DESCRIBE,
+        lambda group_id, error: _refused(group_id, error, error.message),
+        items="group_ids",
+        answers="groups",
+        name_of=itself,
+    ),
+)

@@ -22,7 +22,8 @@ from headrace.base.limits import GROUP_NAME_CHARS_MAX, GROUP_SUBSCRIPTION_BYTES_
 from headrace.broker.groups.answers import Told
 from headrace.broker.handlers.group_answers import answered_as_member
 from headrace.broker.kit.deferred import Deferred
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.access import in_turn, on_group
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import (
     JOINING_EPOCH,
@@ -31,6 +32,7 @@ from headrace.coordinators.groups.consumer.model import (
     Partitions,
     by_topic,
 )
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_group_heartbeat import (
@@ -144,4 +146,18 @@ def _listed(partitions: Partitions) -> tuple[ResponseTopicPartitions, ...]:
     )
 
 
-HANDLER = Handler(int(ApiKey.CONSUMER_GROUP_HEARTBEAT), (0, 1), handle)
+def _forbidden(_: ConsumerGroupHeartbeatRequest, error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=error.message)
+
+
+def _topics(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Admitted | Refused:
+    """Access for members that may describe every topic to which they subscribe by name."""
+    names = request.subscribed_topic_names or ()
+    if all(context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return Admitted(request)
+    return Refused(_forbidden(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+
+
+HANDLER = Handler(
+    int(ApiKey.CONSUMER_GROUP_HEARTBEAT), (0, 1), handle, in_turn(on_group(_forbidden, AclOperation.READ), _topics)
+)

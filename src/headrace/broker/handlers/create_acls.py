@@ -1,17 +1,39 @@
-"""CreateAcls: refuses each ACL with SECURITY_DISABLED, as Kafka does without an authorizer. v2 flexible."""
+"""CreateAcls: creates ACLs, which are in force on this broker when the answer is sent (KIP-140).
+
+SECURITY_DISABLED where there is no authorizer, as on Kafka. v2 flexible; v3 users (KIP-373).
+"""
 
 from __future__ import annotations
 
-from headrace.broker.handlers.describe_acls import NO_ACLS
+from headrace.broker.handlers.describe_acls import NO_AUTHORIZER
+from headrace.broker.requests.access import on_cluster
+from headrace.broker.requests.acl_wire import new_acl
+from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.controller.asks import CreateAcls
+from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
-    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_ACLS)
-    return CreateAclsResponse(results=(refused,) * len(request.creations))
+async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    """Return one result for each, in the order of the request."""
+    if not context.services.authority.is_asked:
+        return _all_refused(request, Refusal(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
+    answers = await submitted(context, CreateAcls(acls=tuple(map(new_acl, request.creations))))
+    if isinstance(answers, Refusal):
+        return _all_refused(request, answers)
+    return CreateAclsResponse(results=tuple(AclCreationResult(*error_of(refusal)) for refusal in answers))
 
 
-HANDLER = Handler(int(ApiKey.CREATE_ACLS), (1, 3), handle)
+def _all_refused(request: CreateAclsRequest, refusal: Refusal) -> CreateAclsResponse:
+    return CreateAclsResponse(results=(AclCreationResult(*error_of(refusal)),) * len(request.creations))
+
+
+def _forbidden(request: CreateAclsRequest, error: ErrorCode) -> CreateAclsResponse:
+    return _all_refused(request, Refusal(error, error.message))
+
+
+HANDLER = Handler(int(ApiKey.CREATE_ACLS), (1, 3), handle, on_cluster(_forbidden, AclOperation.ALTER))

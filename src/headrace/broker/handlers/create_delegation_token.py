@@ -5,6 +5,7 @@ v2 flexible; v3 an owner other than the requester.
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -24,4 +25,4 @@ def handle(_: CreateDelegationTokenRequest, context: RequestContext) -> CreateDe
     )
 
 
-HANDLER = Handler(int(ApiKey.CREATE_DELEGATION_TOKEN), (1, 3), handle)
+HANDLER = Handler(int(ApiKey.CREATE_DELEGATION_TOKEN), (1, 3), handle, anyone)

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId
+from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import CreatePartitions, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import NewPartitions
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -45,4 +47,15 @@ def _result(answer: TopicAnswer) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=answer.name or "", error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.CREATE_PARTITIONS), (0, 3), handle)
+HANDLER = Handler(
+    int(ApiKey.CREATE_PARTITIONS),
+    (0, 3),
+    handle,
+    on_topics(
+        AclOperation.ALTER,
+        lambda topic, error: CreatePartitionsTopicResult(
+            name=topic.name, error_code=error, error_message=error.message
+        ),
+        answers="results",
+    ),
+)

@@ -15,13 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.ids import BrokerId
+from headrace.broker.requests.access import on_items
 from headrace.broker.requests.admin import error_of, new_topic_id, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import CreateTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.configs import topic_values
 from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -83,4 +86,20 @@ def _configs(configs: Mapping[str, str], replicas: int, context: RequestContext)
     )
 
 
-HANDLER = Handler(int(ApiKey.CREATE_TOPICS), (2, 7), handle)
+def _problem(topic: CreatableTopic, context: RequestContext) -> ErrorCode | None:
+    """Return the error for a client that may create neither any topic nor this one."""
+    rights = context.rights
+    if rights.may(AclOperation.CREATE, ResourceType.CLUSTER) or rights.may(
+        AclOperation.CREATE, ResourceType.TOPIC, topic.name
+    ):
+        return None
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _forbidden(topic: CreatableTopic, error: ErrorCode) -> CreatableTopicResult:
+    return CreatableTopicResult(name=topic.name, error_code=error, error_message=error.message)
+
+
+HANDLER = Handler(
+    int(ApiKey.CREATE_TOPICS), (2, 7), handle, on_items(_problem, _forbidden, items="topics", answers="topics")
+)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
+from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import Delete, DeleteReply
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -30,4 +32,16 @@ async def _delete(group_id: str, context: RequestContext) -> ErrorCode:
     return reply.error
 
 
-HANDLER = Handler(int(ApiKey.DELETE_GROUPS), (0, 2), handle)
+HANDLER = Handler(
+    int(ApiKey.DELETE_GROUPS),
+    (0, 2),
+    handle,
+    on_each(
+        ResourceType.GROUP,
+        AclOperation.DELETE,
+        lambda group_id, error: DeletableGroupResult(group_id=group_id, error_code=error),
+        items="groups_names",
+        answers="results",
+        name_of=itself,
+    ),
+)

@@ -22,9 +22,11 @@ from headrace.base.ids import Offset, PartitionIndex, TopicPartition
 from headrace.base.limits import REQUEST_WAIT_MS_MIN
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
+from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.visibility import until_own_appends_are_visible
 from headrace.controller.asks import DeleteHistory
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.values import TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -33,6 +35,7 @@ from headrace.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
 )
 
@@ -146,4 +149,13 @@ async def _delete_history(partition: Partition, before: Offset, deletion: Deleti
     partition.delete_records(before, deletion)
 
 
-HANDLER = Handler(int(ApiKey.DELETE_RECORDS), (0, 2), handle)
+def _forbidden(topic: DeleteRecordsTopic, error: ErrorCode) -> DeleteRecordsTopicResult:
+    return DeleteRecordsTopicResult(
+        name=topic.name,
+        partitions=tuple(
+            DeleteRecordsPartitionResult(each.partition_index, NO_WATERMARK, error) for each in topic.partitions
+        ),
+    )
+
+
+HANDLER = Handler(int(ApiKey.DELETE_RECORDS), (0, 2), handle, on_topics(AclOperation.DELETE, _forbidden))

@@ -7,11 +7,13 @@ error messages; v6 by id too (KIP-516). `timeout_ms` as in CreateTopics.
 from __future__ import annotations
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
+from headrace.broker.requests.access import by_name_or_id, on_items
 from headrace.broker.requests.admin import error_of, submitted
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.controller.asks import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_topics import (
@@ -48,4 +50,27 @@ def _result(answer: TopicAnswer) -> DeletableTopicResult:
     return DeletableTopicResult(name=answer.name, topic_id=answer.topic_id, error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.DELETE_TOPICS), (1, 6), handle)
+def _access(request: DeleteTopicsRequest, context: RequestContext) -> Admitted | Refused:
+    """Access to the topics that the client may delete. A name that it may not even describe is not told."""
+    states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
+    request = request._replace(topics=states, topic_names=())
+    return _on_states(request, context)
+
+
+def _problem(state: DeleteTopicState, context: RequestContext) -> ErrorCode | None:
+    name = by_name_or_id(state, context)
+    if name is None or context.rights.may(AclOperation.DELETE, ResourceType.TOPIC, name):
+        return None
+    if state.name is None and not context.rights.sees(ResourceType.TOPIC, name):
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _forbidden(state: DeleteTopicState, error: ErrorCode) -> DeletableTopicResult:
+    return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=error, error_message=error.message)
+
+
+_on_states = on_items(_problem, _forbidden, items="topics", answers="responses")
+
+
+HANDLER = Handler(int(ApiKey.DELETE_TOPICS), (1, 6), handle, _access)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.access.quotas import IP, KINDS, QuotaEntity
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -86,4 +88,12 @@ def _entry(entity: QuotaEntity, quotas: Mapping[str, float]) -> EntryData:
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_CLIENT_QUOTAS), (0, 1), handle)
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_CLIENT_QUOTAS),
+    (0, 1),
+    handle,
+    on_cluster(
+        lambda _, error: DescribeClientQuotasResponse(error_code=error, error_message=error.message, entries=None),
+        AclOperation.DESCRIBE_CONFIGS,
+    ),
+)

@@ -5,10 +5,10 @@ v1 endpoint types (KIP-919): a broker answers for brokers only; v2 fenced broker
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.topic_answers import (
-    CLUSTER_OPERATIONS,
-    OPERATIONS_NOT_ASKED_FOR,
+    cluster_operations,
     controller_id,
     endpoint_of,
 )
@@ -34,12 +34,11 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             endpoint_type=request.endpoint_type,
         )
     brokers = sorted(context.image.brokers.values(), key=lambda broker: broker.id)
-    asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=context.services.controller.cluster_id,
         controller_id=controller_id(context, context.image),
         brokers=tuple(_broker(broker) for broker in brokers if request.include_fenced_brokers or not broker.fenced),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else OPERATIONS_NOT_ASKED_FOR,
+        cluster_authorized_operations=cluster_operations(context, asked=request.include_cluster_authorized_operations),
     )
 
 
@@ -50,4 +49,4 @@ def _broker(broker: BrokerImage) -> DescribeClusterBroker:
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_CLUSTER), (0, 2), handle)
+HANDLER = Handler(int(ApiKey.DESCRIBE_CLUSTER), (0, 2), handle, as_it_goes)

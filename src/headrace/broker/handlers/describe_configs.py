@@ -16,11 +16,13 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
 from headrace.base.limits import RESOURCES_PER_TURN_MAX
+from headrace.broker.requests.access import config_problem, on_items
 from headrace.broker.requests.admin import error_of
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType, named_broker
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_names import topic_name_problem
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.configs import (
     ConfigDef,
     ConfigSource,
@@ -168,4 +170,19 @@ def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConf
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_CONFIGS), (1, 4), handle)
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_CONFIGS),
+    (1, 4),
+    handle,
+    on_items(
+        config_problem(AclOperation.DESCRIBE_CONFIGS),
+        lambda resource, error: DescribeConfigsResult(
+            error_code=error,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        ),
+        items="resources",
+        answers="results",
+    ),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -15,4 +16,4 @@ def handle(_: DescribeDelegationTokenRequest, context: RequestContext) -> Descri
     return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_DELEGATION_TOKEN), (1, 3), handle)
+HANDLER = Handler(int(ApiKey.DESCRIBE_DELEGATION_TOKEN), (1, 3), handle, anyone)

@@ -3,7 +3,7 @@
 An unknown group, or one of the new protocol (see ConsumerGroupDescribe), is Dead; since v6 with GROUP_ID_NOT_FOUND
 (KIP-1043).
 
-- v3: authorized operations, which are all of them, for there are no ACLs yet.
+- v3: authorized operations (KIP-430).
 - v4: instance ids.
 - v5: flexible.
 """
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.rights import OPERATIONS_NOT_ASKED_FOR
 from headrace.coordinators.groups.model import Group, GroupState, Member
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_groups import (
@@ -24,20 +27,22 @@ from headrace.wire.messages.describe_groups import (
 )
 
 NOT_FOUND_VERSION: Final = 6
-NOT_ASKED: Final = -(2**31)
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-"""Operations on a group, as ACLs number them (KIP-430)."""
-ALL_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         groups=tuple(
-            _described(group_id, context)._replace(authorized_operations=operations)
+            _described(group_id, context)._replace(
+                authorized_operations=group_operations(group_id, context, asked=request.include_authorized_operations)
+            )
             for group_id in dict.fromkeys(request.groups)  # one answer for each, however often it is named
         )
     )
+
+
+def group_operations(group_id: str, context: RequestContext, *, asked: bool) -> int:
+    """Return what the client may do to the group, where it has asked for that."""
+    return context.rights.operations(ResourceType.GROUP, group_id) if asked else OPERATIONS_NOT_ASKED_FOR
 
 
 def _described(group_id: str, context: RequestContext) -> DescribedGroup:
@@ -74,4 +79,16 @@ def _member(group: Group, member: Member, *, stable: bool) -> DescribedGroupMemb
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_GROUPS), (0, 6), handle)
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_GROUPS),
+    (0, 6),
+    handle,
+    on_each(
+        ResourceType.GROUP,
+        AclOperation.DESCRIBE,
+        lambda group_id, error: DescribedGroup(error_code=error, error_message=error.message, group_id=group_id),
+        items="groups",
+        answers="groups",
+        name_of=itself,
+    ),
+)

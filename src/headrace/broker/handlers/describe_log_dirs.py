@@ -11,7 +11,9 @@ from collections.abc import Iterable
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_log_dirs import (
@@ -65,4 +67,9 @@ def _described(replica: Replica) -> DescribeLogDirsPartition:
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_LOG_DIRS), (1, 4), handle)
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_LOG_DIRS),
+    (1, 4),
+    handle,
+    on_cluster(lambda _, error: DescribeLogDirsResponse(error_code=error), AclOperation.DESCRIBE),
+)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.topic_names import topic_name_problem
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.values import TopicImage
 from headrace.replica.producer_snapshots import ProducerEntry
 from headrace.wire.apis import ApiKey
@@ -20,6 +22,7 @@ from headrace.wire.messages.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
 
@@ -62,4 +65,14 @@ def _producer(entry: ProducerEntry) -> ProducerState:
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_PRODUCERS), (0, 0), handle)
+def _forbidden(topic: TopicRequest, error: ErrorCode) -> TopicResponse:
+    return TopicResponse(
+        name=topic.name,
+        partitions=tuple(
+            PartitionResponse(partition_index=index, error_code=error, error_message=error.message)
+            for index in topic.partition_indexes
+        ),
+    )
+
+
+HANDLER = Handler(int(ApiKey.DESCRIBE_PRODUCERS), (0, 0), handle, on_topics(AclOperation.READ, _forbidden))

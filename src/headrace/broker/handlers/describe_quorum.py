@@ -16,10 +16,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import QuorumReplica, QuorumView, ReadQuorum
 from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.image import MetadataImage
 from headrace.replica.leader import Leader
 from headrace.wire.apis import ApiKey
@@ -156,4 +158,11 @@ def _nodes(image: MetadataImage, view: QuorumView | Refusal) -> tuple[Node, ...]
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_QUORUM), (0, 2), handle)
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_QUORUM),
+    (0, 2),
+    handle,
+    on_cluster(
+        lambda _, error: DescribeQuorumResponse(error_code=error, error_message=error.message), AclOperation.DESCRIBE
+    ),
+)

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headrace.base.limits import DESCRIBED_PARTITIONS_MAX
+from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.broker.requests.topic_answers import TOPIC_OPERATIONS, live_ids, offline_replicas, partition_error
+from headrace.broker.requests.rights import Rights
+from headrace.broker.requests.topic_answers import live_ids, offline_replicas, partition_error
 from headrace.controller.topic_names import topic_name_problem
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.apis import ApiKey
@@ -32,17 +35,20 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     image = context.image
     room = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name, first in _from_cursor(_names(request, image), request.cursor):
+    for name, first in _from_cursor(_names(request, image, context.rights), request.cursor):
         if not room:
             return DescribeTopicPartitionsResponse(
                 topics=tuple(topics), next_cursor=ResponseCursor(topic_name=name, partition_index=first)
             )
         topic = image.topic(name)
+        if not context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            topics.append(_forbidden(name))
+            continue
         if topic is None:
             topics.append(_unknown(name))
             continue
         page = topic.partitions[first : first + room]
-        topics.append(_topic(topic, page, image))
+        topics.append(_topic(topic, page, image, context.rights.operations(ResourceType.TOPIC, name)))
         room -= len(page)
         if first + len(page) < len(topic.partitions):
             cursor = ResponseCursor(topic_name=name, partition_index=first + len(page))
@@ -50,8 +56,10 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     return DescribeTopicPartitionsResponse(topics=tuple(topics))
 
 
-def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> list[str]:
-    return sorted({topic.name for topic in request.topics} if request.topics else image.topic_ids)
+def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage, rights: Rights) -> list[str]:
+    if request.topics:
+        return sorted({topic.name for topic in request.topics})
+    return sorted(name for name in image.topic_ids if rights.sees(ResourceType.TOPIC, name))
 
 
 def _from_cursor(names: Sequence[str], cursor: RequestCursor | None) -> Iterator[tuple[str, int]]:
@@ -63,6 +71,10 @@ def _from_cursor(names: Sequence[str], cursor: RequestCursor | None) -> Iterator
             yield name, max(cursor.partition_index, 0)
 
 
+def _forbidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+
+
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     bad = topic_name_problem(name) is not None
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -70,7 +82,7 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _topic(
-    topic: TopicImage, page: Sequence[PartitionImage], image: MetadataImage
+    topic: TopicImage, page: Sequence[PartitionImage], image: MetadataImage, operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     live = live_ids(image)
     return DescribeTopicPartitionsResponseTopic(
@@ -91,8 +103,8 @@ def _topic(
             )
             for partition in page
         ),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_TOPIC_PARTITIONS), (0, 0), handle)
+HANDLER = Handler(int(ApiKey.DESCRIBE_TOPIC_PARTITIONS), (0, 0), handle, as_it_goes)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.access import in_turn, itself, on_each
+from headrace.broker.requests.context import Admitted, Handler, RequestContext
 from headrace.coordinators.transactions.model import Standing
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_transactions import (
@@ -44,4 +46,33 @@ def _state(name: str, found: Standing | ErrorCode) -> TransactionState:
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_TRANSACTIONS), (0, 0), handle)
+def _topics(request: DescribeTransactionsRequest, context: RequestContext) -> Admitted:
+    """Access to all, with those topics that the client may describe."""
+
+    def finish(response: DescribeTransactionsResponse) -> DescribeTransactionsResponse:
+        return response._replace(transaction_states=tuple(seen(state) for state in response.transaction_states))
+
+    def seen(state: TransactionState) -> TransactionState:
+        return state._replace(
+            topics=tuple(each for each in state.topics if context.rights.sees(ResourceType.TOPIC, each.topic))
+        )
+
+    return Admitted(request, finish)
+
+
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_TRANSACTIONS),
+    (0, 0),
+    handle,
+    in_turn(
+        on_each(
+            ResourceType.TRANSACTIONAL_ID,
+            AclOperation.DESCRIBE,
+            lambda name, error: TransactionState(transactional_id=name, error_code=error),
+            items="transactional_ids",
+            answers="transaction_states",
+            name_of=itself,
+        ),
+        _topics,
+    ),
+)

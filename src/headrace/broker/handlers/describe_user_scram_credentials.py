@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_user_scram_credentials import (
@@ -33,4 +35,12 @@ def _nothing(name: str, times: int) -> DescribeUserScramCredentialsResult:
     return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS), (0, 0), handle)
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
+    (0, 0),
+    handle,
+    on_cluster(
+        lambda _, error: DescribeUserScramCredentialsResponse(error_code=error, error_message=error.message),
+        AclOperation.DESCRIBE,
+    ),
+)

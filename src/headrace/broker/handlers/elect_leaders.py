@@ -14,11 +14,13 @@ from __future__ import annotations
 from itertools import groupby
 
 from headrace.base.ids import PartitionIndex
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ElectLeaders
 from headrace.controller.decision import Refusal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.elect_leaders import (
@@ -39,12 +41,17 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     else:
         ask = ElectLeaders(election=Election(request.election_type), partitions=partitions)
         outcomes = await submitted(context, ask, request.timeout_ms)
-    error = ErrorCode.NONE
     if isinstance(outcomes, Refusal):
-        refusal, error = outcomes, outcomes.code
-        outcomes = tuple(
-            ElectionOutcome(topic=ref.topic, partition=ref.partition, refusal=refusal) for ref in partitions or ()
-        )
+        return _all_refused(partitions, outcomes)
+    return _answer(ErrorCode.NONE, outcomes)
+
+
+def _all_refused(partitions: tuple[PartitionRef, ...] | None, why: Refusal) -> ElectLeadersResponse:
+    refused = (ElectionOutcome(topic=ref.topic, partition=ref.partition, refusal=why) for ref in partitions or ())
+    return _answer(why.code, tuple(refused))
+
+
+def _answer(error: ErrorCode, outcomes: tuple[ElectionOutcome, ...]) -> ElectLeadersResponse:
     by_topic = groupby(outcomes, key=lambda outcome: outcome.topic)
     return ElectLeadersResponse(
         error_code=error,
@@ -69,4 +76,8 @@ def _result(outcome: ElectionOutcome) -> PartitionResult:
     return PartitionResult(partition_id=outcome.partition, error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.ELECT_LEADERS), (0, 2), handle)
+def _forbidden(request: ElectLeadersRequest, error: ErrorCode) -> ElectLeadersResponse:
+    return _all_refused(_partitions(request), Refusal(error, error.message))
+
+
+HANDLER = Handler(int(ApiKey.ELECT_LEADERS), (0, 2), handle, on_cluster(_forbidden, AclOperation.ALTER))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import ProducerEpoch, ProducerId
+from headrace.broker.requests.access import on_transaction
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.transactions.events import EndReply, EndTransaction
 from headrace.coordinators.transactions.model import Producer, TransactionVersion
@@ -42,4 +43,6 @@ async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnRespo
     return EndTxnResponse(error_code=error, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
 
 
-HANDLER = Handler(int(ApiKey.END_TXN), (0, 5), handle)
+HANDLER = Handler(
+    int(ApiKey.END_TXN), (0, 5), handle, on_transaction(lambda _, error: EndTxnResponse(error_code=error))
+)

@@ -12,9 +12,11 @@ import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.broker.cluster.driver import ChangeRefused, NotController
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import Answer, decode_ask, encode_answer, encode_leader
 from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -53,4 +55,11 @@ def _stranger(cluster_id: str, context: RequestContext) -> Refusal:
     )
 
 
-HANDLER = Handler(int(ApiKey.ENVELOPE), (0, 0), handle, pipelined=True, advertised=False)
+HANDLER = Handler(
+    int(ApiKey.ENVELOPE),
+    (0, 0),
+    handle,
+    on_cluster(lambda _, error: EnvelopeResponse(error_code=error), AclOperation.CLUSTER_ACTION),
+    pipelined=True,
+    advertised=False,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -14,4 +15,4 @@ def handle(_: ExpireDelegationTokenRequest, context: RequestContext) -> ExpireDe
     )
 
 
-HANDLER = Handler(int(ApiKey.EXPIRE_DELEGATION_TOKEN), (1, 2), handle)
+HANDLER = Handler(int(ApiKey.EXPIRE_DELEGATION_TOKEN), (1, 2), handle, anyone)

@@ -28,7 +28,7 @@ to the leader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import structlog
@@ -44,9 +44,12 @@ from headrace.broker.kit.deferred import Deferred
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.context import Handler, RequestContext, Services
 from headrace.broker.requests.current_leaders import told_in_fetch
 from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
+from headrace.broker.requests.rights import Rights
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer
 from headrace.storage.engine.faults import DamagedRange, NotAtHand, Unreachable
@@ -149,7 +152,7 @@ def _parked(reader: Reader, attempt: Attempt, missing: int, wait_ms: int) -> Def
     return answer
 
 
-def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImage) -> Answer:
+def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImage, rights: Rights) -> Answer:
     """Return the answer as of now to a request that has waited in `plain_fetch`."""
     header, at = decode_request_header(frame)
     codec = cast("Api", api(header.api_key))
@@ -161,6 +164,7 @@ def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImag
         client_id=header.client_id or "",
         client_host="",
         received_bytes=len(frame),
+        rights=rights,
     )
     plan = FetchPlan(_wanted(request, context), None, incremental=False)
     response = Reader(request, context, plan).read_anew()
@@ -217,7 +221,12 @@ class Reader:
         found: list[Found] = []
         watched: list[Replica] = []
         size, is_final = 0, False
+        forbidden = self._forbidden()
         for key, wanted in self._plan.wanted:
+            if key.topic in forbidden:
+                found.append(Found(key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, b""))
+                is_final = True
+                continue
             partition: Replica | None = called(key)
             if partition is None:
                 missing = self._find(key)
@@ -248,6 +257,19 @@ class Reader:
                     is_final = is_final or error is not ErrorCode.NONE
             found.append(new(Found, (key, error, partition, records, nearer, aborted)))
         return Attempt(found, watched, size, is_final, list(self._loading.values()), list(self._fetching.values()))
+
+    def _forbidden(self) -> Collection[str | TopicId]:
+        """Return the topics that the client may not read now, those of its session among them."""
+        rights, image = self._context.rights, self._context.image
+        if not rights.are_bounded:
+            return ()
+        forbidden: set[str | TopicId] = set()
+        for place in {key.topic for key, _ in self._plan.wanted}:
+            found = None if isinstance(place, str) else image.topic_by_id(place)
+            name = place if isinstance(place, str) else None if found is None else found.name
+            if name is not None and not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
+                forbidden.add(place)
+        return forbidden
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
         """Return the replica in the reader's rack that it should read from instead; NOBODY: this one."""
@@ -413,5 +435,9 @@ def _topic_response(topic: str | TopicId, partitions: list[PartitionData]) -> Fe
 
 
 HANDLER = Handler(
-    int(ApiKey.FETCH), (4, 17), handle, shortcuts=lambda services: plain_fetch.shortcuts(services, _by_the_long_road)
+    int(ApiKey.FETCH),
+    (4, 17),
+    handle,
+    as_it_goes,
+    shortcuts=lambda services: plain_fetch.shortcuts(services, _by_the_long_road),
 )

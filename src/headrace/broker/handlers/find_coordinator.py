@@ -17,10 +17,13 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.broker.groups.service import GroupService
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.access import itself, on_each
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
+from headrace.broker.requests.rights import DENIED
 from headrace.broker.requests.topic_answers import endpoint_of
 from headrace.broker.transactions.service import TransactionService
 from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import BrokerImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -30,6 +33,7 @@ KEYS_VERSION: Final = 4
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 NOBODY: Final = -1
+KINDS: Final = {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -38,13 +42,17 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     if context.version >= KEYS_VERSION:
         found = (_coordinator(key, request.key_type, context, no_topic) for key in request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=tuple(found))
-    one = _coordinator(request.key, request.key_type, context, no_topic)
+    return _as_one(_coordinator(request.key, request.key_type, context, no_topic))
+
+
+def _as_one(found: Coordinator) -> FindCoordinatorResponse:
+    """Return the answer in the form of versions below 4."""
     return FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
@@ -74,4 +82,22 @@ def _refused(key: str, refusal: Refusal) -> Coordinator:
     )
 
 
-HANDLER = Handler(int(ApiKey.FIND_COORDINATOR), (0, 5), handle)
+def _access(request: FindCoordinatorRequest, context: RequestContext) -> Admitted | Refused:
+    """Access to the groups and the transactional ids that the client may describe."""
+    kind = KINDS.get(request.key_type)
+    if kind is None:
+        return Admitted(request)
+    if context.version >= KEYS_VERSION:
+        return on_each(
+            kind, AclOperation.DESCRIBE, _forbidden, items="coordinator_keys", answers="coordinators", name_of=itself
+        )(request, context)
+    if context.rights.may(AclOperation.DESCRIBE, kind, request.key):
+        return Admitted(request)
+    return Refused(_as_one(_forbidden(request.key, DENIED[kind])))
+
+
+def _forbidden(key: str, error: ErrorCode) -> Coordinator:
+    return _refused(key, Refusal(error, error.message))
+
+
+HANDLER = Handler(int(ApiKey.FIND_COORDINATOR), (0, 5), handle, _access)

@@ -14,8 +14,10 @@ from headrace.broker.groups.shard import GroupShard
 from headrace.broker.handlers import plain_groups
 from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
 from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.access import on_group
 from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import Heartbeat, HeartbeatReply
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
@@ -62,4 +64,10 @@ def _shortcuts(services: Services) -> dict[int, Shortcut]:
     return plain_groups.shortcuts(services, way, HEARTBEAT_VERSIONS)
 
 
-HANDLER = Handler(int(ApiKey.HEARTBEAT), (0, 4), handle, shortcuts=_shortcuts)
+HANDLER = Handler(
+    int(ApiKey.HEARTBEAT),
+    (0, 4),
+    handle,
+    on_group(lambda _, error: HeartbeatResponse(error_code=error), AclOperation.READ),
+    shortcuts=_shortcuts,
+)

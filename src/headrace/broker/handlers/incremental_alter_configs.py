@@ -6,11 +6,13 @@ that may be set are in `headrace.metadata.config_table`, the checks in `headrace
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import config_problem, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import AlterConfigs
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -45,4 +47,19 @@ def _result(resource: ResourceAlteration, refusal: Refusal | None) -> AlterConfi
     )
 
 
-HANDLER = Handler(int(ApiKey.INCREMENTAL_ALTER_CONFIGS), (0, 1), handle)
+HANDLER = Handler(
+    int(ApiKey.INCREMENTAL_ALTER_CONFIGS),
+    (0, 1),
+    handle,
+    on_items(
+        config_problem(AclOperation.ALTER_CONFIGS),
+        lambda resource, error: AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        ),
+        items="resources",
+        answers="responses",
+    ),
+)

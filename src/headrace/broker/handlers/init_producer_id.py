@@ -16,10 +16,11 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, ProducerEpoch, ProducerId
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.controller.decision import Refusal
 from headrace.coordinators.transactions.events import InitProducer, InitReply
 from headrace.coordinators.transactions.model import Producer
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -77,4 +78,20 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
-HANDLER = Handler(int(ApiKey.INIT_PRODUCER_ID), (0, 6), handle)
+def _access(request: InitProducerIdRequest, context: RequestContext) -> Admitted | Refused:
+    """Access for those who may write as this transactional id, or to any topic (KIP-679)."""
+    rights, name = context.rights, request.transactional_id
+    if name is not None:
+        is_allowed = rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+        if is_allowed and request.enable2_pc:
+            is_allowed = rights.may(AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, name)
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        is_allowed = rights.may_for_some(AclOperation.WRITE, ResourceType.TOPIC) or rights.may(
+            AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER
+        )
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return Admitted(request) if is_allowed else Refused(_refused(error))
+
+
+HANDLER = Handler(int(ApiKey.INIT_PRODUCER_ID), (0, 6), handle, _access)

@@ -24,9 +24,11 @@ from headrace.broker.groups.answers import Told
 from headrace.broker.handlers import plain_groups
 from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
 from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.access import on_group
 from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import Join, JoinReply
 from headrace.coordinators.groups.model import Protocol
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -114,4 +116,10 @@ def _shortcuts(services: Services) -> dict[int, Shortcut]:
     return plain_groups.shortcuts(services, way, JOIN_VERSIONS)
 
 
-HANDLER = Handler(int(ApiKey.JOIN_GROUP), (0, 9), handle, shortcuts=_shortcuts)
+HANDLER = Handler(
+    int(ApiKey.JOIN_GROUP),
+    (0, 9),
+    handle,
+    on_group(lambda _, error: JoinGroupResponse(error_code=error), AclOperation.READ),
+    shortcuts=_shortcuts,
+)

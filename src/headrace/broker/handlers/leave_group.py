@@ -15,8 +15,10 @@ from headrace.base.limits import GROUP_REASON_CHARS_MAX
 from headrace.broker.groups.answers import Told
 from headrace.broker.handlers.group_answers import answered
 from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.access import on_group
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import Leave, Leaver, LeaveReply
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -59,4 +61,9 @@ def _response(reply: Told, members: Sequence[MemberIdentity], *, batch: bool) ->
     )
 
 
-HANDLER = Handler(int(ApiKey.LEAVE_GROUP), (0, 5), handle)
+HANDLER = Handler(
+    int(ApiKey.LEAVE_GROUP),
+    (0, 5),
+    handle,
+    on_group(lambda _, error: LeaveGroupResponse(error_code=error), AclOperation.READ),
+)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.configs import ResourceType
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_config_resources import (
@@ -52,4 +54,9 @@ def _names(kind: ResourceType, context: RequestContext) -> Iterable[str]:
             return ()
 
 
-HANDLER = Handler(int(ApiKey.LIST_CONFIG_RESOURCES), (0, 1), handle)
+HANDLER = Handler(
+    int(ApiKey.LIST_CONFIG_RESOURCES),
+    (0, 1),
+    handle,
+    on_cluster(lambda _, error: ListConfigResourcesResponse(error_code=error), AclOperation.DESCRIBE_CONFIGS),
+)

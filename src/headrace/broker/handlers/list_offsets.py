@@ -33,8 +33,10 @@ from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
 from headrace.base.limits import HISTORY_EPOCH_MS_MAX
 from headrace.broker.durable.history import HistoryUnavailable
 from headrace.broker.partitions.partition import Partition
+from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.visibility import until_own_appends_are_visible
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.image import TopicImage
 from headrace.storage.engine.reading import FoundOffset
 from headrace.wire.apis import ApiKey
@@ -44,6 +46,7 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -197,4 +200,14 @@ def _refused(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartit
     )
 
 
-HANDLER = Handler(int(ApiKey.LIST_OFFSETS), (1, 10), handle)
+def _forbidden(topic: ListOffsetsTopic, error: ErrorCode) -> ListOffsetsTopicResponse:
+    return ListOffsetsTopicResponse(
+        name=topic.name,
+        partitions=tuple(
+            ListOffsetsPartitionResponse(partition_index=each.partition_index, error_code=error)
+            for each in topic.partitions
+        ),
+    )
+
+
+HANDLER = Handler(int(ApiKey.LIST_OFFSETS), (1, 10), handle, on_topics(AclOperation.DESCRIBE, _forbidden))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.wire.apis import ApiKey
@@ -60,4 +62,12 @@ def _ongoing(partition: PartitionImage) -> OngoingPartitionReassignment:
     )
 
 
-HANDLER = Handler(int(ApiKey.LIST_PARTITION_REASSIGNMENTS), (0, 0), handle)
+HANDLER = Handler(
+    int(ApiKey.LIST_PARTITION_REASSIGNMENTS),
+    (0, 0),
+    handle,
+    on_cluster(
+        lambda _, error: ListPartitionReassignmentsResponse(error_code=error, error_message=error.message),
+        AclOperation.DESCRIBE,
+    ),
+)

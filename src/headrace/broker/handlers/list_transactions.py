@@ -6,10 +6,12 @@ are named in the answer. v0 flexible; v1 by duration (KIP-994); v2 by a pattern 
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.consumer.expressions import PatternError
 from headrace.coordinators.groups.consumer.patterns import Pattern
 from headrace.coordinators.transactions.views import Filter
+from headrace.metadata.access.acls import ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_transactions import (
@@ -41,8 +43,9 @@ def handle(request: ListTransactionsRequest, context: RequestContext) -> ListTra
         transaction_states=tuple(
             TransactionState(each.id, each.standing.producer_id, each.standing.state.title)
             for each in wanted.listed(transactions.transactions(), now_ms)
+            if context.rights.sees(ResourceType.TRANSACTIONAL_ID, each.id)
         ),
     )
 
 
-HANDLER = Handler(int(ApiKey.LIST_TRANSACTIONS), (0, 2), handle)
+HANDLER = Handler(int(ApiKey.LIST_TRANSACTIONS), (0, 2), handle, as_it_goes)

@@ -23,12 +23,12 @@ from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
+from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.admin import new_topic_id, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.rights import OPERATIONS_NOT_ASKED_FOR, Rights
 from headrace.broker.requests.topic_answers import (
-    CLUSTER_OPERATIONS,
-    OPERATIONS_NOT_ASKED_FOR,
-    TOPIC_OPERATIONS,
+    cluster_operations,
     controller_id,
     endpoint_of,
     live_ids,
@@ -38,6 +38,7 @@ from headrace.broker.requests.topic_answers import (
 from headrace.controller.asks import CreateTopics
 from headrace.controller.topic_names import topic_name_problem
 from headrace.controller.topics import NewTopic
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import INTERNAL_TOPICS, TopicImage
@@ -69,9 +70,17 @@ def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
         return []
     names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in INTERNAL_TOPICS)
     missing = [name for name in names if name not in context.image.topic_ids and not topic_name_problem(name)]
+    missing = [name for name in missing if _may_create(name, context.rights)]
     services = context.services
     allowed = broker_value(context.image, services.configs, "auto.create.topics.enable", node=services.node_id)
     return missing if missing and allowed.boolean() else []
+
+
+def _may_create(name: str, rights: Rights) -> bool:
+    return rights.sees(ResourceType.TOPIC, name) and (
+        rights.may(AclOperation.CREATE, ResourceType.CLUSTER)
+        or rights.may(AclOperation.CREATE, ResourceType.TOPIC, name)
+    )
 
 
 async def _create_and_answer(request: MetadataRequest, context: RequestContext, missing: list[str]) -> MetadataResponse:
@@ -83,14 +92,12 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
 
 
 def _answer(request: MetadataRequest, context: RequestContext, image: MetadataImage) -> MetadataResponse:
-    cluster = request.include_cluster_authorized_operations
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OPERATIONS_NOT_ASKED_FOR
     return MetadataResponse(
         brokers=tuple(told_brokers(image, context.services.node_id)),
         cluster_id=context.services.controller.cluster_id,
         controller_id=controller_id(context, image),
-        topics=tuple(_topics(request, context.version, image, operations)),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if cluster else OPERATIONS_NOT_ASKED_FOR,
+        topics=tuple(_topics(request, context, image)),
+        cluster_authorized_operations=cluster_operations(context, asked=request.include_cluster_authorized_operations),
     )
 
 
@@ -103,21 +110,42 @@ def told_brokers(image: MetadataImage, me: BrokerId) -> Iterator[MetadataRespons
         yield MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
 
 
-def _topics(
-    request: MetadataRequest, version: int, image: MetadataImage, operations: int
-) -> Iterator[MetadataResponseTopic]:
-    live = live_ids(image)
+def _topics(request: MetadataRequest, context: RequestContext, image: MetadataImage) -> Iterator[MetadataResponseTopic]:
+    """Iterate over the topics that the client may describe. Those that it names and may not describe are refused."""
+    live, rights, version = live_ids(image), context.rights, context.version
+    told = request.include_topic_authorized_operations
     if request.topics is None or (version == 0 and not request.topics):
         for name in sorted(image.topic_ids):
-            yield _topic(image.topics[image.topic_ids[name]], live, operations)
+            if rights.sees(ResourceType.TOPIC, name):
+                yield _topic(image.topics[image.topic_ids[name]], live, _operations(name, rights, told=told))
         return
     for wanted in dict.fromkeys(request.topics):
         found = image.topic_by_id(TopicId(wanted.topic_id)) if _is_by_id(wanted) else image.topic(wanted.name or "")
-        yield _unknown(wanted, version, operations) if found is None else _topic(found, live, operations)
+        name = wanted.name or "" if found is None else found.name
+        if not (found is None and _is_by_id(wanted)) and not rights.may(
+            AclOperation.DESCRIBE, ResourceType.TOPIC, name
+        ):
+            yield _forbidden(wanted, version)
+        elif found is None:
+            yield _unknown(wanted, version, _operations(name, rights, told=told))
+        else:
+            yield _topic(found, live, _operations(name, rights, told=told))
+
+
+def _operations(name: str, rights: Rights, *, told: bool) -> int:
+    return rights.operations(ResourceType.TOPIC, name) if told else OPERATIONS_NOT_ASKED_FOR
 
 
 def _is_by_id(wanted: MetadataRequestTopic) -> bool:
     return wanted.name is None or wanted.topic_id != NO_TOPIC_ID
+
+
+def _forbidden(wanted: MetadataRequestTopic, version: int) -> MetadataResponseTopic:
+    """Return the refusal of a topic. One that was asked for by its id is as one that does not exist."""
+    if wanted.topic_id != NO_TOPIC_ID:
+        name = None if version >= NULL_NAMES_VERSION else ""
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=wanted.topic_id)
+    return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
 
 
 def _unknown(wanted: MetadataRequestTopic, version: int, operations: int) -> MetadataResponseTopic:
@@ -154,4 +182,4 @@ def _topic(topic: TopicImage, live: frozenset[BrokerId], operations: int) -> Met
     )
 
 
-HANDLER = Handler(int(ApiKey.METADATA), (0, 13), handle)
+HANDLER = Handler(int(ApiKey.METADATA), (0, 13), handle, as_it_goes)

@@ -21,9 +21,11 @@ from headrace.base.ids import NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
 from headrace.base.limits import GROUP_NAME_CHARS_MAX
 from headrace.broker.groups.answers import Told
 from headrace.broker.handlers import plain_commit
+from headrace.broker.requests.access import by_name_or_id, in_turn, on_group, on_topics
 from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.values import TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -121,4 +123,27 @@ def _shortcuts(services: Services) -> dict[int, Shortcut]:
     return plain_commit.shortcuts(services, _in_words_of)
 
 
-HANDLER = Handler(int(ApiKey.OFFSET_COMMIT), (2, 10), handle, shortcuts=_shortcuts)
+def _all_forbidden(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(topics=tuple(_forbidden(topic, error) for topic in request.topics))
+
+
+def _forbidden(topic: OffsetCommitRequestTopic, error: ErrorCode) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=tuple(
+            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error)
+            for each in topic.partitions
+        ),
+    )
+
+
+HANDLER = Handler(
+    int(ApiKey.OFFSET_COMMIT),
+    (2, 10),
+    handle,
+    in_turn(
+        on_group(_all_forbidden, AclOperation.READ), on_topics(AclOperation.READ, _forbidden, name_of=by_name_or_id)
+    ),
+    shortcuts=_shortcuts,
+)

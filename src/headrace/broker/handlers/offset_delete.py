@@ -7,13 +7,16 @@ error.
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import in_turn, on_group, on_topics
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import DeleteOffsets, DeleteOffsetsReply
 from headrace.coordinators.groups.model import NamedPartition
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -58,4 +61,23 @@ def _exists(partition: NamedPartition, context: RequestContext) -> bool:
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
 
-HANDLER = Handler(int(ApiKey.OFFSET_DELETE), (0, 0), handle)
+def _group_forbidden(_: OffsetDeleteRequest, error: ErrorCode) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error)
+
+
+def _forbidden(topic: OffsetDeleteRequestTopic, error: ErrorCode) -> OffsetDeleteResponseTopic:
+    return OffsetDeleteResponseTopic(
+        name=topic.name,
+        partitions=tuple(
+            OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error)
+            for each in topic.partitions
+        ),
+    )
+
+
+HANDLER = Handler(
+    int(ApiKey.OFFSET_DELETE),
+    (0, 0),
+    handle,
+    in_turn(on_group(_group_forbidden, AclOperation.DELETE), on_topics(AclOperation.READ, _forbidden)),
+)

@@ -18,19 +18,22 @@ holds no lease of the controller and gets none now returns NOT_COORDINATOR: anot
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.access import by_name_or_id, on_topics, with_more
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.coordinators.groups.model import Group, NamedPartition, topic_matches
 from headrace.coordinators.groups.offsets import NO_COMMIT, lookup
 from headrace.coordinators.groups.transactional import is_unstable
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -42,6 +45,7 @@ from headrace.wire.messages.offset_fetch import (
 
 TOP_LEVEL_ERROR_VERSION: Final = 2
 GROUPS_VERSION: Final = 8
+Named = TypeVar("Named", OffsetFetchResponseTopic, OffsetFetchResponseTopics)
 TOPIC_ID_VERSION: Final = 10
 
 
@@ -176,4 +180,72 @@ def _as_one(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, ver
     )
 
 
-HANDLER = Handler(int(ApiKey.OFFSET_FETCH), (1, 10), handle)
+def _access(request: OffsetFetchRequest, context: RequestContext) -> Admitted | Refused:
+    """Access to the groups that the client may describe, with the topics that it may describe."""
+    if context.version >= GROUPS_VERSION:
+        return _of_groups(request, context)
+    error = _forbidden(request.group_id, context)
+    topics = request.topics or ()
+    if error is not None:
+        asked = OffsetFetchRequestGroup(
+            topics=tuple(
+                OffsetFetchRequestTopics(each.name, partition_indexes=each.partition_indexes) for each in topics
+            )
+        )
+        return Refused(_as_one(OffsetFetchResponseGroup(error_code=error), asked, context.version))
+    if request.topics is None:
+        return Admitted(request, lambda response: response._replace(topics=tuple(_seen(response.topics, context))))
+    return on_topics(AclOperation.DESCRIBE, _unread)(request, context)
+
+
+def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Admitted:
+    groups: list[OffsetFetchRequestGroup] = []
+    refused: list[OffsetFetchResponseGroup] = []
+    unread: dict[str, tuple[OffsetFetchResponseTopics, ...]] = {}
+    for group in {each.group_id: each for each in request.groups}.values():
+        if (error := _forbidden(group.group_id, context)) is not None:
+            refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
+            continue
+        names = {each: by_name_or_id(each, context) for each in group.topics or ()}
+        denied = [
+            each
+            for each, name in names.items()
+            if name is not None and not context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        ]
+        if denied:
+            unread[group.group_id] = tuple(_nothing(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in denied)
+            group = group._replace(topics=tuple(each for each in group.topics or () if each not in denied))
+        groups.append(group)
+    sees_all = {each.group_id for each in groups if each.topics is None}
+
+    def finished(group: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+        if group.group_id in sees_all:
+            return group._replace(topics=tuple(_seen(group.topics, context)))
+        return group if group.error_code else with_more(group, "topics", unread.get(group.group_id, ()))
+
+    def finish(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        return response._replace(groups=(*map(finished, response.groups), *refused))
+
+    return Admitted(request._replace(groups=tuple(groups)), finish)
+
+
+def _forbidden(group_id: str, context: RequestContext) -> ErrorCode | None:
+    may = context.rights.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+    return None if may else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _seen(topics: Iterable[Named], context: RequestContext) -> Iterable[Named]:
+    return (each for each in topics if context.rights.sees(ResourceType.TOPIC, each.name))
+
+
+def _unread(topic: OffsetFetchRequestTopic, error: ErrorCode) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=tuple(
+            OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=error)
+            for index in topic.partition_indexes
+        ),
+    )
+
+
+HANDLER = Handler(int(ApiKey.OFFSET_FETCH), (1, 10), handle, _access)

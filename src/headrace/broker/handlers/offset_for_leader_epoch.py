@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from headrace.base.ids import LeaderEpoch, PartitionIndex, TopicPartition
 from headrace.broker.durable.history import HistoryUnavailable
+from headrace.broker.requests.access import by_topic, on_topics
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.image import TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -19,6 +21,7 @@ from headrace.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
 
@@ -58,4 +61,13 @@ async def _answer(topic: TopicImage | None, asked: OffsetForLeaderPartition, con
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
 
 
-HANDLER = Handler(int(ApiKey.OFFSET_FOR_LEADER_EPOCH), (2, 4), handle)
+def _forbidden(topic: OffsetForLeaderTopic, error: ErrorCode) -> OffsetForLeaderTopicResult:
+    return OffsetForLeaderTopicResult(
+        topic=topic.topic,
+        partitions=tuple(EpochEndOffset(partition=each.partition, error_code=error) for each in topic.partitions),
+    )
+
+
+HANDLER = Handler(
+    int(ApiKey.OFFSET_FOR_LEADER_EPOCH), (2, 4), handle, on_topics(AclOperation.DESCRIBE, _forbidden, name_of=by_topic)
+)

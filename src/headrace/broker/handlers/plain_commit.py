@@ -16,8 +16,10 @@ from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.handlers.group_answers import PlainAnswer
 from headrace.broker.requests.context import Services, Shortcut
+from headrace.broker.requests.rights import Rights, named
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer, Connection
 from headrace.wire.apis import ApiKey
@@ -51,12 +53,16 @@ class _Road:
         self._known: dict[tuple[bytes, int], tuple[NamedPartition, TopicId]] = {}
         self._image: MetadataImage | None = None
         """The image of the remembered partitions."""
+        self._rights = services.authority.rights
         self.on_error = services.on_error
 
-    def serve(self, frame: memoryview, _: Connection) -> PlainAnswer | None:
+    def serve(self, frame: memoryview, connection: Connection) -> PlainAnswer | None:
         """`Shortcut`."""
         wanted = read_plain_commit(frame)
         if wanted is None:
+            return None
+        rights = self._rights(connection, ApiKey.OFFSET_COMMIT)
+        if rights.are_bounded and not self._may_commit(wanted, rights):
             return None
         shard = self._groups.shard(wanted.group_id)
         if not isinstance(shard, GroupShard):
@@ -68,6 +74,14 @@ class _Road:
         commit = (shard.registered(answer), wanted.member_id, wanted.epoch, offsets, wanted.instance_id)
         shard.gather(wanted.group_id, new(CommitOffsets, commit))
         return answer
+
+    def _may_commit(self, wanted: PlainCommit, rights: Rights) -> bool:
+        """Whether the client may read as the group, and each topic."""
+        image = self._metadata.image
+        names = [named(topic_of(topic, by_id=self._by_id), image, by_id=self._by_id) for topic, _ in wanted.topics]
+        return rights.may(AclOperation.READ, ResourceType.GROUP, wanted.group_id) and all(
+            name is not None and rights.may(AclOperation.READ, ResourceType.TOPIC, name) for name in names
+        )
 
     def _offsets(self, wanted: PlainCommit) -> tuple[NewOffset, ...] | None:
         """Return the offsets to commit; None where a partition does not exist."""

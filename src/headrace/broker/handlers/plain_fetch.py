@@ -22,10 +22,13 @@ from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.context import Services, Shortcut
+from headrace.broker.requests.rights import Rights, named
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer, Connection
 from headrace.storage.engine.faults import NotAtHand
 from headrace.storage.tier.blocks import Block
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.plain_fetch import (
     TOPIC_ID_VERSION,
@@ -41,8 +44,9 @@ from headrace.wire.transactions import AbortedTransaction
 
 READ_COMMITTED: Final = 1
 
-LongRoad = Callable[[memoryview, Services, MetadataImage], Answer]
-"""Answers a fetch that has waited, from its frame, by the general handler, under the image that it came with."""
+LongRoad = Callable[[memoryview, Services, MetadataImage, Rights], Answer]
+"""Answers a fetch that has waited, from its frame, by the general handler, under the image and the rights that it came
+with."""
 
 
 def shortcuts(services: Services, long_road: LongRoad) -> dict[int, Shortcut]:
@@ -78,15 +82,19 @@ class _Road:
         self._services = services
         self._by_id = version >= TOPIC_ID_VERSION
         self._long_road = long_road
+        self._rights = services.authority.rights
         self._known: dict[tuple[bytes, int], Replica] = {}
         self._known_to_racks: dict[tuple[bytes, int], Replica] = {}
         """As `_known`, for readers that name their rack: followers' replicas are among these."""
         for known in (self._known, self._known_to_racks):
             services.partitions.remember_in(known)
 
-    def serve(self, frame: memoryview, _: Connection) -> Answer | Deferred | None:
+    def serve(self, frame: memoryview, connection: Connection) -> Answer | Deferred | None:
         """`Shortcut`."""
         wanted = read_plain_fetch(frame)
+        rights = self._rights(connection, ApiKey.FETCH)
+        if rights.are_bounded and wanted is not None and not self._may_read(wanted, rights):
+            return None
         places = None if wanted is None else self._find_all(wanted)
         if wanted is None or places is None or (wanted.rack and self._has_nearer(wanted.rack.decode(), places)):
             return None
@@ -102,7 +110,7 @@ class _Road:
         def read_on() -> Answer:
             again = self._read_all(wanted, places)
             if again is None:
-                return self._long_road(memoryview(kept), self._services, image)
+                return self._long_road(memoryview(kept), self._services, image, rights)
             return _answer(wanted, again)
 
         parked = ParkedFetch(
@@ -114,6 +122,15 @@ class _Road:
         )
         answer.add_done_callback(lambda _: parked.leave())
         return answer
+
+    def _may_read(self, wanted: PlainFetch, rights: Rights) -> bool:
+        """Whether the client may read each topic. One that does not exist is left to the general handler."""
+        image = self._services.metadata.image
+        for topic, _ in wanted.topics:
+            name = named(topic_of(topic, wanted.version), image, by_id=self._by_id)
+            if name is None or not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
+                return False
+        return True
 
     def _find_all(self, wanted: PlainFetch) -> list[_Place] | None:
         """Return the partitions; None where one is not served here, or a topic is named twice, which is answered

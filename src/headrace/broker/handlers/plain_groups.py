@@ -15,6 +15,7 @@ from headrace.broker.groups.answers import Told
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.handlers.group_answers import Build, Caller, PlainAnswer, Respond
 from headrace.broker.requests.context import Services, Shortcut
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.net.server.listener import Answer, Connection
 from headrace.wire.apis import ApiKey
 from headrace.wire.plain_groups import PlainHeader, PlainRequest
@@ -41,6 +42,7 @@ class _Road:
     def __init__(self, services: Services, way: Way) -> None:
         self._groups = services.groups
         self._key, self._read, self._asked, self._write, self._at_once = way
+        self._rights = services.authority.rights
         self._on_error = services.on_error
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | PlainAnswer | None:
@@ -49,6 +51,9 @@ class _Road:
         if wanted is None:
             return None
         header, request = wanted
+        rights = self._rights(connection, self._key)
+        if not rights.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+            return None
         shard = self._groups.ready_for_member(request.group_id, None, surely=False)
         if not isinstance(shard, GroupShard):
             return None

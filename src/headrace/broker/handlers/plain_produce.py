@@ -7,7 +7,7 @@ batches as they come, it does nothing. The whole request is then left to that ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -17,6 +17,8 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Services, Shortcut
 from headrace.broker.requests.current_leaders import MOVED, told_in_produce
+from headrace.broker.requests.rights import Rights, named
+from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.net.server.listener import Answer, Connection, Later
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import Api, ApiKey, api
@@ -60,15 +62,19 @@ class _Road:
         self._version = version
         self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], Partition] = {}
+        self._rights = services.authority.rights
         self.on_error = services.on_error
         services.partitions.remember_in(self._known)
 
-    def serve(self, frame: memoryview, _: Connection) -> Answer | Later | None:
+    def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """`Shortcut`."""
         wanted = read_plain_produce(frame)
         if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
         correlation_id, acks, timeout_ms, topics = wanted
+        rights = self._rights(connection, ApiKey.PRODUCE)
+        if rights.are_bounded and not self._may_write([topic for topic, _ in topics], rights):
+            return None
         answer: _Answer | _AnswerOfMany
         if len(topics) == 1 and len(topics[0][1]) == 1:
             topic, ((index, records),) = topics[0]
@@ -97,6 +103,15 @@ class _Road:
             return answer.answer()
         self._deadlines.add(answer, timeout_ms if timeout_ms > REQUEST_WAIT_MS_MIN else REQUEST_WAIT_MS_MIN)
         return answer
+
+    def _may_write(self, topics: Iterable[bytes], rights: Rights) -> bool:
+        """Whether the client may write to each topic. One that does not exist is left to the general handler."""
+        image = self._metadata.image
+        for topic in topics:
+            name = named(topic_of(topic, by_id=self._by_id), image, by_id=self._by_id)
+            if name is None or not rights.may(AclOperation.WRITE, ResourceType.TOPIC, name):
+                return False
+        return True
 
     def _find_all(self, topic: bytes, batches: Batches) -> list[Place] | None:
         """Return the partitions, with the facts of the records. None where one is not served, or does not accept its

@@ -35,8 +35,10 @@ from headrace.broker.kit.deferred import Deferred
 from headrace.broker.partitions.intake.forwarding import Forwarded
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
-from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.access import by_name_or_id, in_turn, on_topics, on_transaction
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.broker.requests.current_leaders import told_in_produce
+from headrace.metadata.access.acls import AclOperation
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -77,19 +79,8 @@ async def _once_admitted(admitting: Admitting) -> ProduceResponse | None:
     if not isinstance(answer, Deferred):
         return answer
     settled: asyncio.Future[ProduceResponse | None] = asyncio.get_running_loop().create_future()
-    answer.add_done_callback(lambda done: _hand_on(done, settled))
+    answer.add_done_callback(lambda done: done.hand_on(settled))
     return await settled
-
-
-def _hand_on(done: Deferred, settled: asyncio.Future[ProduceResponse | None]) -> None:
-    if settled.done():
-        return
-    if (error := done.exception()) is not None:
-        settled.set_exception(error)
-    elif done.cancelled():
-        settled.cancel()
-    else:
-        settled.set_result(done.result())
 
 
 class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
@@ -344,4 +335,39 @@ class ProduceJob:
         )
 
 
-HANDLER = Handler(int(ApiKey.PRODUCE), (3, 13), handle, pipelined=True, shortcuts=shortcuts)
+def _all_forbidden(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
+    if request.acks == ACKS_NONE:
+        raise Unanswerable(f"Produce with acks=0 by '{request.transactional_id}': {error.message}")
+    return ProduceResponse(responses=tuple(_forbidden(topic, error) for topic in request.topic_data))
+
+
+def _forbidden(topic: TopicProduceData, error: ErrorCode) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=tuple(
+            PartitionProduceResponse(index=each.index, error_code=error, base_offset=NO_OFFSET)
+            for each in topic.partition_data
+        ),
+    )
+
+
+_on_topics = on_topics(AclOperation.WRITE, _forbidden, items="topic_data", answers="responses", name_of=by_name_or_id)
+
+
+def _topics(request: ProduceRequest, context: RequestContext) -> Admitted | Refused:
+    """Access to the topics that the client may write to. Raises Unanswerable where it wants no answer."""
+    found = _on_topics(request, context)
+    if request.acks == ACKS_NONE and isinstance(found, Admitted) and found.finish is not None:
+        raise Unanswerable("Produce with acks=0 to a topic that its client may not write to")
+    return found
+
+
+HANDLER = Handler(
+    int(ApiKey.PRODUCE),
+    (3, 13),
+    handle,
+    in_turn(on_transaction(_all_forbidden), _topics),
+    pipelined=True,
+    shortcuts=shortcuts,
+)

@@ -6,9 +6,11 @@ The answer comes when the change is committed; removing the last voter is refuse
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId, DirectoryId
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, other_cluster, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import ChangeVoter
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
@@ -26,4 +28,11 @@ async def handle(request: RemoveRaftVoterRequest, context: RequestContext) -> Re
     return RemoveRaftVoterResponse(error_code=code, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.REMOVE_RAFT_VOTER), (0, 0), handle)
+HANDLER = Handler(
+    int(ApiKey.REMOVE_RAFT_VOTER),
+    (0, 0),
+    handle,
+    on_cluster(
+        lambda _, error: RemoveRaftVoterResponse(error_code=error, error_message=error.message), AclOperation.ALTER
+    ),
+)

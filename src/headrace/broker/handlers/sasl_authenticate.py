@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -13,4 +14,4 @@ def handle(_: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthentic
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)
 
 
-HANDLER = Handler(int(ApiKey.SASL_AUTHENTICATE), (0, 2), handle)
+HANDLER = Handler(int(ApiKey.SASL_AUTHENTICATE), (0, 2), handle, anyone)

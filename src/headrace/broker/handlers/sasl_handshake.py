@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -12,4 +13,4 @@ def handle(_: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeRes
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-HANDLER = Handler(int(ApiKey.SASL_HANDSHAKE), (0, 1), handle)
+HANDLER = Handler(int(ApiKey.SASL_HANDSHAKE), (0, 1), handle, anyone)

@@ -17,8 +17,10 @@ from headrace.broker.groups.answers import Told
 from headrace.broker.handlers import plain_groups
 from headrace.broker.handlers.group_answers import Build, Caller, Respond, answered_as_member
 from headrace.broker.kit.deferred import Deferred
+from headrace.broker.requests.access import on_group
 from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
 from headrace.coordinators.groups.events import Sync, SyncReply
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -63,4 +65,10 @@ def _shortcuts(services: Services) -> dict[int, Shortcut]:
     return plain_groups.shortcuts(services, way, SYNC_VERSIONS)
 
 
-HANDLER = Handler(int(ApiKey.SYNC_GROUP), (0, 5), handle, shortcuts=_shortcuts)
+HANDLER = Handler(
+    int(ApiKey.SYNC_GROUP),
+    (0, 5),
+    handle,
+    on_group(lambda _, error: SyncGroupResponse(error_code=error), AclOperation.READ),
+    shortcuts=_shortcuts,
+)

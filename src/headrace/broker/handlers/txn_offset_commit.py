@@ -16,16 +16,19 @@ from typing import Final
 
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.broker.groups.answers import Told
+from headrace.broker.requests.access import in_turn, on_group, on_topics, on_transaction
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.transactions.gate import producer_of
 from headrace.coordinators.groups.events import CommitInTransaction, CommitReply, NewOffset
 from headrace.coordinators.groups.model import TransactionalProducer
 from headrace.coordinators.values import NamedPartition
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -105,4 +108,24 @@ def _answer(request: TxnOffsetCommitRequest, outcomes: Iterator[ErrorCode]) -> T
     )
 
 
-HANDLER = Handler(int(ApiKey.TXN_OFFSET_COMMIT), (0, 5), handle)
+def _all_forbidden(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(topics=tuple(_forbidden(topic, error) for topic in request.topics))
+
+
+def _forbidden(topic: TxnOffsetCommitRequestTopic, error: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        topic.name,
+        tuple(TxnOffsetCommitResponsePartition(each.partition_index, error) for each in topic.partitions),
+    )
+
+
+HANDLER = Handler(
+    int(ApiKey.TXN_OFFSET_COMMIT),
+    (0, 5),
+    handle,
+    in_turn(
+        on_transaction(_all_forbidden),
+        on_group(_all_forbidden, AclOperation.READ),
+        on_topics(AclOperation.READ, _forbidden),
+    ),
+)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.features import update_problem
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -39,4 +41,11 @@ def _problem(update: FeatureUpdateKey, version: int) -> str | None:
     return update_problem(update.feature, update.max_version_level, upgrade_type)
 
 
-HANDLER = Handler(int(ApiKey.UPDATE_FEATURES), (0, 2), handle)
+HANDLER = Handler(
+    int(ApiKey.UPDATE_FEATURES),
+    (0, 2),
+    handle,
+    on_cluster(
+        lambda _, error: UpdateFeaturesResponse(error_code=error, error_message=error.message), AclOperation.ALTER
+    ),
+)

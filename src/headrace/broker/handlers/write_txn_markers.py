@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.transactions.marking import Marker
 from headrace.coordinators.transactions.model import TransactionVersion
 from headrace.coordinators.values import NamedPartition
+from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.write_txn_markers import (
@@ -73,4 +75,26 @@ def _result(wanted: WritableTxnMarker, outcomes: Mapping[NamedPartition, ErrorCo
     )
 
 
-HANDLER = Handler(int(ApiKey.WRITE_TXN_MARKERS), (1, 2), handle, pipelined=True)
+def _forbidden(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=tuple(
+            _result(
+                marker,
+                {
+                    NamedPartition(topic.name, index): error
+                    for topic in marker.topics
+                    for index in topic.partition_indexes
+                },
+            )
+            for marker in request.markers
+        )
+    )
+
+
+HANDLER = Handler(
+    int(ApiKey.WRITE_TXN_MARKERS),
+    (1, 2),
+    handle,
+    on_cluster(_forbidden, AclOperation.CLUSTER_ACTION, AclOperation.ALTER),
+    pipelined=True,
+)

@@ -73,6 +73,17 @@ class Deferred:
         else:
             self.set_result(result)
 
+    def hand_on(self, future: asyncio.Future[Any]) -> None:
+        """Settle the future as this is: it is done."""
+        if future.done():
+            return
+        if self._error is not None:
+            future.set_exception(self._error)
+        elif self._cancelled:
+            future.cancel()
+        else:
+            future.set_result(self.result())
+
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         if self.done():
             callback(self)

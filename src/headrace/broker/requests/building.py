@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.base.ids import ProducerId
 from headrace.broker.cluster.building import Cluster
@@ -16,12 +17,15 @@ from headrace.broker.kit.sampled_rate import Window
 from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.building import Replication
+from headrace.broker.requests.audit import AuditLog
 from headrace.broker.requests.context import Handler, Services
 from headrace.broker.requests.dispatch import Dispatcher
 from headrace.broker.requests.fetch_sessions import FetchSessions
+from headrace.broker.requests.private import Private
 from headrace.broker.requests.producer_ids import ProducerIdAllocator
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.requests.read_replicas import ReadReplicas
+from headrace.broker.requests.rights import Authority
 from headrace.broker.transactions.building import Transactions, build_transactions
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
@@ -32,6 +36,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Serve
 from headrace.net.server.listener import Crowd, Listener
 from headrace.net.server.request_budget import Bounds
+from headrace.security.authorizer import Authorizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,7 @@ class Requests:
         await self.services.groups.stop()
         await self.transactions.stop()
         self.services.deadlines.close()
+        self.services.authority.stop()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +106,7 @@ def build_requests(
     core: Core,
     others: Others,
     handlers: Collection[Handler],
-    private: Mapping[int, Serve],
+    private: Mapping[int, Private],
     counting: Counting | None,
 ) -> Requests:
     """Build the room. `handlers`: the APIs that are served; `private`: those of other brokers and of Headrace's own
@@ -181,8 +187,34 @@ def _services(
         quotas=others.quotas,
         answer_bytes_max=answer_bytes_max,
         history=others.history,
+        authority=_authority(core, cluster),
         on_error=_nobody_counts if counting is None else counting.on_error,
         api_versions={handler.key: handler.versions for handler in handlers if handler.advertised},
+    )
+
+
+def _authority(core: Core, cluster: Cluster) -> Authority:
+    """Return the authority, which follows the ACLs of the image where an authorizer is set."""
+    if not core.text("authorizer.class.name"):
+        return Authority(None, None)
+    super_users = (each.strip() for each in core.text("super.users").split(";"))
+    authorizer = Authorizer(
+        {each for each in super_users if each},
+        allows_where_no_acl=core.text("allow.everyone.if.no.acl.found") == "true",
+    )
+    authorizer.use(core.image().acls)
+    cluster.metadata.subscribe(lambda delta: authorizer.use(delta.after.acls))
+    return Authority(authorizer, _audit_log(core))
+
+
+def _audit_log(core: Core) -> AuditLog:
+    file = core.text("audit.log.file")
+    return AuditLog(
+        Path(file) if file else core.config.data / "audit.log",
+        core.clock,
+        grants=core.text("audit.log.grants") == "true",
+        bytes_max=core.number("audit.log.max.bytes"),
+        files=core.number("audit.log.max.files"),
     )
 
 

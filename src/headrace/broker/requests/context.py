@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
+from headrace.broker.requests.rights import Authority, Rights
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Answer, Connection, Later
 
@@ -63,6 +64,8 @@ class Services:
     """Called for an error in an answer that the dispatcher does not see, with the API key and the error code."""
     history: History | None
     """Durable history, where there is a store."""
+    authority: Authority
+    """Knows what clients may do."""
     api_versions: Mapping[int, tuple[int, int]]
     """The advertised APIs: API key to its lowest and highest version."""
 
@@ -77,11 +80,31 @@ class RequestContext:
     client_id: str
     client_host: str
     received_bytes: int
+    rights: Rights
+    """The rights of the client."""
 
 
 Shortcut: TypeAlias = Callable[[memoryview, Connection], "Answer | Later | Deferred | None"]
 """Serves the usual form of a request from its frame, without the length. None: nothing was done, and the handler serves
 it. The result of a `Deferred` is an `Answer`."""
+
+
+class Admitted(NamedTuple):
+    """The request, as far as it is handled."""
+
+    request: Any
+    finish: Callable[[Any], Any] | None = None
+    """Adds to the response what was refused. The response may be None: no answer is wanted."""
+
+
+class Refused(NamedTuple):
+    """The answer to a request of which nothing is handled."""
+
+    response: Any
+
+
+Access: TypeAlias = Callable[[Any, RequestContext], Admitted | Refused]
+"""Checks the rights of a request (`requests.access`)."""
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 """(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""
 
@@ -94,6 +117,8 @@ class Handler:
     versions: tuple[int, int]
     """Lowest and highest version served, inclusive: ApiVersions advertises these."""
     handle: Handle
+    access: Access
+    """The rights that a request needs (`requests.access`). It is asked where clients' rights are bounded."""
     pipelined: bool = False
     """True: further requests of the connection are served while this one waits (produce). False: as in Kafka, the
     connection is muted until the answer is there."""

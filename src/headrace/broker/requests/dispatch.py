@@ -21,10 +21,11 @@ import structlog
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.limits import UNREADY_WAIT_MS_MAX
 from headrace.broker.kit.deferred import Deferred
-from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
+from headrace.broker.requests.context import Handler, Refused, RequestContext, Services, Shortcut
 from headrace.broker.requests.metering import EXEMPT, Metered
+from headrace.broker.requests.private import Private
 from headrace.broker.requests.quotas import ClientUsage
-from headrace.net.server.listener import Answer, Connection, Later, Serve
+from headrace.net.server.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
@@ -56,7 +57,7 @@ class Dispatcher:
         handlers: Mapping[int, Handler],
         *,
         on_bug: Callable[[BaseException], None],
-        private: Mapping[int, Serve] | None = None,
+        private: Mapping[int, Private] | None = None,
         on_response: Callable[[int, Any], None] | None = None,
     ) -> None:
         self._services = services
@@ -65,6 +66,7 @@ class Dispatcher:
         self._on_bug = on_bug
         self._on_response = on_response
         self._quotas = services.quotas
+        self._authority = services.authority
         self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._opened = asyncio.Event()
         self._shortcuts: dict[bytes, Shortcut] = {}
@@ -147,7 +149,7 @@ class Dispatcher:
 
     def _serve_private(self, header: RequestHeader, frame: memoryview, connection: Connection) -> Answer | Later | None:
         try:
-            return self._private[header.api_key](frame, connection)
+            return self._private[header.api_key](frame, connection, self._authority.rights(connection, header.api_key))
         except CorruptData:
             raise
         except Exception as error:
@@ -166,6 +168,7 @@ class Dispatcher:
             client_id=header.client_id or "",
             client_host=connection.peer_host,
             received_bytes=size,
+            rights=self._authority.rights(connection, header.api_key),
         )
 
     def _handle(
@@ -177,7 +180,7 @@ class Dispatcher:
         connection: Connection,
     ) -> Answer | Later | None:
         try:
-            result = handler.handle(request, context)
+            result = _result(handler, request, context)
             if isinstance(result, Deferred):
                 return Foreseen(self, header, result, connection, pipelined=handler.pipelined)
             if not inspect.isawaitable(result):
@@ -212,7 +215,7 @@ class Dispatcher:
             encode=self.encode,
         )
         try:
-            result = handler.handle(metered.within_burst(request), context)
+            result = _result(handler, metered.within_burst(request), context)
             if not isinstance(result, Deferred) and not inspect.isawaitable(result):
                 return metered.answer(result)
         except CorruptData:
@@ -288,6 +291,29 @@ class Pending:
 
     def _encode(self, result: Any) -> Answer | None:
         return result if isinstance(result, list) else self._dispatcher.encode(self._header, result)
+
+
+def _result(handler: Handler, request: Any, context: RequestContext) -> Any:
+    """Return the response of the handler to what its client has the rights for, or a `Deferred` or awaitable of it."""
+    if not context.rights.are_bounded:
+        return handler.handle(request, context)
+    found = handler.access(request, context)
+    if isinstance(found, Refused):
+        return found.response
+    result = handler.handle(found.request, context)
+    if found.finish is None:
+        return result
+    if isinstance(result, Deferred) or inspect.isawaitable(result):
+        return _finished(_future(result), found.finish)
+    return found.finish(result)
+
+
+async def _finished(result: asyncio.Future[Any] | Deferred, finish: Callable[[Any], Any]) -> Any:
+    if isinstance(result, Deferred):
+        settled = asyncio.get_running_loop().create_future()
+        result.add_done_callback(lambda done: done.hand_on(settled))
+        result = settled
+    return finish(await result)
 
 
 def _future(result: Any) -> asyncio.Future[Any] | Deferred:

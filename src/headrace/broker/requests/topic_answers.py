@@ -1,38 +1,26 @@
 """The image's form in the answers of Metadata, DescribeCluster and DescribeTopicPartitions.
 
-Promises: everything in one answer is from one image. Nothing is authorised yet, so every operation is allowed
-(KIP-430).
+Promises: everything in one answer is from one image.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.requests.context import RequestContext
+from headrace.broker.requests.rights import OPERATIONS_NOT_ASKED_FOR
+from headrace.metadata.access.acls import CLUSTER_NAME, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage, Endpoint, PartitionImage
 from headrace.wire.errors import ErrorCode
 
-OPERATIONS_NOT_ASKED_FOR: Final = -(2**31)
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
-TOPIC_OPERATIONS: Final = sum(
-    1 << operation
-    for operation in (_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-)
-CLUSTER_OPERATIONS: Final = sum(
-    1 << operation
-    for operation in (
-        _CREATE,
-        _ALTER,
-        _DESCRIBE,
-        _CLUSTER_ACTION,
-        _DESCRIBE_CONFIGS,
-        _ALTER_CONFIGS,
-        _IDEMPOTENT_WRITE,
-    )
-)
+
+def cluster_operations(context: RequestContext, *, asked: bool) -> int:
+    """Return what the client may do to the cluster (KIP-430), where it has asked for that: nothing, where it may not
+    describe it."""
+    if not asked:
+        return OPERATIONS_NOT_ASKED_FOR
+    rights = context.rights
+    return rights.operations(ResourceType.CLUSTER) if rights.sees(ResourceType.CLUSTER, CLUSTER_NAME) else 0
 
 
 def endpoint_of(broker: BrokerImage) -> Endpoint:
