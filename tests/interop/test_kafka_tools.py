@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from tests.interop.hanging import VERIFICATION, hang
 from tests.interop.kafka_tools import KafkaTools, Said
 from tools import kafka_jars
@@ -29,8 +30,14 @@ LOOK_EVERY_S = 0.01
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[KafkaTools]:
     with asyncio.Runner() as runner:
-        quick = ("--config", "group.initial.rebalance.delay.ms=0", "--config", "metrics.listen=127.0.0.1:0")
-        cluster = BrokerCluster(tmp_path_factory.mktemp("tools"), 3, *quick)
+        configs = (
+            "group.initial.rebalance.delay.ms=0",
+            "metrics.listen=127.0.0.1:0",
+            f"authorizer.class.name={STANDARD_AUTHORIZER}",
+            "super.users=User:ANONYMOUS",
+        )
+        options = (option for config in configs for option in ("--config", config))
+        cluster = BrokerCluster(tmp_path_factory.mktemp("tools"), 3, *options)
         runner.run(cluster.start(1, 2, 3))
         urls = [told_metrics(cluster.log(broker)) for broker in (1, 2, 3)]
 
@@ -353,10 +360,33 @@ def test_features_are_told_and_have_the_levels_that_they_have(tools: KafkaTools)
 
 
 def test_what_is_not_there_says_so(tools: KafkaTools) -> None:
-    assert "SecurityDisabledException" in tools.run("AclCommand", "--list").text
-    grant = ("--add", "--allow-principal", "User:a", "--operation", "read", "--topic", "t")
-    assert "SecurityDisabledException" in tools.run("AclCommand", *grant).text
     assert tools.did("TransactionsCommand", "list").lines[1:] == []
+
+
+def acls(said: Said) -> set[tuple[str, ...]]:
+    """Name, pattern, principal, host, operation and permission of each."""
+    found, about = set(), ("", "")
+    for line in said.lines:
+        if resource := re.search(r"resourceType=\w+, name=([^,]+), patternType=(\w+)", line):
+            about = (resource[1], resource[2])
+        for rule in re.findall(r"principal=([^,]+), host=([^,]+), operation=(\w+), permissionType=(\w+)", line):
+            found.add((*about, *rule))
+    return found
+
+
+def test_acls_are_added_listed_and_removed(tools: KafkaTools) -> None:
+    alice = ("--allow-principal", "User:alice")
+    tools.did("AclCommand", "--add", *alice, "--producer", "--topic", "acl-", "--resource-pattern-type", "prefixed")
+    tools.did("AclCommand", "--add", "--deny-principal", "User:*", "--deny-host", "10.0.0.7", "--topic", "acl-secret")
+    told = acls(tools.did("AclCommand", "--list", "--topic", "acl-", "--resource-pattern-type", "prefixed"))
+    writes = {("acl-", "PREFIXED", "User:alice", "*", each, "ALLOW") for each in ("WRITE", "CREATE", "DESCRIBE")}
+    denied = ("acl-secret", "LITERAL", "User:*", "10.0.0.7", "ALL", "DENY")
+    assert told == writes
+    matched = ("--topic", "acl-secret", "--resource-pattern-type", "match")
+    assert acls(tools.did("AclCommand", "--list", *matched)) == {*writes, denied}
+    assert acls(tools.did("AclCommand", "--list", "--principal", "User:alice")) == writes
+    tools.did("AclCommand", "--remove", "--force", *matched)
+    assert acls(tools.did("AclCommand", "--list")) == set()
 
 
 # quotas
