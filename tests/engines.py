@@ -40,7 +40,7 @@ BOTH_IN_LONG: Final = (
     "broker/handlers/test_both_roads_of_produce.py",
     "broker/handlers/test_data_wire.py",
     "broker/handlers/test_delete_records.py",
-    "broker/handlers/test_not_here.py",
+    "broker/handlers/test_scram_credentials.py",
     "broker/handlers/test_plain_produce.py",
     "broker/handlers/test_producer_expiry.py",
     "broker/requests/test_client_quotas_wire.py",

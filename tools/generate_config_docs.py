@@ -54,6 +54,10 @@ A value comes from the first of these that has one:
 4. the command line of this broker (`--config key=value`);
 5. the default below.
 
+A config `ssl.*`, `sasl.*` or `connections.max.reauth.ms` may be set for one listener, as `listener.name.NAME.KEY`. One
+of a mechanism may be set as `listener.name.NAME.MECHANISM.KEY`. Names are in lower case there. Such a value goes before
+the one for all listeners, and cannot be changed while the broker runs. A secret is never shown.
+
 Values are read as Kafka reads them: blanks at both ends and around a list's commas are left out. A value that no code
 honours yet is refused, never ignored.
 """

@@ -49,6 +49,7 @@ NARROWER = {
     "quota.window.num",
     "quota.window.size.seconds",
     "replica.lag.time.max.ms",
+    "sasl.server.max.receive.size",
 }
 """Configs that have bounds here which Kafka does not have, or checks elsewhere."""
 

@@ -805,6 +805,20 @@ SCRAM_USERS_MAX: Final = 100_000
 """Users with SCRAM credentials."""
 SCRAM_SALT_BYTES_MAX: Final = 1_024
 """Length of the salt of a SCRAM credential."""
+SCRAM_ALTERATIONS_PER_REQUEST_MAX: Final = 1_000
+"""Credentials that one request sets and deletes. Each costs a few hashes."""
+AUTHENTICATION_MS_MAX: Final = 30_000
+"""Time from a client's connection to the end of its authentication."""
+AUTHENTICATION_REQUESTS_MAX: Final = 16
+"""Requests of a client before it is authenticated; SCRAM takes five."""
+AUTHENTICATION_FAILURE_ADDRESSES_MAX: Final = 1_000
+"""Addresses whose failed authentications are counted one by one."""
+UNAUTHENTICATED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Unfinished frames of all clients that are not authenticated. A client that exceeds it is closed."""
+REAUTHENTICATION_PAUSE_MS: Final = 1_000
+"""Shortest time between two authentications on one connection (Kafka's)."""
+SHOWN_NAME_CHARACTERS_MAX: Final = 100
+"""Characters of a client's text, such as a user's name, that a log line shows."""
 AUTHORIZATIONS_KEPT_MAX: Final = 20_000
 """Decisions of the authorizer that are remembered: some 10 MB."""
 AUDIT_LINES_PER_SECOND_MAX: Final = 1_000

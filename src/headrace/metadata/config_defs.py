@@ -34,6 +34,8 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
+HIDDEN: Final = "[hidden]"
+"""Stands for a secret, as in Kafka."""
 NUMBERS: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
 MOST: Final = {ConfigType.INT: INT_MAX, ConfigType.SHORT: SHORT_MAX, ConfigType.LONG: LONG_MAX}
 """The maximum of each type of whole number."""
@@ -113,12 +115,18 @@ class ConfigDef:
     is_hidden: bool = False
     """Described only where somebody has set it (Kafka's internal configs, and removed ones)."""
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether a value is never shown."""
+        return self.type is ConfigType.PASSWORD
+
     def problem(self, value: str) -> str | None:
         """Why the value is not allowed, as a sentence that names the key; None where it is."""
         try:
             self.parsed(value)
         except ValueError as error:
-            return f"Invalid value {value} for configuration {self.key}: {error}."
+            told = HIDDEN if self.is_secret else value
+            return f"Invalid value {told} for configuration {self.key}: {error}."
         return None
 
     def parsed(self, value: str) -> Value:

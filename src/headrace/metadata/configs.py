@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
+from headrace.metadata.access.listener_configs import keys_of, listener_def
 from headrace.metadata.config_defs import MOST, NUMBERS, Value, understood, written
 from headrace.metadata.config_table import (
     BROKER_DEFS,
@@ -123,7 +124,9 @@ def broker_values(
 ) -> dict[str, ConfigValue]:
     """Every broker config that is effective on broker `node`, by the broker's name for it, sorted."""
     levels = _levels(image, broker_configs, node)
-    return _described(_value(key, definition, {}, levels, 1) for key, definition in EVERY_BROKER_DEF.items())
+    of_listeners = {key: listener_def(key, EVERY_BROKER_DEF) for key in sorted(broker_configs)}
+    defs = {**EVERY_BROKER_DEF, **{key: found for key, found in of_listeners.items() if found is not None}}
+    return _described(_value(key, definition, {}, levels, 1) for key, definition in defs.items())
 
 
 def group_values(
@@ -144,6 +147,25 @@ def broker_value(
 ) -> ConfigValue:
     """One broker config. The key must be in the table."""
     return _value(key, BROKER_DEFS[key], {}, _levels(image, broker_configs, node), 1)
+
+
+def listener_value(
+    image: MetadataImage,
+    broker_configs: Mapping[str, str],
+    listener: str,
+    key: str,
+    *,
+    mechanism: str | None = None,
+    node: BrokerId | None = None,
+) -> ConfigValue:
+    """One broker config of a listener, or of one of its mechanisms. A static value for it goes before one for all. The
+    key must be in the table."""
+    levels = _levels(image, broker_configs, node)
+    for name in keys_of(listener, key, mechanism):
+        definition = listener_def(name, BROKER_DEFS)
+        if definition is not None and name in broker_configs:
+            return _value(name, definition, {}, levels, 1)
+    return _value(key, BROKER_DEFS[key], {}, levels, 1)
 
 
 def _levels(
@@ -324,7 +346,7 @@ def group_config_conflict(
 
 def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, ConfigDef], kind: str) -> str | None:
     for key, value in configs.items():
-        definition = table.get(key)
+        definition = table.get(key) or (listener_def(key, table) if table is EVERY_BROKER_DEF else None)
         if definition is None:
             return f"Unknown {kind} config name: {key}."
         if value is None:

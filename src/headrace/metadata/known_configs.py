@@ -83,8 +83,8 @@ FREE: Final = (
         ("alter.log.dirs.", "replica.alter.log.dirs.io.max.bytes.per.second"),
     ),
     _Free(
-        "There is no authentication to delay or to expire: any value is accepted.",
-        ("connection.failed.authentication.delay.ms", "delegation.token.expiry.", "delegation.token.max."),
+        "There are no delegation tokens to expire: any value is accepted.",
+        ("delegation.token.expiry.", "delegation.token.max."),
     ),
     _Free(
         "Assignments are made at once, so bounds for their intervals change nothing: any value is accepted.",
@@ -126,6 +126,7 @@ TOLD_OTHERWISE: Final = {
 INSTEAD: Final = {
     "max.connection.creation.rate": "max.connections and max.connections.per.ip bound connections",
     "queued.max.request.bytes": "queued.max.bytes bounds what waits",
+    "sasl.jaas.config": "set it for a mechanism, as listener.name.NAME.plain.sasl.jaas.config",
     "remote.storage.enable": "durable.enable has history kept in a store",
     "remote.log.storage.system.enable": "durable.url has history kept in a store",
 }

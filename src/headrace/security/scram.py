@@ -2,8 +2,8 @@
 
 Promises:
 - A client is authenticated only if it knows the password, or the key that follows from it.
-- A name that is unknown is answered as one that is known, with a salt of its own, until the proof fails. It has the
-  fewest iterations, so a user with more of them can be told from it.
+- A name that is unknown is answered as one that is known, until the proof fails: with a salt of its own. Salt and
+  iterations look as they do for one of the users, so they do not tell it from them.
 - Keys and proofs are compared in constant time.
 
 Differences from the RFC are Kafka's: no channel binding, no SASLprep, and names of ASCII characters alone.
@@ -16,11 +16,18 @@ import binascii
 import hashlib
 import hmac
 import re
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.errors import HeadraceError
-from headrace.metadata.access.scram import ITERATIONS_MIN, ScramCredential, ScramMechanism
+from headrace.metadata.access.scram import (
+    ITERATIONS_MIN,
+    NO_SCRAM,
+    ScramCredential,
+    ScramCredentials,
+    ScramMechanism,
+)
 
 Find: TypeAlias = Callable[[str], ScramCredential | None]
 """The credential of a user for the mechanism of the exchange."""
@@ -39,6 +46,24 @@ _FINAL: Final = re.compile(
 )
 
 
+class Look(NamedTuple):
+    """The parts of a credential that a client sees before it has proven anything, but for the salt's own bytes."""
+
+    iterations: int
+    salt_bytes: int
+    is_text: bool
+    """Whether the salt has small letters and digits alone, as Kafka's tools make it."""
+
+    @classmethod
+    def of(cls, credential: ScramCredential) -> Look:
+        salt = credential.salt
+        return cls(credential.iterations, len(salt), not salt.translate(None, _TEXT))
+
+
+_TEXT: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+USUAL_LOOK: Final = Look(ITERATIONS_MIN, 26, is_text=True)
+
+
 class AuthenticationFailed(HeadraceError):  # noqa: N818 - reads as a sentence
     """The client is not who it says. The text may be told to it, and leaves open whether name or password is wrong."""
 
@@ -50,17 +75,28 @@ MALFORMED: Final = "Authentication failed: the SCRAM message is malformed."
 class ScramServer:
     """One exchange: `first`, then `final`."""
 
-    def __init__(self, mechanism: ScramMechanism, find: Find, *, nonce: str, secret: bytes) -> None:
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        find: Find,
+        *,
+        nonce: str,
+        secret: bytes,
+        usual_look: Callable[[float], Look] = lambda _: USUAL_LOOK,
+    ) -> None:
         """`nonce`: random and printable, without a comma, new for each exchange. `secret`: of the cluster, the same on
-        each broker and after a restart; the salts of unknown names follow from it."""
+        each broker and after a restart; the salts of unknown names follow from it. `usual_look`: see
+        `KnownUsers`."""
         self._mechanism = mechanism
         self._find = find
         self._nonce = nonce
         self._secret = secret
+        self._usual_look = usual_look
         self._credential: ScramCredential | None = None
         self._is_known = False
         self._said = self._header = ""
-        self._name = ""
+        self.claimed = ""
+        """The name that the client gave."""
         self.user: str | None = None
         """The user that was authenticated; None: none yet."""
 
@@ -76,7 +112,7 @@ class ScramServer:
         credential = self._find(name)
         self._is_known = credential is not None
         self._credential = credential = credential or self._made_up(name)
-        self._name, self._nonce, self._header = name, found["nonce"] + self._nonce, found["header"]
+        self.claimed, self._nonce, self._header = name, found["nonce"] + self._nonce, found["header"]
         answer = f"r={self._nonce},s={_encoded(credential.salt)},i={credential.iterations}"
         self._said = f"{found['bare']},{answer}"
         return answer.encode()
@@ -98,20 +134,56 @@ class ScramServer:
         )
         if not (self._is_known and is_of_this and is_proven):
             raise AuthenticationFailed(FAILED)
-        self.user = self._name
+        self.user = self.claimed
         return f"v={_encoded(self._hmac(credential.server_key, said))}".encode()
 
     def _made_up(self, name: str) -> ScramCredential:
-        """A credential for a name that has none. Its salt is the same each time."""
+        """A credential for a name that has none. It is the same each time, as far as the users are."""
         made = hmac.digest(self._secret, f"{self._mechanism.title} {name}".encode(), "sha512")
-        size = hashlib.new(self._mechanism.digest).digest_size
-        return ScramCredential(made[:20], made[:size], made[:size], ITERATIONS_MIN)
+        look = self._usual_look(int.from_bytes(made[-8:], "big") / 2**64)
+        salt = hashlib.shake_256(made).digest(look.salt_bytes)
+        if look.is_text:
+            salt = bytes(_TEXT[each % len(_TEXT)] for each in salt)
+        keys = made[: self._mechanism.key_bytes]
+        return ScramCredential(salt, keys, keys, look.iterations)
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._mechanism.digest)
 
     def _hash(self, message: bytes) -> bytes:
         return hashlib.new(self._mechanism.digest, message).digest()
+
+
+class KnownUsers:
+    """The users that have credentials."""
+
+    def __init__(self) -> None:
+        self._known = NO_SCRAM
+        self._looks: dict[ScramMechanism, list[tuple[Look, int]]] = {}
+
+    def use(self, credentials: ScramCredentials) -> None:
+        """Answer by these from now on."""
+        if credentials is not self._known:
+            self._known = credentials
+            self._looks.clear()
+
+    def find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
+        credentials = self._known.get(user)
+        return None if credentials is None else credentials.get(mechanism)
+
+    def usual_look(self, mechanism: ScramMechanism, place: float) -> Look:
+        """The look of the user at this place, in [0, 1), where users are sorted by it. So an unknown name looks like
+        some user, and as often as users look so."""
+        counts = self._looks.get(mechanism)
+        if counts is None:
+            found = Counter(Look.of(each[mechanism]) for each in self._known.values() if mechanism in each)
+            counts = self._looks[mechanism] = sorted(found.items()) or [(USUAL_LOOK, 1)]
+        rest = place * sum(number for _, number in counts)
+        for look, number in counts:
+            rest -= number
+            if rest < 0:
+                return look
+        return counts[-1][0]
 
 
 def credential_of(mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int) -> ScramCredential:

@@ -23,10 +23,11 @@ _FIRST_RESERVE_BYTES: Final = 1 << 20
 class FrameSplitter:
     """Pass each read to `feed`. After a DecodeError the rest of the stream has no meaning; close it."""
 
-    __slots__ = ("_body", "_filled", "_max_bytes", "_prefix", "_size")
+    __slots__ = ("_body", "_filled", "_prefix", "_size", "max_bytes")
 
     def __init__(self, max_bytes: int = REQUEST_BYTES_MAX) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """May be changed at any time. It applies to frames that begin after that."""
         self._prefix = b""
         """The first bytes of an incomplete length."""
         self._body: bytearray | None = None
@@ -53,7 +54,7 @@ class FrameSplitter:
         at, end = 0, len(view)
         if self._body is None and not self._prefix and end >= LENGTH_BYTES:
             (size,) = _LENGTH(view)
-            if size == end - LENGTH_BYTES and size <= self._max_bytes:
+            if size == end - LENGTH_BYTES and size <= self.max_bytes:
                 return [view[LENGTH_BYTES:]]
         frames: list[memoryview] = []
         if self._body is not None:
@@ -62,7 +63,7 @@ class FrameSplitter:
             at = self._finish_prefix(view, frames)
         if self._body is not None or self._prefix:
             return frames
-        max_bytes = self._max_bytes
+        max_bytes = self.max_bytes
         while end - at >= LENGTH_BYTES:
             (size,) = _LENGTH(view, at)
             if not 0 <= size <= max_bytes:
@@ -84,7 +85,7 @@ class FrameSplitter:
         if len(self._prefix) < LENGTH_BYTES:
             return len(view)
         (size,) = _LENGTH(self._prefix)
-        if not 0 <= size <= self._max_bytes:
+        if not 0 <= size <= self.max_bytes:
             raise self._bad(size)
         self._prefix = b""
         self._begin(size)
@@ -114,4 +115,4 @@ class FrameSplitter:
         return at + taken
 
     def _bad(self, size: int) -> DecodeError:
-        return DecodeError(f"a frame claims {size} bytes; at most {self._max_bytes} are taken")
+        return DecodeError(f"a frame claims {size} bytes; at most {self.max_bytes} are taken")

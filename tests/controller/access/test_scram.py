@@ -15,7 +15,8 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.errors import ErrorCode
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
-CREDENTIAL = ScramCredential(b"salt", b"stored key", b"server key", 4096)
+CREDENTIAL = ScramCredential(b"salt", bytes(32), bytes(32), 4096)
+LONG_CREDENTIAL = ScramCredential(b"salt", bytes(64), bytes(64), 4096)
 
 
 def altered(image: MetadataImage, *alterations: ScramAlteration) -> MetadataImage:
@@ -26,7 +27,9 @@ def altered(image: MetadataImage, *alterations: ScramAlteration) -> MetadataImag
 
 def test_both_mechanisms_stand_side_by_side() -> None:
     image = altered(EMPTY_IMAGE, ScramAlteration("alice", SHA_256, CREDENTIAL))
-    image = altered(image, ScramAlteration("alice", SHA_512, CREDENTIAL), ScramAlteration("bob", SHA_512, CREDENTIAL))
+    image = altered(
+        image, ScramAlteration("alice", SHA_512, LONG_CREDENTIAL), ScramAlteration("bob", SHA_512, LONG_CREDENTIAL)
+    )
     assert {user: set(found) for user, found in image.scram.items()} == {"alice": {SHA_256, SHA_512}, "bob": {SHA_512}}
     image = altered(image, ScramAlteration("alice", SHA_256), ScramAlteration("bob", SHA_512))
     assert {user: set(found) for user, found in image.scram.items()} == {"alice": {SHA_512}}
@@ -49,6 +52,9 @@ def test_the_image_for_people_has_no_keys() -> None:
         (ScramAlteration("a", SHA_256, replace(CREDENTIAL, iterations=4095)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (ScramAlteration("a", SHA_256, replace(CREDENTIAL, iterations=16_385)), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (ScramAlteration("a", SHA_256, replace(CREDENTIAL, salt=b"")), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramAlteration("a", SHA_256, LONG_CREDENTIAL), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramAlteration("a", SHA_512, CREDENTIAL), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (ScramAlteration("a", SHA_256, replace(CREDENTIAL, server_key=b"")), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (ScramAlteration("a", SHA_256), ErrorCode.RESOURCE_NOT_FOUND),
     ],
 )
@@ -62,7 +68,7 @@ def test_a_bad_change_is_refused_alone(bad: ScramAlteration, code: ErrorCode) ->
 
 
 def test_a_user_is_changed_once_in_a_request() -> None:
-    twice = [ScramAlteration("alice", SHA_256, CREDENTIAL), ScramAlteration("alice", SHA_512, CREDENTIAL)]
+    twice = [ScramAlteration("alice", SHA_256, CREDENTIAL), ScramAlteration("alice", SHA_512, LONG_CREDENTIAL)]
     decision = alter_scram(EMPTY_IMAGE, twice)
     assert [refusal and refusal.code for refusal in decision.result] == [ErrorCode.DUPLICATE_RESOURCE] * 2
     assert decision.events == ()
@@ -71,7 +77,7 @@ def test_a_user_is_changed_once_in_a_request() -> None:
 def test_the_number_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deciding, "SCRAM_USERS_MAX", 1)
     image = altered(EMPTY_IMAGE, ScramAlteration("alice", SHA_256, CREDENTIAL))
-    same, other = ScramAlteration("alice", SHA_512, CREDENTIAL), ScramAlteration("bob", SHA_256, CREDENTIAL)
+    same, other = ScramAlteration("alice", SHA_512, LONG_CREDENTIAL), ScramAlteration("bob", SHA_256, CREDENTIAL)
     done, refused = alter_scram(image, [same, other]).result
     assert done is None
     assert refused is not None

@@ -5,8 +5,8 @@
   dynamic defaults of all brokers.
 - A group: its configs, whether or not a group of that name exists.
 
-v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4 flexible. An empty list of keys means all,
-as null does.
+A secret is told to be sensitive, and has no value here. v1 synonyms and sources (KIP-226); v3 types and documentation
+(KIP-569); v4 flexible. An empty list of keys means all, as null does.
 """
 
 from __future__ import annotations
@@ -157,13 +157,16 @@ def _addresses(context: RequestContext) -> Iterable[ConfigValue]:
 
 def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = value.synonyms if request.include_synonyms else ()
+    is_secret = value.definition.is_secret
     return DescribeConfigsResourceResult(
         name=value.key,
-        value=value.value,
+        value=None if is_secret else value.value,
+        is_sensitive=is_secret,
         read_only=value.read_only,
         config_source=int(value.source),
         synonyms=tuple(
-            DescribeConfigsSynonym(name=name, value=text, source=int(source)) for name, text, source in synonyms
+            DescribeConfigsSynonym(name=name, value=None if is_secret else text, source=int(source))
+            for name, text, source in synonyms
         ),
         config_type=int(value.definition.type),
         documentation=value.definition.doc if request.include_documentation else None,

@@ -68,6 +68,7 @@ class Metrics:
             metadata=self._cluster.metadata,
             quotas=self._requests.services.quotas,
             gauge=self._requests.listener.gauge,
+            authentication=self._requests.authentication.counts,
             counts=self._counts.requests,
             led_before=self._counts.led_before,
             condition=self._condition,

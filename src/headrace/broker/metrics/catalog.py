@@ -78,6 +78,39 @@ _METRICS: Final = (
         "nothing are closed.",
     ),
     Metric("kafka_server_socketservermetrics_connection_count", _GAUGE, (), "Open connections."),
+    Metric(
+        "kafka_server_socketservermetrics_successful_authentication", _COUNTER, (), "Clients that SASL authenticated."
+    ),
+    Metric(
+        "kafka_server_socketservermetrics_failed_authentication",
+        _COUNTER,
+        (),
+        "Clients that SASL did not authenticate: a wrong name, password or token.",
+    ),
+    Metric(
+        "kafka_server_socketservermetrics_successful_reauthentication",
+        _COUNTER,
+        (),
+        "Times that SASL authenticated a client again, before its session ended.",
+    ),
+    Metric(
+        "kafka_server_socketservermetrics_failed_reauthentication",
+        _COUNTER,
+        (),
+        "Times that SASL did not authenticate a client again.",
+    ),
+    Metric(
+        "kafka_server_socketservermetrics_expired_connections_killed_count",
+        _COUNTER,
+        (),
+        "Connections that were closed because their session had ended.",
+    ),
+    Metric(
+        "headrace_unauthenticated_connections",
+        _GAUGE,
+        (),
+        "Open connections whose client SASL did not authenticate yet.",
+    ),
     Metric(f"{_MANAGER}_leadercount", _GAUGE, (), "Partitions that this broker leads."),
     Metric(f"{_MANAGER}_partitioncount", _GAUGE, (), "Partitions that this broker holds, led or copied."),
     Metric(

@@ -38,6 +38,7 @@ from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
+from headrace.net.server.authentication import AuthenticationCounts
 from headrace.net.server.request_budget import Gauge
 from headrace.wire.ailments import KINDS
 from headrace.wire.errors import error_of
@@ -57,6 +58,7 @@ class Watched:
     metadata: MetadataDriver
     quotas: ClientQuotas
     gauge: Gauge
+    authentication: AuthenticationCounts
     counts: RequestCounts
     led_before: LedBefore
     condition: Condition
@@ -193,8 +195,21 @@ class Collector:
         yield "kafka_network_socketserver_memorypoolused", [((), watched.gauge.queued_bytes)]
         yield "headrace_unsent_answer_bytes", [((), watched.gauge.unsent_bytes)]
         yield "kafka_server_socketservermetrics_connection_count", [((), watched.gauge.connections)]
+        yield from self._of_authentication()
         yield "headrace_client_quota_usages", [((), len(watched.quotas))]
         yield from self._of_condition()
+
+    def _of_authentication(self) -> Iterator[tuple[str, list[Sample]]]:
+        counts = self._watched.authentication
+        for name, number in (
+            ("successful_authentication", counts.succeeded),
+            ("failed_authentication", counts.failed),
+            ("successful_reauthentication", counts.succeeded_again),
+            ("failed_reauthentication", counts.failed_again),
+            ("expired_connections_killed_count", counts.expired),
+        ):
+            yield f"kafka_server_socketservermetrics_{name}", [((), number)]
+        yield "headrace_unauthenticated_connections", [((), counts.unauthenticated)]
 
     def _of_condition(self) -> Iterator[tuple[str, list[Sample]]]:
         room, kinds = self._watched.room, {state.kind for state in self._watched.condition.states}

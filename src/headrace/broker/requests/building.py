@@ -18,6 +18,7 @@ from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.building import Replication
 from headrace.broker.requests.audit import AuditLog
+from headrace.broker.requests.authentication import Authentication
 from headrace.broker.requests.context import Handler, Services
 from headrace.broker.requests.dispatch import Dispatcher
 from headrace.broker.requests.fetch_sessions import FetchSessions
@@ -48,6 +49,7 @@ class Requests:
     transactions: Transactions
     dispatcher: Dispatcher
     listener: Listener
+    authentication: Authentication
     forwarder: Forwarder
     replication: Replication
 
@@ -56,7 +58,8 @@ class Requests:
         self.dispatcher.open()
 
     def on_delta(self, delta: ImageDelta) -> None:
-        """Adopt changed limits of connections."""
+        """Adopt changed limits of connections, and how clients are authenticated."""
+        self.authentication.on_delta(delta)
         if delta.before.broker_configs is not delta.after.broker_configs:
             self.listener.crowd_max = _crowd_max(self.core, delta.after)
 
@@ -146,6 +149,7 @@ def build_requests(
         transactions=transactions,
         dispatcher=dispatcher,
         listener=listener,
+        authentication=Authentication(core),
         forwarder=others.forwarder,
         replication=others.replication,
     )

@@ -62,10 +62,12 @@ def _problem(image: MetadataImage, wanted: ScramAlteration, *, is_repeated: bool
             return None
         message = f"User {wanted.user[:40]!r} has no credential for {wanted.mechanism.title}."
         return Refusal(ErrorCode.RESOURCE_NOT_FOUND, message)
-    return _problem_of(wanted.credential)
+    return _problem_of(wanted.mechanism, wanted.credential)
 
 
-def _problem_of(credential: ScramCredential) -> Refusal | None:
+def _problem_of(mechanism: ScramMechanism, credential: ScramCredential) -> Refusal | None:
+    if {len(credential.stored_key), len(credential.server_key)} != {mechanism.key_bytes}:
+        return _unacceptable(f"A salted password for {mechanism.title} has {mechanism.key_bytes} bytes.")
     if not ITERATIONS_MIN <= credential.iterations <= ITERATIONS_MAX:
         return _unacceptable(f"Iterations are from {ITERATIONS_MIN} to {ITERATIONS_MAX}.")
     if not 0 < len(credential.salt) <= SCRAM_SALT_BYTES_MAX:

@@ -30,6 +30,11 @@ class ScramMechanism(IntEnum):
         """The name of its hash function in `hashlib`."""
         return self.name.removeprefix("SCRAM_").replace("_", "").lower()
 
+    @property
+    def key_bytes(self) -> int:
+        """The length of its keys."""
+        return 64 if self is ScramMechanism.SCRAM_SHA_512 else 32
+
 
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384

@@ -60,6 +60,19 @@ where the protocol cannot answer the frame; the connection is then closed.
 """
 
 
+class Guard(Protocol):
+    """Watches a connection whose client is not known yet."""
+
+    def hold(self, size: int) -> bool:
+        """An unfinished frame of this size is to be held. Returns whether there is room."""
+
+    def release(self) -> None:
+        """That frame is whole, or dropped."""
+
+    def leave(self) -> None:
+        """Called when the connection is gone."""
+
+
 class Owner(Protocol):
     """The listener, as its connections see it."""
 
@@ -117,6 +130,8 @@ class Connection(asyncio.Protocol):
         self.peer_host = ""
         self.serve: Serve = owner.serve
         """Serves the next frame. A listener may put another before it, for as long as it does not know the client."""
+        self.guard: Guard | None = None
+        """Bounds the unfinished frames, for as long as the listener does not know the client."""
         self.session: dict[str, Any] = {}
         """Facts that live as long as the connection."""
         self.principal = ANONYMOUS
@@ -144,6 +159,8 @@ class Connection(asyncio.Protocol):
         self._open = False
         self._owner.forget(self)
         self._drop()
+        if self.guard is not None:
+            self.guard.leave()
         self._finish_draining()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
@@ -164,6 +181,8 @@ class Connection(asyncio.Protocol):
         gauge.waiting_bytes -= self.waiting_bytes
         self._reserved = self.waiting_bytes = 0
         self._begun_at = None
+        if self.guard is not None:
+            self.guard.release()
         self._room.release(held)
 
     def pause_writing(self) -> None:
@@ -208,6 +227,8 @@ class Connection(asyncio.Protocol):
             size -= self._reserved
             self._reserved = self.waiting_bytes = 0
             self._begun_at = None
+            if self.guard is not None:
+                self.guard.release()
         room.gauge.queued_bytes += size
         self._progress_at = room.now
         self._frames.extend(frames)
@@ -226,6 +247,8 @@ class Connection(asyncio.Protocol):
             self._room.gauge.waiting_bytes -= self.waiting_bytes
             self.waiting_bytes = 0
             self._reserved = size
+            if self.guard is not None and not self.guard.hold(size):
+                self.end("clients that are not authenticated hold too much")
 
     # serving
 
@@ -400,6 +423,8 @@ class Connection(asyncio.Protocol):
             return
         if self.waiting_bytes:
             self._reserve()
+            if not self.is_open:
+                return
         wanted = not self._frames and self._draining is None and self._throttle is None
         room = self._room
         if not self._reserved and (room.is_full or self._splitter.unfinished_bytes):
@@ -471,6 +496,32 @@ class Connection(asyncio.Protocol):
         self._owner.log.warning(event, peer=self.peer_host, reason=reason)
         self.abort()
         self._drop()
+
+    def limit_frames(self, bytes_max: int) -> None:
+        """Refuse larger frames from the next one on."""
+        self._splitter.max_bytes = bytes_max
+
+    def dismiss(self, farewell: Answer, wait_ms: int) -> None:
+        """Serve and read nothing more, and release everything that is held. After `wait_ms` write what was answered
+        and the farewell, and close. To be called by `serve`, which then returns None.
+        """
+        if not self._open or self._transport is None:
+            return
+        answers = [answer for _, answer in self._slots]
+        last: Answer = []
+        for answer in (*answers, farewell):
+            if not (answer is None or isinstance(answer, list)):
+                break  # nothing may overtake it, and it is dropped
+            last += answer or ()
+        self._drop()
+        self._open = self._reading = False
+        self._transport.pause_reading()
+        self._throttle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._part, last)
+
+    def _part(self, last: Answer) -> None:
+        if self._transport is not None:
+            self._transport.writelines(last)
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once. Unwritten answers are dropped."""

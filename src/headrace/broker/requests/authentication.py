@@ -1,0 +1,127 @@
+"""How clients of SASL listeners are authenticated: reads the configs, and makes the gatekeepers.
+
+Promises: a listener whose configs do not fit is refused when the broker starts, in one sentence that shows no secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import structlog
+
+from headrace.base.errors import UsageError
+from headrace.broker.core import Core
+from headrace.metadata.access.listener_configs import keys_of
+from headrace.metadata.access.sasl_configs import JAAS
+from headrace.metadata.access.scram import ScramMechanism
+from headrace.metadata.configs import ConfigValue, listener_value
+from headrace.metadata.delta import ImageDelta
+from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules
+from headrace.security.jaas import LoginModule, read_jaas
+from headrace.security.sasl import PLAIN, SERVED, Begin, PlainExchange, ScramExchange
+from headrace.security.scram import KnownUsers, ScramServer
+
+log = structlog.get_logger(__name__)
+
+PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SCRAM_MECHANISMS: Final = {each.title: each for each in ScramMechanism if each is not ScramMechanism.UNKNOWN}
+USER_OPTION: Final = "user_"
+NONCE_BITS: Final = 192
+
+
+class Authentication:
+    """The gatekeepers of a broker's SASL listeners. They count together."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.counts: Final = AuthenticationCounts()
+        self._gatekeepers: list[Gatekeeper] = []
+        self._users = KnownUsers()
+
+    def greet(self, listener: str) -> Greet:
+        """Return what greets clients of the listener. Raises UsageError. Called on the event loop."""
+        gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms)
+        self._gatekeepers.append(gatekeeper)
+        return gatekeeper.greet
+
+    def on_delta(self, delta: ImageDelta) -> None:
+        """Adopt changed configs."""
+        if delta.before.broker_configs is delta.after.broker_configs:
+            return
+        for each in self._gatekeepers:
+            try:
+                each.rules = self._rules(each.rules.listener)
+            except UsageError as error:
+                log.error("changed configs are not adopted", listener=each.rules.listener, reason=str(error))
+
+    def _rules(self, listener: str) -> Rules:
+        config = partial(self._config, listener)
+        names = [name for name in config("sasl.enabled.mechanisms").text().split(",") if name]
+        unknown = [name for name in names if name not in SERVED]
+        if unknown or not names:
+            what = f"enables {unknown[0][:40]}, which is not served" if unknown else "is empty"
+            raise UsageError(
+                f"sasl.enabled.mechanisms {what}, and listener {listener} needs it: choose of {', '.join(SERVED)}."
+            )
+        return Rules(
+            listener=listener,
+            mechanisms={name: self._begin(listener, name) for name in names},
+            session_ms_max={name: config("connections.max.reauth.ms", name).number() for name in names},
+            frame_bytes_max=config("sasl.server.max.receive.size").number(),
+            failure_delay_ms=config("connection.failed.authentication.delay.ms").number(),
+        )
+
+    def _config(self, listener: str, key: str, mechanism: str | None = None) -> ConfigValue:
+        core = self._core
+        return listener_value(core.image(), core.config.configs, listener, key, mechanism=mechanism, node=core.node)
+
+    def _begin(self, listener: str, mechanism: str) -> Begin:
+        module = self._module(listener, mechanism)
+        if mechanism == PLAIN:
+            return partial(PlainExchange, _passwords(module, listener))
+        if mechanism in SCRAM_MECHANISMS:
+            if module is not None and module.name != SCRAM_MODULE:
+                raise UsageError(f"The sasl.jaas.config of {mechanism} on listener {listener} is not {SCRAM_MODULE}.")
+            return partial(self._scram, SCRAM_MECHANISMS[mechanism])
+        raise UsageError(f"Listener {listener} cannot have {mechanism} yet.")
+
+    def _module(self, listener: str, mechanism: str) -> LoginModule | None:
+        configs = self._core.config.configs
+        for key in keys_of(listener, JAAS.key, mechanism)[:2]:
+            if key in configs:
+                try:
+                    return read_jaas(configs[key])
+                except ValueError as error:
+                    raise UsageError(f"{key} cannot be read: {error}.") from error
+        return None
+
+    def _scram(self, mechanism: ScramMechanism) -> ScramExchange:
+        core, users = self._core, self._users
+        users.use(core.image().scram)
+        server = ScramServer(
+            mechanism,
+            partial(users.find, mechanism),
+            nonce=f"{core.random.getrandbits(NONCE_BITS):x}",
+            secret=hashlib.sha256(core.cluster_id.encode()).digest(),
+            usual_look=partial(users.usual_look, mechanism),
+        )
+        return ScramExchange(server)
+
+
+def _passwords(module: LoginModule | None, listener: str) -> Mapping[str, str]:
+    """The users of PLAIN, by the options `user_NAME="password"`."""
+    if module is None or module.name != PLAIN_MODULE:
+        key = keys_of(listener, JAAS.key, PLAIN)[0]
+        raise UsageError(
+            f"PLAIN on listener {listener} needs its users: set {key} "
+            f"to '{PLAIN_MODULE} required user_NAME=\"PASSWORD\";'."
+        )
+    return {
+        option.removeprefix(USER_OPTION): password
+        for option, password in module.options.items()
+        if option.startswith(USER_OPTION)
+    }
