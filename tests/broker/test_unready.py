@@ -63,10 +63,10 @@ def test_somebody_is_always_told_of(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, 1) as cluster:
             image = cluster.image(1)
-            assert [broker.node_id for broker in metadata.told_brokers(image, BrokerId(1))] == [1]
+            assert [broker.node_id for broker in metadata.told_brokers(image, BrokerId(1), "PLAINTEXT")] == [1]
             silent = replace(image.brokers[BrokerId(1)], fenced=True)
             image = replace(image, brokers=image.brokers.set(BrokerId(1), silent))
-            assert [broker.node_id for broker in metadata.told_brokers(image, BrokerId(1))] == [1]
-            assert list(metadata.told_brokers(image, BrokerId(2))) == []
+            assert [broker.node_id for broker in metadata.told_brokers(image, BrokerId(1), "PLAINTEXT")] == [1]
+            assert list(metadata.told_brokers(image, BrokerId(2), "PLAINTEXT")) == []
 
     loops.run(work())

@@ -184,6 +184,7 @@ def test_a_broker_ends_with_its_supervisor_however_that_ends(tmp_path: Path) -> 
         (["broker", "--id", "-1", "--data", "d"], "--id -1 is not a broker's id"),
         (["broker", "--id", "1", "--data", "d", "--join", ","], "No bootstrap address given"),
         (["up", "--data", "d", "--nodes", "3", "--advertise", "h:1"], "--advertise names one address"),
+        (["up", "--data", "d", "--nodes", "3", "--config", "listeners=SSL://h:1"], "those of one broker"),
         (["debug", "raft-log", "."], "holds no metadata"),
     ],
 )

@@ -94,6 +94,7 @@ def test_up_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         (["--listen", ":::9092"], "[IPV6]:PORT"),
         (["--advertise", "0.0.0.0:9092"], "--advertise 0.0.0.0 is no address that clients can connect to"),
         (["--advertise", "[::]"], "--advertise :: is no address"),
+        (["--config", "listeners=PLAINTEXT://127.0.0.1:0"], "--listen and the config listeners say the same thing"),
         (["--nodes", "3", "--listen", "0.0.0.0:0"], "nobody can connect to 0.0.0.0:0: name one address"),
     ):
         refused = headrace("up", "--data", str(tmp_path), "--listen", "127.0.0.1:0", *arguments)

@@ -31,8 +31,8 @@ from headrace.broker.parts import Parts, Ports, core_of
 from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import Endpoint
-from headrace.net.server.listener import Listener
+from headrace.metadata.values import Endpoint, endpoint_at
+from headrace.net.server.listener import Door, Listener
 from headrace.storage.log.compaction.running import CleaningRunner
 
 log = structlog.get_logger(__name__)
@@ -62,18 +62,29 @@ class Broker:
         self._parts: Parts | None = None
         self._failure: Exception | None = None
         self._over = asyncio.Event()
-        self.port = config.port
-        """The bound port, once started."""
+        self._bound: dict[str, Address] = {}
+        """The bound address of each listener."""
 
     @property
     def host(self) -> str:
-        return self._config.host
+        return self.address.host
+
+    @property
+    def port(self) -> int:
+        """The bound port of the first listener. Only once it has started."""
+        return next(iter(self._bound.values())).port
 
     @property
     def address(self) -> Address:
-        """The address where it listens; where that is every address of the machine, the one that clients are told."""
-        bound = Address(self.host, self.port)
-        return self._endpoint().address if bound.is_wildcard else bound
+        """The address of the first listener, as in `addresses`."""
+        return next(iter(self.addresses.values()))
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """The address of each listener, once started. Where that is every address of the machine, it is the one that
+        clients are told."""
+        told = {each.listener: each.address for each in self._endpoints()}
+        return {name: told.get(name, bound) if bound.is_wildcard else bound for name, bound in self._bound.items()}
 
     @property
     def failure(self) -> Exception | None:
@@ -104,8 +115,7 @@ class Broker:
         self._parts = parts
         log.info(
             "ready",
-            host=self.host,
-            port=self.port,
+            listeners=[f"{name}://{address}" for name, address in self.addresses.items()],
             broker_id=self._config.broker_id,
             cluster_id=parts.metadata.image.cluster_id,
             topics=len(parts.metadata.image.topics),
@@ -201,20 +211,22 @@ class Broker:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
         must first reach the quorum. Clients are served once the broker is ready."""
         _begin_audit(parts)
-        self.port = await self._bind(parts.requests.listener)
-        endpoint = self._endpoint()
-        parts.peers.address = endpoint.address
+        await self._bind(parts.requests.listener)
+        endpoints = self._endpoints()
+        of_brokers = endpoint_at(endpoints, parts.core.inter_broker_listener)
+        assert of_brokers is not None, "the listener between brokers is advertised"
+        parts.peers.address = of_brokers.address
         if self._config.is_told_as_loopback:
             log.warning(
                 "other brokers and clients are told an address of their own machine; where they run elsewhere, start "
                 "this broker with --listen HOST:PORT, or --advertise",
-                address=str(endpoint.address),
+                address=str(parts.peers.address),
                 joins=[str(other) for other in self._config.join],
             )
         alone = foundation.is_alone
         if not alone:
             await parts.requests.listener.accept()
-        await parts.membership.register([endpoint], self._config.rack, engine=foundation.kind)
+        await parts.membership.register(endpoints, self._config.rack, engine=foundation.kind)
         await parts.partitions.settled()
         await parts.start()
         if alone:
@@ -223,21 +235,25 @@ class Broker:
         await parts.partitions.settled()
         parts.requests.start()
 
-    async def _bind(self, listener: Listener) -> int:
-        try:
-            return await listener.bind(self._config.host, self._config.port)
-        except OSError as error:
-            raise UsageError(
-                f"Cannot listen on {Address(self._config.host, self._config.port)} ({error.strerror or error}): "
-                "stop what listens there, or choose another address."
-            ) from error
+    async def _bind(self, listener: Listener) -> None:
+        """Bind every listener of the config. They are doors of one `Listener`, whose bounds they share."""
+        for each in self._config.listeners().all:
+            host, port = each.bound
+            try:
+                self._bound[each.name] = Address(host, await listener.bind(host, port, Door(name=each.name)))
+            except OSError as error:
+                raise UsageError(
+                    f"Cannot listen on {each.bound} ({error.strerror or error}): "
+                    "stop what listens there, or choose another address."
+                ) from error
 
-    def _endpoint(self) -> Endpoint:
-        return Endpoint(
-            listener="PLAINTEXT",
-            host=self._config.advertised_host or self._config.host,
-            port=self._config.advertised_port or self.port,
-        )
+    def _endpoints(self) -> list[Endpoint]:
+        """Return the addresses that others are told."""
+        return [
+            Endpoint(listener=each.name, host=told.host, port=told.port or self._bound[each.name].port)
+            for each in self._config.listeners().all
+            if (told := each.advertised) is not None
+        ]
 
 
 def _begin_audit(parts: Parts) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace.base.addresses import Address
-from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
+from headrace.broker.listeners import LISTENERS, Listeners, read_listeners
 from headrace.storage.log.journal.journal import JournalSettings
 from headrace.storage.redis.links.address import RedisAddress
 
@@ -18,7 +18,11 @@ FIRST_BROKER: Final = BrokerId(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The data directory and the address of a broker, and its static configs (`metadata.config_table`)."""
+    """The data directory and the addresses of a broker, and its static configs (`metadata.config_table`).
+
+    `host` to `advertised_port` are the short form of one listener PLAINTEXT. They do not count where the configs have
+    `listeners`.
+    """
 
     data: Path
     host: str = "127.0.0.1"
@@ -34,29 +38,33 @@ class BrokerConfig:
     redis: RedisAddress | None = None
     """The Redis that has the logs and the metadata; None: this broker's disk has them."""
     rack: str | None = None
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Secrets are among them."""
     report_metadata: bool = False
     """Whether the image is logged at DEBUG, at intervals."""
     journal: JournalSettings | None = None
     """None: as log.journal.max.bytes says."""
 
     def check_addresses(self) -> None:
-        """Raises UsageError where clients would be told an address that nobody can connect to."""
-        bound = Address(self.host, self.port)
-        if self.advertised_host is None:
-            if bound.is_wildcard:
-                raise UsageError(
-                    f"A broker that listens on {bound}, every address of this machine, has to be told which of them "
-                    "clients connect to: add --advertise HOST:PORT."
-                )
-        elif Address(self.advertised_host, self.port).is_wildcard:
-            raise UsageError(
-                f"--advertise {self.advertised_host} is no address that clients can connect to: name the host, or the "
-                "one address, at which they reach this broker."
-            )
+        """Raises UsageError where clients would be told an address that nobody can connect to, or the listeners cannot
+        be as their configs say."""
+        self.listeners()
+
+    def listeners(self) -> Listeners:
+        """Return the listeners. Raises UsageError."""
+        advertised = None
+        if self.advertised_host is not None or self.advertised_port is not None:
+            advertised = Address(self.advertised_host or self.host, self.advertised_port or 0)
+        return read_listeners(self.configs, bound=Address(self.host, self.port), advertised=advertised)
+
+    @property
+    def described(self) -> Mapping[str, str]:
+        """The static configs as they are described: with the listener of the short form."""
+        return {LISTENERS: f"PLAINTEXT://{Address(self.host, self.port)}", **self.configs}
 
     @property
     def is_told_as_loopback(self) -> bool:
         """Whether brokers on other machines would be told a loopback address, and so connect to their own machine."""
-        advertised = Address(self.advertised_host or self.host, self.port)
+        advertised = self.listeners().of_brokers.advertised
+        assert advertised is not None, "the listener between brokers is advertised"
         return advertised.is_loopback and any(not other.is_loopback for other in self.join)

@@ -35,6 +35,8 @@ class Core:
     disk: Disk
     objects: Objects | None
     """The durable store; None: nothing is exported."""
+    inter_broker_listener: str
+    """The name of the listener by which brokers reach each other."""
     image: Callable[[], MetadataImage]
     """Returns the committed image."""
     on_bug: OnBug

@@ -67,6 +67,7 @@ def core_of(config: BrokerConfig, ports: Ports, identity: Identity, metadata: Me
         random=ports.random,
         disk=ports.disk,
         objects=ports.objects,
+        inter_broker_listener=config.listeners().inter_broker,
         image=lambda: metadata.image,
         on_bug=on_bug,
     )

@@ -46,8 +46,14 @@ def run_broker(
         Path | None, typer.Option("--data", metavar="DIR", help="Where it keeps its data; made where absent.")
     ] = None,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where it listens; port 0 takes a free one.")
-    ] = "127.0.0.1:9092",
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help=f"Where it listens; port 0 takes a free one. Default: {DEFAULT_BOOTSTRAP}.",
+            show_default=False,
+        ),
+    ] = None,
     join: Annotated[
         str | None,
         typer.Option("--join", metavar="HOST:PORT[,HOST:PORT]", help="Brokers of the cluster, tried in turn."),

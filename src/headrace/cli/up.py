@@ -28,8 +28,14 @@ from headrace.cli.output import print_line
 def up(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where it keeps its data; made where absent.")],
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where it listens; port 0 takes a free one.")
-    ] = "127.0.0.1:9092",
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help=f"Where it listens; port 0 takes a free one. Default: {DEFAULT_BOOTSTRAP}.",
+            show_default=False,
+        ),
+    ] = None,
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST:PORT", help="What clients are told; default: --listen."),
@@ -67,12 +73,16 @@ def up(
     if nodes is not None:
         if advertise is not None:
             raise UsageError("--advertise names one address, --nodes has several: start each with 'headrace broker'.")
+        if "listeners" in configs or "advertised.listeners" in configs:
+            raise UsageError(
+                "listeners are those of one broker, --nodes has several: start each with 'headrace broker'."
+            )
         options = ["--log-level", log_level, *(["--json"] if json else [])]
         options += [part for key, value in configs.items() for part in ("--config", f"{key}={value}")]
         from headrace.cli.work.supervisor import supervise
 
         with redis_for(engine, redis, data.resolve()) as url:
-            supervise(data=data.resolve(), listen=listen, count=nodes, options=options, redis=url)
+            supervise(data=data.resolve(), listen=listen or DEFAULT_BOOTSTRAP, count=nodes, options=options, redis=url)
         return
     from headrace.cli.work.serve import serve
 

@@ -106,15 +106,11 @@ ALSO: Final = {
 """Values beside Kafka's default that describe what happens anyway."""
 
 TOLD_OTHERWISE: Final = {
-    "advertised.listeners": "start the broker with --advertise",
     "broker.id": "start the broker with --id",
     "broker.rack": "start the broker with --rack",
     "controller.listener.names": "every broker may be the controller",
     "controller.quorum.bootstrap.servers": "start the broker with --join",
     "controller.quorum.voters": "start the broker with --join",
-    "inter.broker.listener.name": "brokers speak to each other where clients do",
-    "listener.security.protocol.map": "nothing is encrypted",
-    "listeners": "start the broker with --listen",
     "log.dir": "start the broker with --data",
     "log.dirs": "start the broker with --data",
     "metadata.log.dir": "start the broker with --data",

@@ -3,6 +3,7 @@ reading themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -51,6 +52,11 @@ class Endpoint:
     @property
     def address(self) -> Address:
         return Address(self.host, self.port)
+
+
+def endpoint_at(endpoints: Iterable[Endpoint], listener: str) -> Endpoint | None:
+    """The endpoint of that listener; None where there is none."""
+    return next((endpoint for endpoint in endpoints if endpoint.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +155,7 @@ class BrokerImage:
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Its address on the listener of that name; None where it has no such listener."""
-        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+        return endpoint_at(self.endpoints, listener)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

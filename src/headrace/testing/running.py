@@ -7,7 +7,7 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,11 +30,17 @@ class RunningBroker:
     port: int
     data: Path
     """Its data directory."""
+    addresses: Mapping[str, Address] = field(default_factory=dict)
+    """The address of each listener, by its name."""
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT`, as clients expect it."""
+        """`HOST:PORT` of the first listener, as clients expect it."""
         return str(Address(self.host, self.port))
+
+    def bootstrap_of(self, listener: str) -> str:
+        """As `bootstrap`, of the listener of that name."""
+        return str(self.addresses[listener])
 
 
 class RunningCluster:
@@ -175,4 +181,4 @@ async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         cleaning=run_in_child,
     )
     async with running:
-        yield RunningBroker(host=running.host, port=running.port, data=config.data)
+        yield RunningBroker(host=running.host, port=running.port, data=config.data, addresses=running.addresses)

@@ -91,17 +91,17 @@ def test_many_partitions_and_many_that_were_carried_in_one_request_cost_what_the
     Looked.times = 0
     response = produced(*500 * [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], name=Looked("nowhere"))
     carried = [(Looked("t"), 0) for _ in range(500)]
-    told_in_produce(response, version=10, image=image, carried=carried)
+    told_in_produce(response, version=10, image=image, listener="PLAINTEXT", carried=carried)
     assert Looked.times < 5_000
 
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_an_answer_to_produce_names_the_leader_of_what_is_led_elsewhere(image: MetadataImage, by_id: bool) -> None:
     response = produced(AWAY, ErrorCode.NONE, AWAY, topic_id=TOPIC if by_id else None)
-    told = told_in_produce(response, version=10, image=image)
+    told = told_in_produce(response, version=10, image=image, listener="PLAINTEXT")
     assert leaders_of(told) == [(2, 1), (-1, -1), (-1, -1)], "partition 2 does not exist"
     assert told.node_endpoints == (produce.NodeEndpoint(node_id=2, host="host2", port=9002, rack="a"),)
-    assert told_in_produce(produced(AWAY, AWAY), version=13, image=image).node_endpoints == (
+    assert told_in_produce(produced(AWAY, AWAY), version=13, image=image, listener="PLAINTEXT").node_endpoints == (
         produce.NodeEndpoint(node_id=2, host="host2", port=9002, rack="a"),
         produce.NodeEndpoint(node_id=1, host="host1", port=9001, rack=None),
     )
@@ -112,10 +112,10 @@ def test_an_answer_to_fetch_does_too_and_tells_who_has_an_old_epoch(image: Metad
         fetch.PartitionData(partition_index=at, error_code=error) for at, error in enumerate([AWAY, OLD_EPOCH])
     )
     response = fetch.FetchResponse(responses=(fetch.FetchableTopicResponse(topic_id=TOPIC, partitions=parts),))
-    told = told_in_fetch(response, version=16, image=image)
+    told = told_in_fetch(response, version=16, image=image, listener="PLAINTEXT")
     assert leaders_of(told) == [(2, 1), (1, 0)]
     assert [node.node_id for node in told.node_endpoints] == [2, 1]
-    assert told_in_fetch(response, version=15, image=image) is response
+    assert told_in_fetch(response, version=15, image=image, listener="PLAINTEXT") is response
 
 
 def test_nothing_is_told_where_there_is_nothing_to_tell(image: MetadataImage) -> None:
@@ -124,9 +124,11 @@ def test_nothing_is_told_where_there_is_nothing_to_tell(image: MetadataImage) ->
         (9, produced(AWAY)),
         (10, produced(ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE)),
     ):
-        assert told_in_produce(response, version=version, image=image) is response
+        assert told_in_produce(response, version=version, image=image, listener="PLAINTEXT") is response
     for name in ("gone", "never"):
-        assert told_in_produce(produced(AWAY, name=name), version=10, image=image) == produced(AWAY, name=name)
+        assert told_in_produce(produced(AWAY, name=name), version=10, image=image, listener="PLAINTEXT") == produced(
+            AWAY, name=name
+        )
 
 
 def road(image: MetadataImage, version: int) -> _Road:
@@ -150,7 +152,7 @@ def decoded(answer: Any, version: int) -> Any:
 
 
 def test_the_short_road_tells_it_also_where_nothing_was_refused_at_first(image: MetadataImage) -> None:
-    waiting, answer = Scripted(Appended(Offset(5), Offset(6))), _AnswerOfMany(road(image, 10), 7)
+    waiting, answer = Scripted(Appended(Offset(5), Offset(6))), _AnswerOfMany(road(image, 10), 7, "PLAINTEXT")
     answer.take(b"\2t", [(0, memoryview(b""))], cast("Any", [(waiting, UNWALKED)]), needs_isr=True)
     answer.all_are_taken()
     waiting.waiting[0].on_outcome(AWAY)
@@ -161,9 +163,9 @@ def test_the_short_road_tells_it_also_where_nothing_was_refused_at_first(image: 
 def test_the_short_road_tells_it_of_what_waited_when_the_leadership_ended(image: MetadataImage, version: int) -> None:
     topic = TOPIC.bytes if version >= 13 else b"\2t"
     taken = Appended(Offset(5), Offset(6))
-    one = _Answer(road(image, version), 7, topic, 0, taken, Offset(0))
+    one = _Answer(road(image, version), 7, topic, 0, taken, Offset(0), "PLAINTEXT")
     one.on_outcome(AWAY)
-    many = _AnswerOfMany(road(image, version), 7)
+    many = _AnswerOfMany(road(image, version), 7, "PLAINTEXT")
     parts = [Scripted(taken), Scripted(taken), Scripted(WriteRefusal(ErrorCode.CORRUPT_MESSAGE, "It is."))]
     places = cast("Any", [(part, UNWALKED) for part in parts])
     many.take(topic, [(at, memoryview(b"")) for at in range(3)], places, needs_isr=True)

@@ -118,7 +118,7 @@ def address_of(peers: Peers, broker: BrokerId) -> Address | None:
 
 def _others(core: Core) -> list[Address]:
     """Return every known address of another broker, those to join first."""
-    brokers = [broker for broker in core.image().brokers.values() if broker.id != core.node and broker.endpoints]
-    registered = [broker.endpoints[0] for broker in brokers]
-    known = [*core.config.join, *(Address(endpoint.host, endpoint.port) for endpoint in registered)]
+    brokers = [broker for broker in core.image().brokers.values() if broker.id != core.node]
+    registered = [broker.endpoint(core.inter_broker_listener) for broker in brokers]
+    known = [*core.config.join, *(endpoint.address for endpoint in registered if endpoint is not None)]
     return list(dict.fromkeys(known))

@@ -42,7 +42,12 @@ async def on_local_logs(
     await loop.run_in_executor(None, check_memory, disk, config.data)
     await loop.run_in_executor(None, check_places, disk, config.data, identity)
     me = Peer(identity.broker_id, identity.directory_id)
-    peers = Peers(me=me, cluster_id=identity.cluster_id, recovery_least=identity.recovery_least)
+    peers = Peers(
+        me=me,
+        cluster_id=identity.cluster_id,
+        recovery_least=identity.recovery_least,
+        listener=config.listeners().inter_broker,
+    )
     for voter in identity.voters:
         if voter.host is not None and voter.port is not None:
             peers.learn(voter.broker_id, voter.host, voter.port)

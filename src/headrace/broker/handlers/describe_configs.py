@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Final
 
 from headrace.base.limits import RESOURCES_PER_TURN_MAX
 from headrace.broker.requests.access import config_problem, on_items
@@ -24,9 +23,8 @@ from headrace.controller.decision import Refusal
 from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.configs import (
-    ConfigDef,
+    BROKER_DEFS,
     ConfigSource,
-    ConfigType,
     ConfigValue,
     broker_values,
     group_values,
@@ -41,14 +39,6 @@ from headrace.wire.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
-)
-
-ADVERTISED_LISTENERS: Final = ConfigDef(
-    key="advertised.listeners",
-    type=ConfigType.LIST,
-    default="",
-    doc="The addresses that clients are told: those of `--advertise` and `--listen`.",
-    dynamic=False,
 )
 
 
@@ -138,21 +128,21 @@ def _broker_values(name: str, context: RequestContext) -> Iterable[ConfigValue] 
             ErrorCode.INVALID_REQUEST,
             f"The configs of broker {broker_id} are known to it alone: ask it, not broker {services.node_id}.",
         )
-    return [*_addresses(context), *broker_values(context.image, services.configs, node=broker_id).values()]
+    values = broker_values(context.image, services.configs, node=broker_id)
+    return (values | _addresses(context)).values()
 
 
-def _addresses(context: RequestContext) -> Iterable[ConfigValue]:
-    """Return the addresses that this broker advertises, under Kafka's name. This is no config here, but operators look
-    for it."""
+def _addresses(context: RequestContext) -> dict[str, ConfigValue]:
+    """Return the addresses that this broker has registered, under Kafka's name. `--advertise` and free ports are known
+    there."""
     broker = context.image.brokers.get(context.services.node_id)
     if broker is None:
-        return
+        return {}
     addresses = ",".join(f"{each.listener}://{each.address}" for each in broker.endpoints)
-    source = ConfigSource.STATIC_BROKER_CONFIG
-    key = ADVERTISED_LISTENERS.key
-    yield ConfigValue(
-        key=key, value=addresses, source=source, definition=ADVERTISED_LISTENERS, synonyms=((key, addresses, source),)
-    )
+    source, key = ConfigSource.STATIC_BROKER_CONFIG, "advertised.listeners"
+    definition = BROKER_DEFS[key]
+    synonyms = ((key, addresses, source),)
+    return {key: ConfigValue(key=key, value=addresses, source=source, definition=definition, synonyms=synonyms)}
 
 
 def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

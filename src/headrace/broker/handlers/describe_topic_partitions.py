@@ -13,7 +13,7 @@ from headrace.base.limits import DESCRIBED_PARTITIONS_MAX
 from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.rights import Rights
-from headrace.broker.requests.topic_answers import live_ids, offline_replicas, partition_error
+from headrace.broker.requests.topic_answers import Reached
 from headrace.controller.topic_names import topic_name_problem
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
@@ -32,7 +32,7 @@ from headrace.wire.messages.describe_topic_partitions import (
 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     """Return one page."""
-    image = context.image
+    image, reached = context.image, Reached(context.image, context.listener)
     room = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name, first in _from_cursor(_names(request, image, context.rights), request.cursor):
@@ -48,7 +48,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
             topics.append(_unknown(name))
             continue
         page = topic.partitions[first : first + room]
-        topics.append(_topic(topic, page, image, context.rights.operations(ResourceType.TOPIC, name)))
+        topics.append(_topic(topic, page, reached, context.rights.operations(ResourceType.TOPIC, name)))
         room -= len(page)
         if first + len(page) < len(topic.partitions):
             cursor = ResponseCursor(topic_name=name, partition_index=first + len(page))
@@ -82,28 +82,29 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _topic(
-    topic: TopicImage, page: Sequence[PartitionImage], image: MetadataImage, operations: int
+    topic: TopicImage, page: Sequence[PartitionImage], reached: Reached, operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    live = live_ids(image)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=tuple(
-            DescribeTopicPartitionsResponsePartition(
-                error_code=partition_error(partition),
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.isr,
-                eligible_leader_replicas=(),
-                last_known_elr=(),
-                offline_replicas=offline_replicas(partition, live),
-            )
-            for partition in page
-        ),
+        partitions=tuple(_partition(partition, reached) for partition in page),
         topic_authorized_operations=operations,
+    )
+
+
+def _partition(partition: PartitionImage, reached: Reached) -> DescribeTopicPartitionsResponsePartition:
+    leader, error = reached.leader(partition)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=error,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        offline_replicas=reached.offline_replicas(partition),
     )
 
 

@@ -51,7 +51,7 @@ from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, Parti
 from headrace.broker.requests.rights import Rights
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
-from headrace.net.server.listener import Answer
+from headrace.net.server.listener import Answer, Connection
 from headrace.storage.engine.faults import DamagedRange, NotAtHand, Unreachable
 from headrace.storage.engine.reading import Fetching
 from headrace.storage.tier.blocks import Block
@@ -152,7 +152,9 @@ def _parked(reader: Reader, attempt: Attempt, missing: int, wait_ms: int) -> Def
     return answer
 
 
-def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImage, rights: Rights) -> Answer:
+def _by_the_long_road(
+    frame: memoryview, services: Services, image: MetadataImage, connection: Connection, rights: Rights
+) -> Answer:
     """Return the answer as of now to a request that has waited in `plain_fetch`."""
     header, at = decode_request_header(frame)
     codec = cast("Api", api(header.api_key))
@@ -162,7 +164,8 @@ def _by_the_long_road(frame: memoryview, services: Services, image: MetadataImag
         image=image,
         version=header.api_version,
         client_id=header.client_id or "",
-        client_host="",
+        client_host=connection.peer_host,
+        listener=connection.listener_name,
         received_bytes=len(frame),
         rights=rights,
     )
@@ -275,7 +278,8 @@ class Reader:
         """Return the replica in the reader's rack that it should read from instead; NOBODY: this one."""
         if not isinstance(partition, Partition):
             return NOBODY
-        preferred = self._context.services.read_replicas.preferred(partition, self._rack, offset)
+        context = self._context
+        preferred = context.services.read_replicas.preferred(partition, self._rack, offset, context.listener)
         return NOBODY if preferred is None else preferred
 
     def _read(self, key: PartitionKey, partition: Replica, wanted: Wanted, so_far: int) -> tuple[Buffer, ErrorCode]:
@@ -391,7 +395,8 @@ class Reader:
         if not attempt.is_final:
             return response
         context = self._context
-        return told_in_fetch(response, version=context.version, image=context.services.metadata.image)
+        image = context.services.metadata.image
+        return told_in_fetch(response, version=context.version, image=image, listener=context.listener)
 
 
 _NO_EXTRAS: Final = PartitionData(aborted_transactions=None)[5:9]

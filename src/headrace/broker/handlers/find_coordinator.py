@@ -20,7 +20,6 @@ from headrace.broker.groups.service import GroupService
 from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.broker.requests.rights import DENIED
-from headrace.broker.requests.topic_answers import endpoint_of
 from headrace.broker.transactions.service import TransactionService
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation, ResourceType
@@ -68,11 +67,14 @@ def _coordinator(key: str, key_type: int, context: RequestContext, no_topic: Ref
         message = f"This broker coordinates groups and transactions, not key type {key_type}."
         return _refused(key, Refusal(ErrorCode.INVALID_REQUEST, message))
     found = no_topic or keeper.coordinator(key)
-    return _refused(key, found) if isinstance(found, Refusal) else _found(key, found)
+    return _refused(key, found) if isinstance(found, Refusal) else _found(key, found, context.listener)
 
 
-def _found(key: str, broker: BrokerImage) -> Coordinator:
-    endpoint = endpoint_of(broker)
+def _found(key: str, broker: BrokerImage, listener: str) -> Coordinator:
+    endpoint = broker.endpoint(listener)
+    if endpoint is None:
+        message = f"Broker {broker.id} coordinates it, and has no listener {listener}."
+        return _refused(key, Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
     return Coordinator(key=key, node_id=broker.id, host=endpoint.host, port=endpoint.port, error_message=None)
 
 

@@ -28,12 +28,9 @@ from headrace.broker.requests.admin import new_topic_id, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.rights import OPERATIONS_NOT_ASKED_FOR, Rights
 from headrace.broker.requests.topic_answers import (
+    Reached,
     cluster_operations,
     controller_id,
-    endpoint_of,
-    live_ids,
-    offline_replicas,
-    partition_error,
 )
 from headrace.controller.asks import CreateTopics
 from headrace.controller.topic_names import topic_name_problem
@@ -41,7 +38,7 @@ from headrace.controller.topics import NewTopic
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import INTERNAL_TOPICS, TopicImage
+from headrace.metadata.values import INTERNAL_TOPICS, PartitionImage, TopicImage
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata import (
@@ -54,6 +51,8 @@ from headrace.wire.messages.metadata import (
 )
 
 NULL_NAMES_VERSION: Final = 12
+LISTENERS_VERSION: Final = 6
+"""The first version with LISTENER_NOT_FOUND."""
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -93,7 +92,7 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
 
 def _answer(request: MetadataRequest, context: RequestContext, image: MetadataImage) -> MetadataResponse:
     return MetadataResponse(
-        brokers=tuple(told_brokers(image, context.services.node_id)),
+        brokers=tuple(told_brokers(image, context.services.node_id, context.listener)),
         cluster_id=context.services.controller.cluster_id,
         controller_id=controller_id(context, image),
         topics=tuple(_topics(request, context, image)),
@@ -101,23 +100,25 @@ def _answer(request: MetadataRequest, context: RequestContext, image: MetadataIm
     )
 
 
-def told_brokers(image: MetadataImage, me: BrokerId) -> Iterator[MetadataResponseBroker]:
-    """Iterate over the live brokers. Where the image has none, give this broker: a client that hears of none has nobody
-    left to ask. (librdkafka 2.16 forgets all brokers that an answer lacks, and its consumers then hang for ever.)"""
+def told_brokers(image: MetadataImage, me: BrokerId, listener: str) -> Iterator[MetadataResponseBroker]:
+    """Iterate over the live brokers that have the client's listener. Where the image has no live broker, give this
+    one: a client that hears of none has nobody left to ask. (librdkafka 2.16 forgets all brokers that an answer lacks,
+    and its consumers then hang for ever.)"""
     mine = image.brokers.get(me)
     for broker in image.live_brokers() or ([] if mine is None else [mine]):
-        endpoint = endpoint_of(broker)
-        yield MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+        if (endpoint := broker.endpoint(listener)) is not None:
+            yield MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
 
 
 def _topics(request: MetadataRequest, context: RequestContext, image: MetadataImage) -> Iterator[MetadataResponseTopic]:
     """Iterate over the topics that the client may describe. Those that it names and may not describe are refused."""
-    live, rights, version = live_ids(image), context.rights, context.version
+    reached, rights, version = Reached(image, context.listener), context.rights, context.version
     told = request.include_topic_authorized_operations
     if request.topics is None or (version == 0 and not request.topics):
         for name in sorted(image.topic_ids):
             if rights.sees(ResourceType.TOPIC, name):
-                yield _topic(image.topics[image.topic_ids[name]], live, _operations(name, rights, told=told))
+                topic, operations = image.topics[image.topic_ids[name]], _operations(name, rights, told=told)
+                yield _topic(topic, reached, version, operations)
         return
     for wanted in dict.fromkeys(request.topics):
         found = image.topic_by_id(TopicId(wanted.topic_id)) if _is_by_id(wanted) else image.topic(wanted.name or "")
@@ -129,7 +130,7 @@ def _topics(request: MetadataRequest, context: RequestContext, image: MetadataIm
         elif found is None:
             yield _unknown(wanted, version, _operations(name, rights, told=told))
         else:
-            yield _topic(found, live, _operations(name, rights, told=told))
+            yield _topic(found, reached, version, _operations(name, rights, told=told))
 
 
 def _operations(name: str, rights: Rights, *, told: bool) -> int:
@@ -161,24 +162,28 @@ def _unknown(wanted: MetadataRequestTopic, version: int, operations: int) -> Met
     )
 
 
-def _topic(topic: TopicImage, live: frozenset[BrokerId], operations: int) -> MetadataResponseTopic:
+def _topic(topic: TopicImage, reached: Reached, version: int, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.internal,
-        partitions=tuple(
-            MetadataResponsePartition(
-                error_code=partition_error(partition),
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=partition.replicas,
-                isr_nodes=partition.isr,
-                offline_replicas=offline_replicas(partition, live),
-            )
-            for partition in topic.partitions
-        ),
+        partitions=tuple(_partition(partition, reached, version) for partition in topic.partitions),
         topic_authorized_operations=operations,
+    )
+
+
+def _partition(partition: PartitionImage, reached: Reached, version: int) -> MetadataResponsePartition:
+    leader, error = reached.leader(partition)
+    if error is ErrorCode.LISTENER_NOT_FOUND and version < LISTENERS_VERSION:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    return MetadataResponsePartition(
+        error_code=error,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        offline_replicas=reached.offline_replicas(partition),
     )
 
 

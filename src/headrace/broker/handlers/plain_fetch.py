@@ -44,7 +44,7 @@ from headrace.wire.transactions import AbortedTransaction
 
 READ_COMMITTED: Final = 1
 
-LongRoad = Callable[[memoryview, Services, MetadataImage, Rights], Answer]
+LongRoad = Callable[[memoryview, Services, MetadataImage, Connection, Rights], Answer]
 """Answers a fetch that has waited, from its frame, by the general handler, under the image and the rights that it came
 with."""
 
@@ -96,7 +96,9 @@ class _Road:
         if rights.are_bounded and wanted is not None and not self._may_read(wanted, rights):
             return None
         places = None if wanted is None else self._find_all(wanted)
-        if wanted is None or places is None or (wanted.rack and self._has_nearer(wanted.rack.decode(), places)):
+        if wanted is None or places is None:
+            return None
+        if wanted.rack and self._has_nearer(wanted.rack.decode(), places, connection.listener_name):
             return None
         attempt = self._read_all(wanted, places)
         if attempt is None:
@@ -110,7 +112,7 @@ class _Road:
         def read_on() -> Answer:
             again = self._read_all(wanted, places)
             if again is None:
-                return self._long_road(memoryview(kept), self._services, image, rights)
+                return self._long_road(memoryview(kept), self._services, image, connection, rights)
             return _answer(wanted, again)
 
         parked = ParkedFetch(
@@ -152,11 +154,11 @@ class _Road:
                 places.append(_Place(partition, asked))
         return places
 
-    def _has_nearer(self, rack: str, places: list[_Place]) -> bool:
+    def _has_nearer(self, rack: str, places: list[_Place], listener: str) -> bool:
         """Whether the reader is to be sent to another replica of any of these."""
         preferred = self._services.read_replicas.preferred
         return any(
-            isinstance(partition, Partition) and preferred(partition, rack, Offset(asked.offset)) is not None
+            isinstance(partition, Partition) and preferred(partition, rack, Offset(asked.offset), listener) is not None
             for partition, asked in places
         )
 

@@ -86,7 +86,8 @@ class _Road:
             appended = partition.append(records, needs_isr=acks == ACKS_ALL, walked=walked)
             if isinstance(appended, WriteRefusal):  # nothing was done
                 return None
-            answer = _Answer(self, correlation_id, topic, index, appended, partition.start_offset)
+            start, listener = partition.start_offset, connection.listener_name
+            answer = _Answer(self, correlation_id, topic, index, appended, start, listener)
             if acks == ACKS_ALL:
                 partition.park_commit(appended.end, answer)
             else:
@@ -95,7 +96,7 @@ class _Road:
             found = [self._find_all(topic, batches) for topic, batches in topics]
             if None in found:
                 return None
-            answer = _AnswerOfMany(self, correlation_id)
+            answer = _AnswerOfMany(self, correlation_id, connection.listener_name)
             for (topic, batches), places in zip(topics, found, strict=True):
                 answer.take(topic, batches, places or [], needs_isr=acks == ACKS_ALL)
             answer.all_are_taken()
@@ -143,10 +144,12 @@ class _Road:
             self._known[topic, index] = partition
         return partition
 
-    def answer_of_leaders(self, correlation_id: int, answers: list[tuple[bytes, list[PlainAnswer]]]) -> Answer:
+    def answer_of_leaders(
+        self, correlation_id: int, answers: list[tuple[bytes, list[PlainAnswer]]], listener: str
+    ) -> Answer:
         """Return the answer as the general handler does where other brokers lead some partitions now."""
         response = ProduceResponse(responses=tuple(self._general(topic, parts) for topic, parts in answers))
-        response = told_in_produce(response, version=self._version, image=self._metadata.image)
+        response = told_in_produce(response, version=self._version, image=self._metadata.image, listener=listener)
         return encode_response_frame(_CODEC, self._version, correlation_id, response)
 
     def _general(self, topic: bytes, parts: list[PlainAnswer]) -> TopicProduceResponse:
@@ -197,10 +200,26 @@ class _Promise:
 class _Answer(_Promise):
     """The answer to a request with one batch; it is the batch's `Commit` too."""
 
-    __slots__ = ("_appended", "_correlation_id", "_error", "_index", "_log_start_offset", "_road", "_topic")
+    __slots__ = (
+        "_appended",
+        "_correlation_id",
+        "_error",
+        "_index",
+        "_listener",
+        "_log_start_offset",
+        "_road",
+        "_topic",
+    )
 
     def __init__(
-        self, road: _Road, correlation_id: int, topic: bytes, index: int, appended: Appended, log_start_offset: Offset
+        self,
+        road: _Road,
+        correlation_id: int,
+        topic: bytes,
+        index: int,
+        appended: Appended,
+        log_start_offset: Offset,
+        listener: str,
     ) -> None:
         self._callback = None
         self.is_settled = False
@@ -210,6 +229,7 @@ class _Answer(_Promise):
         self._index = index
         self._appended = appended
         self._log_start_offset = log_start_offset
+        self._listener = listener
         self._error = ErrorCode.NONE
 
     def on_outcome(self, error: ErrorCode) -> None:
@@ -230,7 +250,7 @@ class _Answer(_Promise):
             self._road.on_error(ApiKey.PRODUCE, error)
             if error in MOVED:
                 part = PlainAnswer(self._index, error, offset, time_ms, start)
-                return self._road.answer_of_leaders(self._correlation_id, [(self._topic, [part])])
+                return self._road.answer_of_leaders(self._correlation_id, [(self._topic, [part])], self._listener)
         return [write_single_answer(self._correlation_id, self._topic, self._index, error, offset, time_ms, start)]
 
 
@@ -267,12 +287,13 @@ class _Part:
 class _AnswerOfMany(_Promise):
     """The answer to a request with several batches."""
 
-    __slots__ = ("_correlation_id", "_road", "_topics", "_waiting", "has_error")
+    __slots__ = ("_correlation_id", "_listener", "_road", "_topics", "_waiting", "has_error")
 
-    def __init__(self, road: _Road, correlation_id: int) -> None:
+    def __init__(self, road: _Road, correlation_id: int, listener: str) -> None:
         super().__init__()
         self._road = road
         self._correlation_id = correlation_id
+        self._listener = listener
         self._topics: list[tuple[bytes, list[_Part]]] = []
         self.has_error = False
         self._waiting = 1
@@ -329,5 +350,5 @@ class _AnswerOfMany(_Promise):
             for error in errors:
                 self._road.on_error(ApiKey.PRODUCE, error)
             if not MOVED.isdisjoint(errors):
-                return self._road.answer_of_leaders(self._correlation_id, answers)
+                return self._road.answer_of_leaders(self._correlation_id, answers, self._listener)
         return [write_plain_answer(self._correlation_id, answers)]

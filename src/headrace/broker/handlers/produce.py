@@ -326,6 +326,7 @@ class ProduceJob:
             ProduceResponse(responses=tuple(responses)),
             version=context.version,
             image=context.services.metadata.image,
+            listener=context.listener,
             carried=[
                 (name or TopicId(topic_id), outcome.index)
                 for name, topic_id, outcomes in self._topics

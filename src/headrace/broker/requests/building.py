@@ -171,7 +171,7 @@ def _services(
     cluster = others.cluster
     return Services(
         node_id=core.node,
-        configs=core.config.configs,
+        configs=core.config.described,
         clock=core.clock,
         random=core.random,
         metadata=cluster.metadata,

@@ -37,7 +37,7 @@ class Services:
 
     node_id: BrokerId
     configs: Mapping[str, str]
-    """The static broker configs, by Kafka's names, as the user gave them."""
+    """The static broker configs, by Kafka's names, as the user gave them. Secrets are among them."""
     clock: Clock
     random: Random
     metadata: MetadataDriver
@@ -79,6 +79,8 @@ class RequestContext:
     version: int
     client_id: str
     client_host: str
+    listener: str
+    """The name of the listener that the client came by. It is told the brokers' addresses there."""
     received_bytes: int
     rights: Rights
     """The rights of the client."""

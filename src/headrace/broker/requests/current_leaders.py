@@ -15,7 +15,6 @@ from collections.abc import Collection
 from typing import Final
 
 from headrace.base.ids import BrokerId, LeaderEpoch, TopicId
-from headrace.broker.requests.topic_answers import endpoint_of
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import BrokerImage
 from headrace.wire.errors import ErrorCode
@@ -33,14 +32,15 @@ def told_in_produce(
     *,
     version: int,
     image: MetadataImage,
+    listener: str,
     carried: Collection[tuple[str | TopicId, int]] = (),
 ) -> produce.ProduceResponse:
-    """Return the answer with the leaders that it can name in this version. `carried`: batches that another leader has
-    appended."""
+    """Return the answer with the leaders that it can name in this version, and their addresses at the client's
+    `listener`. `carried`: batches that another leader has appended."""
     errors = [part.error_code for topic in response.responses for part in topic.partition_responses]
     if version < PRODUCE_VERSION or (MOVED.isdisjoint(errors) and not carried):
         return response
-    leaders, taken = _Leaders(image), frozenset(carried)
+    leaders, taken = _Leaders(image, listener), frozenset(carried)
 
     def part_of(place: str | TopicId, part: produce.PartitionProduceResponse) -> produce.PartitionProduceResponse:
         is_elsewhere = part.error_code in MOVED or (place, part.index) in taken
@@ -59,12 +59,14 @@ def told_in_produce(
     return response._replace(responses=topics, node_endpoints=nodes)
 
 
-def told_in_fetch(response: fetch.FetchResponse, *, version: int, image: MetadataImage) -> fetch.FetchResponse:
+def told_in_fetch(
+    response: fetch.FetchResponse, *, version: int, image: MetadataImage, listener: str
+) -> fetch.FetchResponse:
     """As `told_in_produce`, for fetch, which uses topic ids in these versions."""
     errors = [part.error_code for topic in response.responses for part in topic.partitions]
     if version < FETCH_VERSION or MOVED.isdisjoint(errors):
         return response
-    leaders = _Leaders(image)
+    leaders = _Leaders(image, listener)
 
     def part_of(topic_id: TopicId, part: fetch.PartitionData) -> fetch.PartitionData:
         found = leaders.of(topic_id, part.partition_index) if part.error_code in MOVED else None
@@ -81,8 +83,9 @@ def told_in_fetch(response: fetch.FetchResponse, *, version: int, image: Metadat
 class _Leaders:
     """The leaders named in one answer, and then the addresses of their brokers."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, listener: str) -> None:
         self._image = image
+        self._listener = listener
         self._told: dict[BrokerId, BrokerImage] = {}
 
     def of(self, topic: str | TopicId, partition: int) -> tuple[BrokerId, LeaderEpoch] | None:
@@ -99,6 +102,6 @@ class _Leaders:
         return leader.id, known.leader_epoch
 
     def nodes(self) -> list[tuple[BrokerId, str, int, str | None]]:
-        """Return id, host, port and rack of each leader."""
-        endpoints = ((broker, endpoint_of(broker)) for broker in self._told.values())
-        return [(broker.id, endpoint.host, endpoint.port, broker.rack) for broker, endpoint in endpoints]
+        """Return id, host, port and rack of each leader that has the listener."""
+        endpoints = ((broker, broker.endpoint(self._listener)) for broker in self._told.values())
+        return [(broker.id, at.host, at.port, broker.rack) for broker, at in endpoints if at is not None]

@@ -167,6 +167,7 @@ class Dispatcher:
             version=-1 if unsupported else header.api_version,
             client_id=header.client_id or "",
             client_host=connection.peer_host,
+            listener=connection.listener_name,
             received_bytes=size,
             rights=self._authority.rights(connection, header.api_key),
         )

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.base.addresses import parse_address, parse_bootstrap
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
@@ -25,6 +25,7 @@ from headrace.broker.config import FIRST_BROKER, BrokerConfig
 from headrace.broker.system import SystemClock, descriptors, system_random, tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
+from headrace.cli.options import DEFAULT_BOOTSTRAP
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.compaction.running import run_in_child
@@ -37,7 +38,7 @@ DURABLE_URL = "durable.url"
 def serve(
     *,
     data: Path,
-    listen: str,
+    listen: str | None,
     advertise: str | None,
     configs: Mapping[str, str],
     json_logs: bool,
@@ -48,10 +49,13 @@ def serve(
     log_level: str = "info",
     redis: str | None = None,
 ) -> None:
-    """Run until a signal. `redis`: the URL of the Redis that has the logs; None: the disk has them. Raises
+    """Run until a signal. `listen`: None: the usual address, or as the configs say. `redis`: the URL of the Redis that
+    has the logs; None: the disk has them. Raises
     HeadraceError where the broker cannot start, or has to stop by itself."""
     configure_logs(json_logs=json_logs, level=log_level)
-    address = parse_address(listen)
+    if listen is not None and "listeners" in configs:
+        raise UsageError("--listen and the config listeners say the same thing: leave one of them out.")
+    address = parse_address(listen or DEFAULT_BOOTSTRAP)
     advertised = parse_address(advertise, default_port=0) if advertise is not None else None
     config = BrokerConfig(
         data=data,

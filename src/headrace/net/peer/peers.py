@@ -92,9 +92,14 @@ class AddressBook:
 class Peers:
     """See the module. Call `attach` before the first message, and set `cluster_id` as soon as it is known."""
 
-    def __init__(self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN, recovery_least: int = 0) -> None:
-        """`recovery_least`: while this member has no log, it adopts no lineage of an earlier recovery."""
+    def __init__(
+        self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN, recovery_least: int = 0, listener: str = "PLAINTEXT"
+    ) -> None:
+        """`recovery_least`: while this member has no log, it adopts no lineage of an earlier recovery. `listener`: the
+        one by which members reach each other.
+        """
         self.me: Final = me
+        self.listener: Final = listener
         self.cluster_id = cluster_id
         """Empty: not known yet, so nothing is sent or accepted."""
         self.address: Address | None = None

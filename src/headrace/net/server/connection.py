@@ -14,7 +14,8 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import (
@@ -73,6 +74,18 @@ class Guard(Protocol):
         """Called when the connection is gone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A named listener, by which clients come in."""
+
+    name: str = "PLAINTEXT"
+    greet: Callable[[Connection], None] | None = None
+    """Called once a connection is admitted. It may set the connection's `principal`, and its `serve`."""
+
+
+PLAIN_DOOR: Final = Door()
+
+
 class Owner(Protocol):
     """The listener, as its connections see it."""
 
@@ -90,8 +103,9 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """One client's connection. Runs on the event loop alone."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, door: Door = PLAIN_DOOR) -> None:
         self._owner = owner
+        self._door = door
         self._room = owner.room
         self._splitter = FrameSplitter(REQUEST_BYTES_MAX)
         self._frames: deque[memoryview] = deque()
@@ -136,6 +150,7 @@ class Connection(asyncio.Protocol):
         """Facts that live as long as the connection."""
         self.principal = ANONYMOUS
         """The client, as `User:name`."""
+        self.listener_name: Final = door.name
 
     # asyncio.Protocol
 
@@ -150,6 +165,8 @@ class Connection(asyncio.Protocol):
             own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not self._owner.admit(self):
             self.abort()
+        elif self._door.greet is not None:
+            self._door.greet(self)
 
     def eof_received(self) -> None:
         self._open = False  # the transport closes itself

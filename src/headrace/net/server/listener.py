@@ -16,8 +16,10 @@ from collections import Counter, deque
 from typing import Any, Final, NamedTuple
 
 from headrace.base.limits import CONNECTIONS_MAX, SWEPT_PER_TURN_MAX
+from headrace.net.server.connection import PLAIN_DOOR
 from headrace.net.server.connection import Answer as Answer
 from headrace.net.server.connection import Connection as Connection
+from headrace.net.server.connection import Door as Door
 from headrace.net.server.connection import Later as Later
 from headrace.net.server.connection import Serve as Serve
 from headrace.net.server.loglimit import LogLimit
@@ -34,7 +36,9 @@ class Crowd(NamedTuple):
 
 
 class Listener:
-    """Accepts connections and serves their frames with `serve`. There is one for each advertised address."""
+    """Accepts connections and serves their frames with `serve`. It may have several doors, one for each address that is
+    bound. All bounds hold for all doors together.
+    """
 
     def __init__(self, serve: Serve, bounds: Bounds | None = None) -> None:
         self.serve = serve
@@ -45,7 +49,7 @@ class Listener:
         """May be changed at any time. It applies to connections accepted from then on."""
         self._connections: dict[Connection, None] = {}
         self._of_address: Counter[str] = Counter()
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.AbstractServer] = []
         self._sweeps: asyncio.TimerHandle | None = None
 
     @property
@@ -53,26 +57,31 @@ class Listener:
         """The amounts held at this moment."""
         return self.room.gauge
 
-    async def bind(self, host: str, port: int) -> int:
-        """Listen on `host:port` (0: any free port) without accepting yet; return the port. `::` also includes every
-        IPv4 address of the machine, as in Java servers. Raises OSError.
+    async def bind(self, host: str, port: int, door: Door = PLAIN_DOOR) -> int:
+        """Listen on `host:port` (0: any free port) without accepting yet; return the port. Clients that come there come
+        in by `door`. `::`, and no host, also include every IPv4 address of the machine, as in Java servers. Raises
+        OSError.
         """
         loop = asyncio.get_running_loop()
-        bound: dict[str, Any] = {"sock": _for_both(port)} if host == "::" else {"host": host, "port": port}
-        self._server = await loop.create_server(lambda: Connection(self), **bound, backlog=BACKLOG, start_serving=False)
-        return int(self._server.sockets[0].getsockname()[1])
+        is_both = host == "::" or (host == "" and socket.has_ipv6)
+        bound: dict[str, Any] = {"sock": _for_both(port)} if is_both else {"host": host or "0.0.0.0", "port": port}
+        server = await loop.create_server(lambda: Connection(self, door), **bound, backlog=BACKLOG, start_serving=False)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def accept(self) -> None:
         """Begin to accept connections."""
-        assert self._server is not None, "bound first"
-        await self._server.start_serving()
+        assert self._servers, "bound first"
+        for server in self._servers:
+            await server.start_serving()
         self._sweep()
 
     async def stop(self, *, grace_s: float = 5.0) -> None:
         """Accept no more, let requests that are being answered be answered and written, then close."""
-        if self._server is None:
+        if not self._servers:
             return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         if self._sweeps is not None:
             self._sweeps.cancel()
         draining = [connection.drain() for connection in list(self._connections)]
@@ -80,13 +89,13 @@ class Listener:
             await asyncio.wait([asyncio.ensure_future(each) for each in draining], timeout=grace_s)
         for connection in list(self._connections):
             connection.abort()
-        self._server = None
+        self._servers.clear()
 
     def admit(self, connection: Connection) -> bool:
         """Admit the connection, unless there are too many, or it was accepted just before the stop. Returns whether it
         was admitted.
         """
-        if self._server is None:
+        if not self._servers:
             return False
         if len(self._connections) >= (most := min(self.crowd_max.all, CONNECTIONS_MAX)):
             self.log.warning("connection refused: too many", connections_max=most)

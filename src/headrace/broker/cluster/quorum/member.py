@@ -27,7 +27,7 @@ from headrace.broker.cluster.quorum.writer import LogWriter
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import BrokerRegistered
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import Endpoint
+from headrace.metadata.values import Endpoint, endpoint_at
 from headrace.raft.core import Raft
 from headrace.raft.events import (
     Campaign,
@@ -135,7 +135,8 @@ class QuorumMember:
             assert self.core.log.handed_index == self.core.log.last_index, "the only voter commits what it has"
             committed, self._held = tuple(self._held), None
         else:
-            for node, endpoint in await loop.run_in_executor(None, _registered, recovery.entries):
+            listener = self._transport.listener
+            for node, endpoint in await loop.run_in_executor(None, _registered, recovery.entries, listener):
                 self._transport.learn(node, endpoint.host, endpoint.port)
         image, count = await loop.run_in_executor(None, _replayed, recovery.snapshot, committed)
         self._tail.begin(image, count)
@@ -331,19 +332,21 @@ def learn_addresses(transport: Transport, delta: ImageDelta) -> None:
         return
     for broker in after.values():
         known = before.get(broker.id)
-        if broker.endpoints and (known is None or known.endpoints != broker.endpoints):
-            transport.learn(broker.id, broker.endpoints[0].host, broker.endpoints[0].port)
+        endpoint = endpoint_at(broker.endpoints, transport.listener)
+        if endpoint is not None and (known is None or known.endpoints != broker.endpoints):
+            transport.learn(broker.id, endpoint.host, endpoint.port)
 
 
-def _registered(entries: Iterable[Entry]) -> list[tuple[BrokerId, Endpoint]]:
-    """Return the addresses that brokers registered, committed or not. After a restart of all, members that are not of
-    the cluster's birth find each other by these. To know which entries are committed takes a quorum."""
+def _registered(entries: Iterable[Entry], listener: str) -> list[tuple[BrokerId, Endpoint]]:
+    """Return the addresses that brokers registered for this listener, committed or not. After a restart of all, members
+    that are not of the cluster's birth find each other by these. To know which entries are committed takes a quorum."""
     events = (event for entry in entries for event in events_of(entry))
-    return [
-        (event.broker_id, event.endpoints[0])
+    registered = (
+        (event.broker_id, endpoint_at(event.endpoints, listener))
         for event in events
-        if isinstance(event, BrokerRegistered) and event.endpoints
-    ]
+        if isinstance(event, BrokerRegistered)
+    )
+    return [(node, endpoint) for node, endpoint in registered if endpoint is not None]
 
 
 def _replayed(snapshot: Snapshot | None, entries: tuple[Entry, ...]) -> tuple[MetadataImage, int]:

@@ -12,6 +12,10 @@ from headrace.raft.messages import Message
 class Transport(Protocol):
     """All on the event loop. No call waits, and none calls back into the driver before it returns."""
 
+    @property
+    def listener(self) -> str:
+        """The name of the listener by which members reach each other."""
+
     def attach(self, receive: Callable[[Message], None]) -> None:
         """Give every message to `receive`."""
 
@@ -34,6 +38,8 @@ class Transport(Protocol):
 
 class NoTransport:
     """The transport of the only member."""
+
+    listener = "PLAINTEXT"
 
     def attach(self, receive: Callable[[Message], None]) -> None:
         """Does nothing: nobody sends."""
