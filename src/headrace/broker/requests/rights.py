@@ -173,7 +173,7 @@ class Authority:
         if self._authorizer is None or self._audit is None:
             return EVERYTHING
         client = Client(connection.principal, connection.peer_host)
-        return ClientRights(self._authorizer, client, self._audit, "", api)
+        return ClientRights(self._authorizer, client, self._audit, connection.listener_name, api)
 
 
 def named(topic: bytes, image: MetadataImage, *, by_id: bool) -> str | None:

@@ -50,8 +50,8 @@ def serve(
     redis: str | None = None,
 ) -> None:
     """Run until a signal. `listen`: None: the usual address, or as the configs say. `redis`: the URL of the Redis that
-    has the logs; None: the disk has them. Raises
-    HeadraceError where the broker cannot start, or has to stop by itself."""
+    has the logs; None: the disk has them. Raises HeadraceError where the broker cannot start, or has to stop by
+    itself."""
     configure_logs(json_logs=json_logs, level=log_level)
     if listen is not None and "listeners" in configs:
         raise UsageError("--listen and the config listeners say the same thing: leave one of them out.")
