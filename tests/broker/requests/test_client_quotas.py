@@ -13,6 +13,7 @@ from headrace.metadata.access.quotas import QuotaEntity, quota_entity
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import QuotaChanged
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.security.authorizer import ANONYMOUS
 
 Quota = tuple[dict[str, str | None], float]
 ME = "ANONYMOUS"
@@ -43,7 +44,7 @@ def client_quotas(*quotas: Quota, key: str = "producer_byte_rate") -> tuple[Clie
 
 
 def limit(quotas: ClientQuotas, client: str) -> float | None:
-    usage = quotas.usage(client)
+    usage = quotas.usage(ANONYMOUS, client)
     return None if usage is None or usage.produce is None else usage.produce.limit
 
 
@@ -71,7 +72,7 @@ def test_quotas_of_others_do_not_hold() -> None:
         ({"user": "somebody"}, 1.0), ({"client-id": "d"}, 2.0), ({"user": ME, "client-id": "d"}, 3)
     )
     assert quotas.are_set
-    assert quotas.usage("c") is None
+    assert quotas.usage(ANONYMOUS, "c") is None
     assert limit(quotas, "d") == 3
 
 
@@ -81,14 +82,14 @@ def test_each_kind_has_its_own() -> None:
         QuotaChanged(entity=(("user", None),), changes={"request_percentage": 50.0}),
     ]
     quotas = ClientQuotas(EMPTY_IMAGE.replay(events), HandClock(), Window(11, 1.0))
-    usage = quotas.usage("c")
+    usage = quotas.usage(ANONYMOUS, "c")
     assert isinstance(usage, ClientUsage)
     assert usage.produce is None
     assert (usage.fetch and usage.fetch.limit, usage.request and usage.request.limit) == (5.0, 50.0)
 
 
 def record(quotas: ClientQuotas, client: str, amount: float) -> int:
-    usage = quotas.usage(client)
+    usage = quotas.usage(ANONYMOUS, client)
     assert usage is not None
     assert usage.produce is not None
     return usage.produce.record(amount)
@@ -111,7 +112,7 @@ def test_a_new_limit_holds_at_once_and_what_was_used_counts() -> None:
     quotas.on_delta(ImageDelta(before, after))
     assert record(quotas, "a", 1) == 0
     quotas.on_delta(ImageDelta(after, EMPTY_IMAGE))
-    assert (quotas.are_set, len(quotas), quotas.usage("a")) == (False, 0, None)
+    assert (quotas.are_set, len(quotas), quotas.usage(ANONYMOUS, "a")) == (False, 0, None)
 
 
 def test_nobody_waits_longer_than_may_be_told() -> None:
@@ -120,7 +121,7 @@ def test_nobody_waits_longer_than_may_be_told() -> None:
     long = ClientQuotas(image(({"client-id": None}, 1.0)), HandClock(), Window(11, 3600.0))
     assert record(long, "a", 1e12) == 30_000
     percent, _ = client_quotas(({"client-id": None}, 1.0), key="request_percentage")
-    usage = percent.usage("a")
+    usage = percent.usage(ANONYMOUS, "a")
     assert usage is not None
     assert usage.request is not None
     assert usage.request.record(1e6) == 1000, "one sample's time, as on Kafka"
@@ -130,7 +131,7 @@ def test_a_quota_of_next_to_nothing_throttles_and_fails_nobody() -> None:
     """One that was kept before it was refused."""
     quotas, clock = client_quotas(({"client-id": None}, 1e-320), key="request_percentage")
     for _ in range(3):
-        usage = quotas.usage("a")
+        usage = quotas.usage(ANONYMOUS, "a")
         assert usage is not None
         assert usage.request is not None
         assert usage.request.record(1) == 1000
@@ -139,7 +140,7 @@ def test_a_quota_of_next_to_nothing_throttles_and_fails_nobody() -> None:
 
 def test_what_is_lent_is_waited_for_beyond_the_window() -> None:
     quotas, clock = client_quotas(({"client-id": None}, 100.0))
-    usage = quotas.usage("a")
+    usage = quotas.usage(ANONYMOUS, "a")
     assert usage is not None
     assert usage.produce is not None
     assert usage.produce.lend(5000) == 11_000
@@ -195,19 +196,57 @@ def test_which_quota_holds_is_looked_up_once_and_anew_when_quotas_change(monkeyp
     looked_up: list[str] = []
     nearest_first = headrace.broker.requests.quotas._nearest_first
 
-    def noted(client_id: str) -> Iterator[QuotaEntity]:
+    def noted(user: str, client_id: str) -> Iterator[QuotaEntity]:
         looked_up.append(client_id)
-        return nearest_first(client_id)
+        return nearest_first(user, client_id)
 
     monkeypatch.setattr("headrace.broker.requests.quotas._nearest_first", noted)
     monkeypatch.setattr("headrace.broker.requests.quotas.QUOTA_CLIENTS_MAX", 3)
     quotas, _ = client_quotas(({"client-id": "a"}, 100.0))
     for _ in range(10):
-        assert (limit(quotas, "a"), quotas.usage("b")) == (100.0, None)
+        assert (limit(quotas, "a"), quotas.usage(ANONYMOUS, "b")) == (100.0, None)
     assert looked_up == ["a", "b"]
     for number in range(100):
-        assert quotas.usage(f"made up {number}") is None
+        assert quotas.usage(ANONYMOUS, f"made up {number}") is None
     assert len(quotas._holdings) <= 3
     before, after = image(({"client-id": "a"}, 100.0)), image(({"client-id": "b"}, 7.0))
     quotas.on_delta(ImageDelta(before, after))
-    assert (quotas.usage("a"), limit(quotas, "b")) == (None, 7.0)
+    assert (quotas.usage(ANONYMOUS, "a"), limit(quotas, "b")) == (None, 7.0)
+
+
+def test_each_user_has_the_quota_that_is_nearest_to_it() -> None:
+    quotas, _ = client_quotas(
+        ({"user": "alice"}, 1.0), ({"user": None}, 2.0), ({"user": "alice", "client-id": "c"}, 3.0)
+    )
+    of = {who: quotas.usage(*who) for who in (("User:alice", "c"), ("User:alice", "d"), ("User:bob", "c"))}
+    assert [None if usage is None or usage.produce is None else usage.produce.limit for usage in of.values()] == [
+        3,
+        1,
+        2,
+    ]
+
+
+def test_users_of_a_default_quota_are_measured_each_alone() -> None:
+    quotas, _ = client_quotas(({"user": None}, 100.0))
+    alice, bob = quotas.usage("User:alice", "c"), quotas.usage("User:bob", "c")
+    assert alice is not None
+    assert bob is not None
+    assert alice.produce is not bob.produce
+    again = quotas.usage("User:alice", "another")
+    assert again is not None
+    assert again.produce is alice.produce
+
+
+def test_users_beyond_the_room_share_one_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headrace.broker.requests.quotas, "QUOTA_CLIENTS_MAX", 3)
+    quotas, _ = client_quotas(({"user": None}, 100.0), ({"user": "alice"}, 5.0))
+    for number in range(20):
+        usage = quotas.usage(f"User:{number}", "c")
+        assert usage is not None
+        assert usage.produce is not None
+        usage.produce.record(1.0)
+    assert len(quotas) <= 4
+    alice = quotas.usage("User:alice", "c")
+    assert alice is not None
+    assert alice.produce is not None
+    assert alice.produce.limit == 5

@@ -87,7 +87,7 @@ class Dispatcher:
         shortcut = self._shortcuts.get(bytes(frame[:4]))
         usage = None
         if shortcut is not None and self._quotas.are_set:
-            usage = self._usage(decode_request_header(frame)[0])
+            usage = self._usage(decode_request_header(frame)[0], connection)
         if shortcut is not None and usage is None:
             try:
                 answer = shortcut(frame, connection)
@@ -122,7 +122,7 @@ class Dispatcher:
             request = self._apis[header.api_key].decode_request(header.api_version, body)
             context = self._context(header, connection, len(frame))
         if shortcut is None and self._quotas.are_set:
-            usage = self._usage(header)
+            usage = self._usage(header, connection)
         if usage is not None:
             return self._handle_metered(usage, handler, header, request, context, connection)
         return self._handle(handler, header, request, context, connection)
@@ -193,9 +193,11 @@ class Dispatcher:
             return None
         return Pending(self, header, _future(result), connection, pipelined=handler.pipelined)
 
-    def _usage(self, header: RequestHeader) -> ClientUsage | None:
+    def _usage(self, header: RequestHeader, connection: Connection) -> ClientUsage | None:
         """Return the client's usage, where a quota holds for it."""
-        return None if header.api_key in EXEMPT else self._quotas.usage(header.client_id or "")
+        if header.api_key in EXEMPT:
+            return None
+        return self._quotas.usage(connection.principal, header.client_id or "")
 
     def _handle_metered(
         self,

@@ -3,8 +3,8 @@
 Promises:
 - A client without a quota costs no memory.
 - Clients that share a quota share one measure of its use.
-- At most QUOTA_CLIENTS_MAX client ids are measured one by one, however many are made up and however long they are. The
-  others share one measure.
+- At most QUOTA_CLIENTS_MAX clients are measured one by one, however many names are made up and however long they are.
+  The others share one measure.
 - A client with a quota of its own is always measured alone.
 
 Loop-only. Each broker measures its own clients, as on Kafka. Sources: KIP-13, KIP-55 (which quota holds), KIP-124,
@@ -31,15 +31,11 @@ from headrace.metadata.access.quotas import (
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 
-ANONYMOUS: Final = "ANONYMOUS"
-"""The user of every client, as Kafka names it where nobody is authenticated."""
-
 _Who: TypeAlias = tuple[str, str | None, str | None]
 """A quota's key, and the user and client id that it is measured for; None: all of them together."""
 _OTHERS: Final = ""
-"""Replaces client ids that are not measured one by one: those beyond the limit, and those longer than any that can
-have its own quota. The empty id itself never has one. Only a default quota is measured so, and only one of these holds
-at a time."""
+"""Replaces names that are not measured one by one: those beyond the limit, and those longer than any that can have its
+own quota. The empty name itself never has one. Only a default quota is measured so."""
 
 
 class Usage:
@@ -108,8 +104,9 @@ class _Holding(NamedTuple):
 
     who: _Who
     limit: float
-    is_default: bool
-    """True: the quota is the default for client ids without one of their own. New ids then make new measures."""
+    others: _Who | None
+    """Stands for `who` where it is not measured alone. The quota is a default, and new names make new measures. None:
+    the quota is the client's own."""
 
 
 _Holdings: TypeAlias = tuple[_Holding | None, _Holding | None, _Holding | None]
@@ -133,8 +130,8 @@ class ClientQuotas:
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._limits: dict[str, dict[QuotaEntity, float]] = {}
         """Limits by quota key."""
-        self._holdings: dict[str, _Holdings] = {}
-        """The quotas that hold, by client id. Cleared where it is full, and where quotas change."""
+        self._holdings: dict[tuple[str, str], _Holdings] = {}
+        """The quotas that hold, by principal and client id. Cleared where it is full, and where quotas change."""
         self._usages: dict[_Who, Usage] = {}
         self._pruned_at = -window.whole
         self.are_set = False
@@ -159,11 +156,11 @@ class ClientQuotas:
         elif len(self._usages) >= QUOTA_CLIENTS_MAX:
             self._prune()
 
-    def usage(self, client_id: str) -> ClientUsage | None:
-        """Return the usage of the client with this id; None: no quota holds for it."""
-        holdings = self._holdings.get(client_id)
+    def usage(self, principal: str, client_id: str) -> ClientUsage | None:
+        """Return the usage of this client; None: no quota holds for it."""
+        holdings = self._holdings.get((principal, client_id))
         if holdings is None:
-            holdings = self._look_up(client_id)
+            holdings = self._look_up(principal, client_id)
         if holdings == _NONE_HOLDS:
             return None
         produce, fetch, request = holdings
@@ -173,32 +170,33 @@ class ClientQuotas:
             None if request is None else self._usage(request),
         )
 
-    def _look_up(self, client_id: str) -> _Holdings:
+    def _look_up(self, principal: str, client_id: str) -> _Holdings:
+        user = principal.partition(":")[2]
         holdings = (
-            self._find(PRODUCER_BYTE_RATE, client_id),
-            self._find(CONSUMER_BYTE_RATE, client_id),
-            self._find(REQUEST_PERCENTAGE, client_id),
+            self._find(PRODUCER_BYTE_RATE, user, client_id),
+            self._find(CONSUMER_BYTE_RATE, user, client_id),
+            self._find(REQUEST_PERCENTAGE, user, client_id),
         )
-        if len(client_id) <= QUOTA_NAME_CHARACTERS_MAX:
+        if len(user) + len(client_id) <= QUOTA_NAME_CHARACTERS_MAX:
             if len(self._holdings) >= QUOTA_CLIENTS_MAX:
                 self._holdings.clear()
-            self._holdings[client_id] = holdings
+            self._holdings[principal, client_id] = holdings
         return holdings
 
-    def _find(self, key: str, client_id: str) -> _Holding | None:
+    def _find(self, key: str, user: str, client_id: str) -> _Holding | None:
         limits = self._limits.get(key)
         if limits is None:
             return None
-        for entity in _nearest_first(client_id):
+        for entity in _nearest_first(user, client_id):
             if (limit := limits.get(entity)) is not None:
                 kinds = dict(entity)
-                who = (key, ANONYMOUS if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
-                return _Holding(who, limit, is_default=CLIENT_ID in kinds and kinds[CLIENT_ID] is None)
+                who = (key, user if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
+                return _Holding(who, limit, _others(key, entity))
         return None
 
     def _is_measured_alone(self, who: _Who) -> bool:
         """Whether there is room to measure a client of a default quota alone."""
-        if len(who[2] or "") > QUOTA_NAME_CHARACTERS_MAX:
+        if len(who[1] or "") + len(who[2] or "") > QUOTA_NAME_CHARACTERS_MAX:
             return False
         if who in self._usages or len(self._usages) < QUOTA_CLIENTS_MAX:
             return True
@@ -207,8 +205,8 @@ class ClientQuotas:
 
     def _usage(self, holding: _Holding) -> Usage:
         who = holding.who
-        if holding.is_default and not self._is_measured_alone(who):
-            who = (*who[:2], _OTHERS)
+        if holding.others is not None and not self._is_measured_alone(who):
+            who = holding.others
         usage = self._usages.get(who)
         if usage is None:
             seconds = self._window.seconds if who[0] == REQUEST_PERCENTAGE else self._window.whole
@@ -230,11 +228,17 @@ class ClientQuotas:
         return len(self._usages)
 
 
-def _nearest_first(client_id: str) -> Iterator[QuotaEntity]:
+def _others(key: str, entity: QuotaEntity) -> _Who | None:
+    """Return who is measured together under a default quota; None: the quota is of one client alone."""
+    parts = {kind: _OTHERS if name is None else name for kind, name in entity}
+    return (key, parts.get(USER), parts.get(CLIENT_ID)) if _OTHERS in parts.values() else None
+
+
+def _nearest_first(user: str, client_id: str) -> Iterator[QuotaEntity]:
     """Iterate over the entities whose quota may hold for a client, in Kafka's order. The first that has one counts."""
-    for user in (ANONYMOUS, None):
-        yield quota_entity({USER: user, CLIENT_ID: client_id})
-        yield quota_entity({USER: user, CLIENT_ID: None})
-        yield quota_entity({USER: user})
+    for name in (user, None):
+        yield quota_entity({USER: name, CLIENT_ID: client_id})
+        yield quota_entity({USER: name, CLIENT_ID: None})
+        yield quota_entity({USER: name})
     yield quota_entity({CLIENT_ID: client_id})
     yield quota_entity({CLIENT_ID: None})
