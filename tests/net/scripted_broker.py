@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -70,9 +71,11 @@ class ScriptedBroker:
 
 
 @asynccontextmanager
-async def scripted_broker(answers: dict[int, Answer]) -> AsyncIterator[ScriptedBroker]:
+async def scripted_broker(
+    answers: dict[int, Answer], *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[ScriptedBroker]:
     broker = ScriptedBroker(answers)
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0, ssl=tls)
     broker.address = Address(*server.sockets[0].getsockname()[:2])
     try:
         yield broker

@@ -244,8 +244,19 @@ CLIENT_PRODUCE_PARTITIONS_MAX: Final = 2_000
 CLIENT_TRANSACTIONS_AT_ONCE_MAX: Final = 64
 """Transactional ids that one client begins or ends at the same time; further ones wait."""
 CLIENT_CONNECT_TIMEOUT_MS: Final = 5_000
+CLIENT_DETAIL_CHARS_MAX: Final = 200
+"""Characters of what a broker says about a refused login that an error repeats."""
 CLIENT_REQUEST_TIMEOUT_MS: Final = 30_000
 """Longest wait for one answer, after which the connection is given up."""
+SCRAM_CLIENT_ITERATIONS_MAX: Final = 1_000_000
+"""Hashes that a broker may ask of a client for one login: half a second of a processor."""
+TLS_CONTEXTS_MAX: Final = 64
+"""Different settings of TLS, or of tokens, that one process keeps for its connections."""
+TLS_CLOSE_MS_MAX: Final = 1_000
+"""Longest wait for the peer's goodbye when a TLS connection is closed."""
+OAUTH_ANSWER_BYTES_MAX: Final = 64 * 1024
+"""Largest answer of an identity provider, or file of a token, that a client reads."""
+OAUTH_TIMEOUT_MS: Final = 10_000
 
 # durable segments
 OBJECT_KEY_CHARS_MAX: Final = 900

@@ -22,6 +22,7 @@ from headrace.base.limits import CLIENT_CONNECT_TIMEOUT_MS, CLIENT_REQUEST_TIMEO
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import (
     AnswerLostError,
+    AuthenticationError,
     ClientError,
     ConnectionLostError,
     GaveUpError,
@@ -31,6 +32,7 @@ from headrace.net.client.errors import (
     check,
 )
 from headrace.net.client.retry import Backoff, retried
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.client.view import ClusterView, PartitionView, TopicView, view_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -53,11 +55,14 @@ class Cluster:
         backoff: Backoff | None = None,
         connect_timeout_ms: int = CLIENT_CONNECT_TIMEOUT_MS,
         request_timeout_ms: int = CLIENT_REQUEST_TIMEOUT_MS,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self._bootstrap = parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else tuple(bootstrap)
         self._client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms
         self.request_timeout_ms = request_timeout_ms
+        self.security = security
+        """For other connections to the same brokers."""
         self.backoff = backoff or Backoff()
         self._connections: dict[tuple[Address, str], asyncio.Task[Connection]] = {}
         self._view: ClusterView | None = None
@@ -88,7 +93,8 @@ class Cluster:
 
     async def any_connection(self) -> Connection:
         """A connection to any broker, in no lane: an open one, or else the first that opens. The known brokers are
-        tried first, then the bootstrap brokers. Raises NoBrokerError where none answers.
+        tried first, then the bootstrap brokers. Raises NoBrokerError where none answers, and AuthenticationError from
+        the first that does not accept this client: no other is asked with a wrong password.
         """
         for (_, lane), task in self._connections.items():
             if not lane and _is_open(task):  # a lane's connection would wait for the requests in it
@@ -99,6 +105,8 @@ class Cluster:
             for address in self._candidates():
                 try:
                     return await self._connection(address, "")
+                except AuthenticationError:
+                    raise
                 except ClientError as error:
                     last = error
             if round_ < rounds:
@@ -124,7 +132,9 @@ class Cluster:
         key = (address, lane)
         task = self._connections.get(key)
         if task is None or (task.done() and not _is_open(task)):
-            opening = connect(address, client_id=self._client_id, timeout_ms=self._connect_timeout_ms)
+            opening = connect(
+                address, client_id=self._client_id, timeout_ms=self._connect_timeout_ms, security=self.security
+            )
             task = self._connections[key] = asyncio.ensure_future(opening)
         connection = await asyncio.shield(task)
         self._was_connected = True

@@ -1,25 +1,42 @@
 """One client connection: requests are pipelined, answers are matched by correlation id, versions are negotiated.
 
-Promises: every request ends, with its answer or with a ConnectionLostError, which is an AnswerLostError once it was
-sent. Answers come in the order of the requests (Kafka's promise, checked). Never retries, never reconnects, never
-guesses a version.
+Promises:
+- Every request ends, with its answer or with a ConnectionLostError, which is an AnswerLostError once it was sent.
+- Answers come in the order of the requests (Kafka's promise, checked).
+- With security, nothing is sent before TLS and login but ApiVersions, and requests wait while a session is renewed.
+
+Never retries, never reconnects, never guesses a version.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections import deque
 from typing import Any, NamedTuple, cast
 
 from headrace.base.addresses import Address
+from headrace.base.errors import HeadraceError
 from headrace.base.limits import (
     CLIENT_CONNECT_TIMEOUT_MS,
     CLIENT_REQUEST_TIMEOUT_MS,
     CLIENT_REQUESTS_IN_FLIGHT_MAX,
     REQUEST_BYTES_MAX,
+    TLS_CLOSE_MS_MAX,
 )
-from headrace.net.client.errors import AnswerLostError, ConnectionLostError, UnsupportedError, check
+from headrace.base.ports import Buffer
+from headrace.net.client.errors import (
+    AnswerLostError,
+    ClientError,
+    ConnectionLostError,
+    TlsError,
+    UnsupportedError,
+    check,
+)
+from headrace.net.client.security.login import log_in, renewal_s
+from headrace.net.client.security.settings import PLAIN, ClientSasl, ClientSecurity
+from headrace.net.client.security.tls import context_of
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.codec import DecodeError
 from headrace.wire.errors import ErrorCode
@@ -39,6 +56,13 @@ class _Waiting(NamedTuple):
     answer: asyncio.Future[Any]
 
 
+class _Held(NamedTuple):
+    """A request that waits until the session is renewed."""
+
+    frame: list[Buffer]
+    waiting: _Waiting | None
+
+
 class Connection(asyncio.Protocol):
     """A connection to one broker. Make it with `connect`."""
 
@@ -50,7 +74,10 @@ class Connection(asyncio.Protocol):
         self._slots = asyncio.Semaphore(CLIENT_REQUESTS_IN_FLIGHT_MAX)
         self._next_correlation_id = 0
         self._transport: asyncio.Transport | None = None
-        self._lost: ConnectionLostError | None = None
+        self._lost: ClientError | None = None
+        self._held: list[_Held] | None = None
+        """Requests that wait while the session is renewed; None: it is not being renewed."""
+        self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -78,8 +105,11 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = f"broke ({exc})" if exc is not None else "was closed by the broker"
-        self._fail(ConnectionLostError(f"The connection to {self.address} {reason}."))
+        if isinstance(exc, ssl.SSLError):  # with TLS 1.3, a client's certificate is refused after the handshake
+            self._fail(_tls_error(self.address, exc))
+        else:
+            reason = f"broke ({exc})" if exc is not None else "was closed by the broker"
+            self._fail(ConnectionLostError(f"The connection to {self.address} {reason}."))
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -88,6 +118,11 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._lost is None and self._transport is not None
+
+    @property
+    def lost(self) -> ClientError | None:
+        """Why the connection ended; None: it has not."""
+        return self._lost
 
     def version(self, key: ApiKey, highest: int | None = None, *, lowest: int = 0) -> int:
         """The highest version that both sides speak, from `lowest` to `highest`. Raises UnsupportedError."""
@@ -160,18 +195,30 @@ class Connection(asyncio.Protocol):
 
     # inner
 
-    def _send(self, known: Api, version: int, message: Any, answered: bool) -> asyncio.Future[Any] | None:
+    def _send(
+        self, known: Api, version: int, message: Any, answered: bool, *, ahead: bool = False
+    ) -> asyncio.Future[Any] | None:
+        """`ahead`: even while the session is renewed."""
         if self._lost is not None:
             raise ConnectionLostError(str(self._lost)) from self._lost
         assert self._transport is not None
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % CORRELATION_IDS
-        self._transport.writelines(encode_request_frame(known, version, correlation_id, self._client_id, message))
-        if not answered:
-            return None
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(known, version, correlation_id, answer))
-        return answer
+        frame = encode_request_frame(known, version, correlation_id, self._client_id, message)
+        waiting = None
+        if answered:
+            waiting = _Waiting(known, version, correlation_id, asyncio.get_running_loop().create_future())
+        if self._held is not None and not ahead:
+            self._held.append(_Held(frame, waiting))
+        else:
+            self._put(frame, waiting)
+        return None if waiting is None else waiting.answer
+
+    def _put(self, frame: list[Buffer], waiting: _Waiting | None) -> None:
+        assert self._transport is not None
+        self._transport.writelines(frame)
+        if waiting is not None:
+            self._waiting.append(waiting)
 
     def _on_frame(self, frame: memoryview) -> None:
         if not self._waiting:
@@ -189,42 +236,146 @@ class Connection(asyncio.Protocol):
         if not waiting.answer.done():
             waiting.answer.set_result(message)
 
-    def _fail(self, error: ConnectionLostError, *, flush: bool = False) -> None:
+    def _fail(self, error: ClientError, *, flush: bool = False) -> None:
         """End the connection. The first reason stands. With `flush`, sent bytes still go out (acks=0)."""
         if self._lost is not None:
             return
         self._lost = error
         self._may_write.set()
+        if self._renewal is not None:
+            self._renewal.cancel()
         if self._transport is not None:
             if flush and not self._waiting:
                 self._transport.close()
             else:
                 self._transport.abort()
+        for held in self._held or ():
+            if held.waiting is not None:
+                _end(held.waiting.answer, ConnectionLostError(str(error)))
+        self._held = None
         while self._waiting:
-            answer = self._waiting.popleft().answer
-            if not answer.done():
-                answer.set_exception(AnswerLostError(str(error)))
-                answer.exception()  # marked as seen: not every caller is still there
+            _end(self._waiting.popleft().answer, AnswerLostError(str(error)))
+
+    # the session
+
+    async def log_in(self, sasl: ClientSasl) -> None:
+        """Log in, and do so again before the session ends, for as long as the connection lasts. Raises
+        AuthenticationError, ClientError."""
+        self._renew_after(await log_in(self, sasl), sasl)
+
+    def _renew_after(self, lifetime_ms: int, sasl: ClientSasl) -> None:
+        def begin() -> None:
+            self._renewal = loop.create_task(self._renew(sasl), name=f"renew the session at {self.address}")
+
+        loop = asyncio.get_running_loop()
+        if lifetime_ms > 0 and self._lost is None:
+            self._renewal = loop.call_later(renewal_s(lifetime_ms), begin)
+
+    async def _renew(self, sasl: ClientSasl) -> None:
+        """Log in again, while other requests wait (KIP-368). The connection ends where the broker refuses."""
+        self._held = []
+        try:
+            async with asyncio.timeout(CLIENT_REQUEST_TIMEOUT_MS / 1000):
+                lifetime_ms = await log_in(self, sasl)
+        except (HeadraceError, TimeoutError) as error:
+            self._renewal = None
+            self._fail(ConnectionLostError(f"The session at {self.address} was not renewed: {error}"))
+            return
+        held, self._held = self._held or [], None
+        for each in held:
+            self._put(*each)
+        self._renew_after(lifetime_ms, sasl)
+
+    async def ask_ahead(self, key: ApiKey, message: Any, *, version: int) -> Any:
+        """As `request`, even while others wait for a login; without a bound of its own in time."""
+        known = api(key)
+        assert known is not None, key
+        answer = self._send(known, version, message, answered=True, ahead=True)
+        assert answer is not None
+        return await answer
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Have another protocol go on with this connection, on which nothing waits. This object is then of no use."""
+        transport, self._transport = self._transport, None
+        assert transport is not None, "open"
+        assert not self._waiting, "nothing waits"
+        if self._renewal is not None:
+            self._renewal.cancel()
+        self._lost = ConnectionLostError(f"The connection to {self.address} was given away.")
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+
+
+def _end(answer: asyncio.Future[Any], error: ClientError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+        answer.exception()  # marked as seen: not every caller is still there
 
 
 async def connect(
-    address: Address, *, client_id: str = "headrace", timeout_ms: int = CLIENT_CONNECT_TIMEOUT_MS
+    address: Address,
+    *,
+    client_id: str = "headrace",
+    timeout_ms: int = CLIENT_CONNECT_TIMEOUT_MS,
+    security: ClientSecurity = PLAIN,
 ) -> Connection:
-    """Open a connection and negotiate versions. Raises ConnectionLostError, UnsupportedError."""
+    """Open a connection, negotiate versions, and log in where `security` says so. Raises ConnectionLostError,
+    AuthenticationError, UnsupportedError, UsageError.
+    """
     loop = asyncio.get_running_loop()
+    over_tls = _tls_arguments(address, security, timeout_ms)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, connection = await loop.create_connection(lambda: Connection(address, client_id), *address)
+            _, connection = await loop.create_connection(lambda: Connection(address, client_id), *address, **over_tls)
     except TimeoutError:
         raise ConnectionLostError(f"No answer from {address} within {timeout_ms} ms.") from None
+    except ssl.SSLError as error:
+        raise _tls_error(address, error) from error
     except OSError as error:
+        if over_tls and isinstance(error, (ConnectionResetError, ConnectionAbortedError)):
+            raise _broken_off(address) from error
         raise ConnectionLostError(f"Cannot connect to {address}: {_reason(error)}.") from error
     try:
         await _negotiate(connection, timeout_ms)
-    except BaseException:
+        if security.sasl is not None:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await connection.log_in(security.sasl)
+    except TimeoutError:
+        connection.abort()
+        raise ConnectionLostError(f"{address} did not end a login within {timeout_ms} ms.") from None
+    except BaseException as error:
         await connection.close()
+        if isinstance(error, ConnectionLostError) and isinstance(connection.lost, TlsError):
+            raise connection.lost from error
         raise
     return connection
+
+
+def _tls_arguments(address: Address, security: ClientSecurity, timeout_ms: int) -> dict[str, Any]:
+    if security.tls is None:
+        return {}
+    return {
+        "ssl": context_of(security.tls),
+        "server_hostname": address.host,
+        "ssl_handshake_timeout": timeout_ms / 1000,
+        "ssl_shutdown_timeout": TLS_CLOSE_MS_MAX / 1000,
+    }
+
+
+def _tls_error(address: Address, error: ssl.SSLError) -> ClientError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsError(f"The certificate of {address} is not accepted: {error.verify_message.rstrip('.')}.")
+    if isinstance(error, ssl.SSLEOFError):
+        return _broken_off(address)
+    reason = (error.reason or "no reason is known").replace("_", " ").lower()
+    return TlsError(
+        f"No TLS with {address}: {reason}; it may speak none there, or want a certificate (ssl.keystore.*)."
+    )
+
+
+def _broken_off(address: Address) -> ConnectionLostError:
+    text = f"{address} broke off a handshake of TLS: does it speak TLS there, and a version that this side takes?"
+    return ConnectionLostError(text)
 
 
 def _reason(error: OSError) -> str:

@@ -53,6 +53,18 @@ class NoBrokerError(ConnectionLostError):
         self.retriable = retriable
 
 
+class AuthenticationError(ClientError):
+    """The client and the broker do not accept each other. No pause changes that."""
+
+
+class WrongCredentialsError(AuthenticationError):
+    """The broker does not let this user in: the name, the password or the token is wrong."""
+
+
+class TlsError(AuthenticationError):
+    """There is no TLS between the two: a certificate is not accepted, or they have no version in common."""
+
+
 class UnsupportedError(ClientError):
     """The broker and this client have no version of an API in common."""
 

@@ -1,0 +1,43 @@
+"""Opens a connection for a protocol that is not our client's: TLS and login come first, then the protocol takes over.
+
+Promises: without security it is one plain `create_connection`, and nothing more. Otherwise the protocol's
+`connection_made` is called once the broker has let this side in. A session is not renewed behind the protocol's back:
+the broker ends the connection when it is over, and whoever owns it opens another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.base.addresses import Address
+from headrace.net.client.connection import connect
+from headrace.net.client.errors import ClientError, ConnectionLostError
+from headrace.net.client.security.settings import ClientSecurity
+
+P = TypeVar("P", bound=asyncio.Protocol)
+CLIENT_ID = "headrace-broker"
+
+
+async def dial(address: Address, factory: Callable[[], P], *, security: ClientSecurity, timeout_ms: int) -> P:
+    """Connect, and return the protocol that the factory makes. Raises OSError, TimeoutError; with security also
+    AuthenticationError, UnsupportedError."""
+    if security.is_plain:
+        async with asyncio.timeout(timeout_ms / 1000):
+            _, protocol = await asyncio.get_running_loop().create_connection(factory, *address)
+        return protocol
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            connection = await connect(address, client_id=CLIENT_ID, timeout_ms=timeout_ms, security=security)
+    except ConnectionLostError as error:
+        raise _world_error(error) from error
+    protocol = factory()
+    connection.hand_over(protocol)
+    return protocol
+
+
+def _world_error(error: ClientError) -> OSError:
+    """The failure as one of the system. A refused connection stays one: it may mean that a process is gone."""
+    cause = error.__cause__
+    return cause if isinstance(cause, ConnectionRefusedError) else ConnectionError(str(error))

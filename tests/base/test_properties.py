@@ -1,0 +1,106 @@
+"""Files of settings mean here what they mean to Kafka's programs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.base.errors import UsageError
+from headrace.base.properties import parse_jaas, parse_properties
+from tests.tiers import examples
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [  # the examples in the documentation of java.util.Properties, and what Kafka's own files have
+        ("Truth = Beauty", "Truth", "Beauty"),
+        (" Truth:Beauty", "Truth", "Beauty"),
+        ("Truth                    :Beauty", "Truth", "Beauty"),
+        ("cheeses", "cheeses", ""),
+        ("fruits    apple, banana, \\\n          pear, \\\r\n     mango", "fruits", "apple, banana, pear, mango"),
+        ("# a comment \\\na=b", "a", "b"),
+        ("\n   ! another\na=b", "a", "b"),
+        ("a\\=b\\:c\\ d=e", "a=b:c d", "e"),
+        ("a=\\u0041\\t\\z\\\\", "a", "A\tz\\"),
+        ("a=b  ", "a", "b  "),
+        ("a = = b", "a", "= b"),
+        ("path=C\\:\\\\kafka", "path", "C:\\kafka"),
+        ("a=b\na=c", "a", "c"),
+        ("a=b\\", "a", "b"),
+        (
+            f'sasl.jaas.config={PLAIN} required \\\n  username="a";',
+            "sasl.jaas.config",
+            f'{PLAIN} required username="a";',
+        ),
+    ],
+)
+def test_a_line_is_read_as_java_reads_it(text: str, key: str, value: str) -> None:
+    assert parse_properties(text) == {key: value}
+
+
+def stored(text: str, *, is_key: bool) -> str:
+    """As Java's Properties.store writes it."""
+    out = []
+    for at, one in enumerate(text):
+        if one == " " and (at == 0 or is_key):
+            out.append("\\ ")
+        elif one in "\t\n\r\f":
+            out.append("\\" + {"\t": "t", "\n": "n", "\r": "r", "\f": "f"}[one])
+        elif one in "=:#!\\":
+            out.append("\\" + one)
+        elif not 0x20 <= ord(one) <= 0x7E:
+            out.append(f"\\u{ord(one):04X}")
+        else:
+            out.append(one)
+    return "".join(out)
+
+
+TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=5))
+@settings(max_examples=examples(200))
+def test_what_java_stores_is_read(pairs: dict[str, str]) -> None:
+    text = "\n".join(f"{stored(key, is_key=True)}={stored(value, is_key=False)}" for key, value in pairs.items())
+    assert parse_properties(f"#Sat Nov 28\n{text}") == pairs
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=examples(200))
+def test_no_text_is_more_than_refused(text: str) -> None:
+    for parse in (parse_properties, parse_jaas):
+        with suppress(UsageError):
+            parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (f'{PLAIN} required username="alice" password="secret";', {"username": "alice", "password": "secret"}),
+        (f"{PLAIN} REQUIRED\n  username='alice' // her\n /* own */ x=\"\" ;", {"username": "alice", "x": ""}),
+        (f'{PLAIN} required password="a\\"b\\\\c;=";', {"password": 'a"b\\c;='}),
+        (f"{PLAIN} required user_alice=secret user_bob=x;", {"user_alice": "secret", "user_bob": "x"}),
+        (f"{PLAIN} required;", {}),
+        (f"{PLAIN} required", None),
+        (f'{PLAIN} required username="alice";;', None),
+        (f'{PLAIN} username="alice";', None),
+        (f'{PLAIN} required username "alice";', None),
+        (f'{PLAIN} required username="alice;', None),
+        (f"{PLAIN} required a=b; {PLAIN} required c=d;", None),
+        ("", None),
+    ],
+)
+def test_one_entry_of_jaas_is_read(text: str, options: dict[str, str] | None) -> None:
+    if options is None:
+        with pytest.raises(UsageError, match=r"sasl\.jaas\.config is malformed") as refused:
+            parse_jaas(text)
+        assert "alice" not in str(refused.value)
+    else:
+        login = parse_jaas(text)
+        assert (login.module, dict(login.options)) == ("PlainLoginModule", options)
+        assert "secret" not in repr(login)
