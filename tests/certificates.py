@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,16 @@ class Authority:
         """The CA's certificate."""
         return self.directory / "ca.pem"
 
-    def issue(self, *names: str, common_name: str | None = None) -> Path:
-        """A key and its certificate for these hosts, in one file that has the first name."""
+    def issue(self, *names: str, common_name: str | None = None, password: str = "") -> Path:
+        """A key and its certificate for these hosts, in one file that has the first name. The key is in the only form
+        that Kafka reads (PKCS8)."""
         issued = self.ca.issue_cert(*names, common_name=common_name)
         path = self.directory / f"{names[0] if names else common_name}.pem"
-        path.unlink(missing_ok=True)
-        issued.private_key_and_cert_chain_pem.write_to_path(str(path))
+        key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+        sealed = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+        form = serialization.PrivateFormat.PKCS8
+        chain = (one.bytes() for one in issued.cert_chain_pems)
+        path.write_bytes(b"".join((key.private_bytes(serialization.Encoding.PEM, form, sealed), *chain)))
         return path
 
     def server_context(self, *names: str, asks_for_certificate: bool = False) -> ssl.SSLContext:

@@ -116,7 +116,7 @@ async def test_alice_works_with_topics(
     address, topic = kafka.address("OVER" if over_tls else "IN"), f"{mechanism}-{over_tls}".lower()
     async with Cluster([address], security=security(mechanism, authority, over_tls=over_tls)) as cluster:
         await Admin(cluster).create_topic(topic)
-        assert (await cluster.existing_topic(topic)).name == topic
+        assert (await cluster.retried(lambda: cluster.topic(topic, fresh=True))).name == topic
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -149,7 +149,7 @@ async def test_a_connection_outlives_its_sessions(kafka: SecuredKafka, authority
 
 async def test_tls_alone_and_with_a_certificate_of_the_clients(kafka: SecuredKafka, authority: Authority) -> None:
     trusting = {"security.protocol": "SSL", "ssl.truststore.location": str(authority.trust)}
-    own = {"ssl.keystore.location": str(authority.issue(common_name="alice"))}
+    own = {"ssl.keystore.location": str(authority.issue("alice.example", common_name="alice"))}
     for listener, properties in (("OUT", trusting), ("CERT", {**trusting, **own})):
         connection = await connect(kafka.address(listener), security=ClientSecurity.from_properties(properties))
         await connection.close()

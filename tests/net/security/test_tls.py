@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -158,18 +157,8 @@ def test_files_that_are_no_certificates_are_named(text: bytes | None, why: str, 
     assert str(path) in str(refused.value)
 
 
-def test_an_encrypted_key_needs_its_password_and_asks_no_terminal(authority: Authority, tmp_path: Path) -> None:
-    from cryptography.hazmat.primitives import serialization
-
-    issued = authority.ca.issue_cert(common_name="alice")
-    key: Any = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
-    sealed = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"s3cret"),
-    )
-    path = tmp_path / "alice.pem"
-    path.write_bytes(sealed + b"".join(one.bytes() for one in issued.cert_chain_pems))
+def test_an_encrypted_key_needs_its_password_and_asks_no_terminal(authority: Authority) -> None:
+    path = authority.issue(common_name="sealed", password="s3cret")
     good = over_tls(authority.trust, ssl_keystore_location=str(path), ssl_key_password="s3cret")
     assert good.tls is not None
     context_of(good.tls)
