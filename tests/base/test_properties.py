@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
-from headrace.base.properties import parse_jaas, parse_properties
+from headrace.base.properties import parse_properties
 from tests.tiers import examples
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -73,34 +73,5 @@ def test_what_java_stores_is_read(pairs: dict[str, str]) -> None:
 @given(st.text(max_size=60))
 @settings(max_examples=examples(200))
 def test_no_text_is_more_than_refused(text: str) -> None:
-    for parse in (parse_properties, parse_jaas):
-        with suppress(UsageError):
-            parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        (f'{PLAIN} required username="alice" password="secret";', {"username": "alice", "password": "secret"}),
-        (f"{PLAIN} REQUIRED\n  username='alice' // her\n /* own */ x=\"\" ;", {"username": "alice", "x": ""}),
-        (f'{PLAIN} required password="a\\"b\\\\c;=";', {"password": 'a"b\\c;='}),
-        (f"{PLAIN} required user_alice=secret user_bob=x;", {"user_alice": "secret", "user_bob": "x"}),
-        (f"{PLAIN} required;", {}),
-        (f"{PLAIN} required", None),
-        (f'{PLAIN} required username="alice";;', None),
-        (f'{PLAIN} username="alice";', None),
-        (f'{PLAIN} required username "alice";', None),
-        (f'{PLAIN} required username="alice;', None),
-        (f"{PLAIN} required a=b; {PLAIN} required c=d;", None),
-        ("", None),
-    ],
-)
-def test_one_entry_of_jaas_is_read(text: str, options: dict[str, str] | None) -> None:
-    if options is None:
-        with pytest.raises(UsageError, match=r"sasl\.jaas\.config is malformed") as refused:
-            parse_jaas(text)
-        assert "alice" not in str(refused.value)
-    else:
-        login = parse_jaas(text)
-        assert (login.module, dict(login.options)) == ("PlainLoginModule", options)
-        assert "secret" not in repr(login)
+    with suppress(UsageError):
+        parse_properties(text)

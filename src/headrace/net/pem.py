@@ -32,7 +32,7 @@ NAMES: Final = frozenset(
 """The settings that are read here."""
 
 Stamps: TypeAlias = tuple[tuple[str, int, int, int], ...]
-"""What tells one state of the files from another."""
+"""It tells one state of the files from another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

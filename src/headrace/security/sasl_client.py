@@ -88,7 +88,7 @@ class BearerExchange:
 
 
 def _status(answer: bytes) -> str:
-    """What the broker says is wrong with the token (RFC 7628, 3.2.2)."""
+    """The fault of the token, as the broker tells it (RFC 7628, 3.2.2)."""
     try:
         said = json.loads(answer)
         status = said["status"] if isinstance(said, dict) else None

@@ -106,7 +106,7 @@ def _refused(address: Address, sasl: ClientSasl, code: int, detail: str) -> Clie
 
 
 def _printable(text: str, secret: str) -> str:
-    """What a broker says, fit for one line, and without the secret, should it repeat that."""
+    """The words of a broker, fit for one line. They are dropped where they repeat the secret."""
     if secret and secret in text:
         return ""
     return "".join(one if one.isprintable() else " " for one in text[:CLIENT_DETAIL_CHARS_MAX]).strip()

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from headrace.base.errors import UsageError
-from headrace.base.properties import Login, parse_jaas
 from headrace.net import pem
 from headrace.net.client.security.tls import NAMES as TLS_NAMES
 from headrace.net.client.security.tls import ClientTls, tls_of
 from headrace.net.client.security.tokens import TokenSource, source_of
+from headrace.security.jaas import LoginModule, read_jaas
 from headrace.security.sasl_client import MECHANISMS, OAUTHBEARER
 from headrace.security.sasl_client import PLAIN as PLAIN_MECHANISM
 
@@ -55,7 +55,7 @@ class ClientSasl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSecurity:
-    """What a client does before it sends a request. It can be pickled, unless its token comes from a function."""
+    """The steps of a client before its first request. It can be pickled, unless its token comes from a function."""
 
     tls: ClientTls | None = None
     """None: the connection is not encrypted."""
@@ -132,16 +132,22 @@ def _sasl_of(given: Mapping[str, str], trusting: ClientTls, named: str) -> Clien
     return ClientSasl(mechanism=mechanism, user=user, password=password)
 
 
-def _login_of(given: Mapping[str, str], mechanism: str, named: str) -> Login:
+def _login_of(given: Mapping[str, str], mechanism: str, named: str) -> LoginModule:
     """The login module and its options: as in JAAS, or as librdkafka has them."""
     text, user, password = given.get(JAAS, "").strip(), given.get(USER, ""), given.get(PASSWORD, "")
     if not text:
-        return Login("", {"username": user, "password": password})
+        return LoginModule("", {"username": user, "password": password})
     if user or password:
         raise UsageError(f"{named}{JAAS} and {named}{USER} contradict each other: give one of them.")
-    login = parse_jaas(text, f"{named}{JAAS}")
-    if mechanism not in MODULES.get(login.module, ()) and (login.module, mechanism[:5]) != (SCRAM_MODULE, "SCRAM"):
-        raise UsageError(f"{named}{JAAS} is for {login.module}, which does not do {mechanism}.")
+    try:
+        login = read_jaas(text)
+    except ValueError as error:
+        raise UsageError(
+            f'{named}{JAAS} is malformed ({error}): write LoginModule required username="NAME" password="PASSWORD";'
+        ) from None
+    module = login.name.rpartition(".")[2]
+    if mechanism not in MODULES.get(module, ()) and (module, mechanism[:5]) != (SCRAM_MODULE, "SCRAM"):
+        raise UsageError(f"{named}{JAAS} is for {module}, which does not do {mechanism}.")
     if login.options.get("tokenauth", "false").lower() == "true":
         raise UsageError(f"{named}{JAAS} has tokenauth: delegation tokens are not known here.")
     return login

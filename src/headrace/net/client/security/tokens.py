@@ -1,4 +1,4 @@
-"""Where a client has its OAUTHBEARER tokens from: a file that somebody keeps fresh, or an identity provider that is
+"""The sources of a client's OAUTHBEARER tokens: a file that somebody keeps fresh, or an identity provider. That is
 asked in the client's own name (RFC 6749, 4.4).
 
 Promises: a token that is asked for is used for most of its life, by all connections of the process. The client's
