@@ -1,8 +1,8 @@
 """TLS as a client: whom to trust, how the broker's name is checked, and this side's own certificate, if any.
 
 Promises: a broker is believed only with a certificate that a trusted one has signed. It must be for the name or address
-that this side has connected to, unless `ssl.endpoint.identification.algorithm` is empty. TLS 1.2 is the oldest. Files are read
-again when they have changed; while new ones cannot be read, the former serve.
+that this side has connected to, unless `ssl.endpoint.identification.algorithm` is empty. TLS 1.2 is the oldest. Files
+are read again when they have changed; while new ones cannot be read, the former serve.
 """
 
 from __future__ import annotations
