@@ -52,6 +52,7 @@ HANDLER = Handler(
     (0, 2),
     handle,
     on_items(
+        AlterConfigsResponse,
         config_problem(AclOperation.ALTER_CONFIGS),
         lambda resource, error: AlterConfigsResourceResponse(
             error_code=error,

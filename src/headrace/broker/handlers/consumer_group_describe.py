@@ -122,6 +122,7 @@ HANDLER = Handler(
     (0, 1),
     handle,
     on_each(
+        ConsumerGroupDescribeResponse,
         ResourceType.GROUP,
         AclOperation.DESCRIBE,
         lambda group_id, error: _refused(group_id, error, error.message),

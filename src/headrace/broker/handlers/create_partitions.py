@@ -52,6 +52,7 @@ HANDLER = Handler(
     (0, 3),
     handle,
     on_topics(
+        CreatePartitionsResponse,
         AclOperation.ALTER,
         lambda topic, error: CreatePartitionsTopicResult(
             name=topic.name, error_code=error, error_message=error.message

@@ -64,6 +64,18 @@ def _result(answer: TopicAnswer, context: RequestContext) -> CreatableTopicResul
     name, configs = answer.name or "", answer.configs
     if configs is None:
         return CreatableTopicResult(name=name, error_code=code, error_message=message)
+    if not context.rights.may(
+        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name
+    ):  # it is made, and no more is told
+        forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(
+            name=name,
+            topic_id=answer.topic_id,
+            error_code=code,
+            error_message=message,
+            topic_config_error_code=forbidden if context.version >= 5 else 0,
+            configs=None if context.version >= 5 else (),
+        )
     return CreatableTopicResult(
         name=name,
         topic_id=answer.topic_id,
@@ -101,5 +113,8 @@ def _forbidden(topic: CreatableTopic, error: ErrorCode) -> CreatableTopicResult:
 
 
 HANDLER = Handler(
-    int(ApiKey.CREATE_TOPICS), (2, 7), handle, on_items(_problem, _forbidden, items="topics", answers="topics")
+    int(ApiKey.CREATE_TOPICS),
+    (2, 7),
+    handle,
+    on_items(CreateTopicsResponse, _problem, _forbidden, items="topics", answers="topics"),
 )

@@ -37,6 +37,7 @@ HANDLER = Handler(
     (0, 2),
     handle,
     on_each(
+        DeleteGroupsResponse,
         ResourceType.GROUP,
         AclOperation.DELETE,
         lambda group_id, error: DeletableGroupResult(group_id=group_id, error_code=error),

@@ -158,4 +158,6 @@ def _forbidden(topic: DeleteRecordsTopic, error: ErrorCode) -> DeleteRecordsTopi
     )
 
 
-HANDLER = Handler(int(ApiKey.DELETE_RECORDS), (0, 2), handle, on_topics(AclOperation.DELETE, _forbidden))
+HANDLER = Handler(
+    int(ApiKey.DELETE_RECORDS), (0, 2), handle, on_topics(DeleteRecordsResponse, AclOperation.DELETE, _forbidden)
+)

@@ -70,7 +70,7 @@ def _forbidden(state: DeleteTopicState, error: ErrorCode) -> DeletableTopicResul
     return DeletableTopicResult(name=state.name, topic_id=state.topic_id, error_code=error, error_message=error.message)
 
 
-_on_states = on_items(_problem, _forbidden, items="topics", answers="responses")
+_on_states = on_items(DeleteTopicsResponse, _problem, _forbidden, items="topics", answers="responses")
 
 
 HANDLER = Handler(int(ApiKey.DELETE_TOPICS), (1, 6), handle, _access)

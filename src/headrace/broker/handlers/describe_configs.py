@@ -168,6 +168,7 @@ HANDLER = Handler(
     (1, 4),
     handle,
     on_items(
+        DescribeConfigsResponse,
         config_problem(AclOperation.DESCRIBE_CONFIGS),
         lambda resource, error: DescribeConfigsResult(
             error_code=error,

@@ -84,6 +84,7 @@ HANDLER = Handler(
     (0, 6),
     handle,
     on_each(
+        DescribeGroupsResponse,
         ResourceType.GROUP,
         AclOperation.DESCRIBE,
         lambda group_id, error: DescribedGroup(error_code=error, error_message=error.message, group_id=group_id),

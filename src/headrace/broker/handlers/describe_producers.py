@@ -75,4 +75,6 @@ def _forbidden(topic: TopicRequest, error: ErrorCode) -> TopicResponse:
     )
 
 
-HANDLER = Handler(int(ApiKey.DESCRIBE_PRODUCERS), (0, 0), handle, on_topics(AclOperation.READ, _forbidden))
+HANDLER = Handler(
+    int(ApiKey.DESCRIBE_PRODUCERS), (0, 0), handle, on_topics(DescribeProducersResponse, AclOperation.READ, _forbidden)
+)

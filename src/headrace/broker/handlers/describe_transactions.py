@@ -66,6 +66,7 @@ HANDLER = Handler(
     handle,
     in_turn(
         on_each(
+            DescribeTransactionsResponse,
             ResourceType.TRANSACTIONAL_ID,
             AclOperation.DESCRIBE,
             lambda name, error: TransactionState(transactional_id=name, error_code=error),

@@ -91,7 +91,13 @@ def _access(request: FindCoordinatorRequest, context: RequestContext) -> Admitte
         return Admitted(request)
     if context.version >= KEYS_VERSION:
         return on_each(
-            kind, AclOperation.DESCRIBE, _forbidden, items="coordinator_keys", answers="coordinators", name_of=itself
+            FindCoordinatorResponse,
+            kind,
+            AclOperation.DESCRIBE,
+            _forbidden,
+            items="coordinator_keys",
+            answers="coordinators",
+            name_of=itself,
         )(request, context)
     if context.rights.may(AclOperation.DESCRIBE, kind, request.key):
         return Admitted(request)

@@ -210,4 +210,6 @@ def _forbidden(topic: ListOffsetsTopic, error: ErrorCode) -> ListOffsetsTopicRes
     )
 
 
-HANDLER = Handler(int(ApiKey.LIST_OFFSETS), (1, 10), handle, on_topics(AclOperation.DESCRIBE, _forbidden))
+HANDLER = Handler(
+    int(ApiKey.LIST_OFFSETS), (1, 10), handle, on_topics(ListOffsetsResponse, AclOperation.DESCRIBE, _forbidden)
+)

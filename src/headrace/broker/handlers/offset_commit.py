@@ -143,7 +143,8 @@ HANDLER = Handler(
     (2, 10),
     handle,
     in_turn(
-        on_group(_all_forbidden, AclOperation.READ), on_topics(AclOperation.READ, _forbidden, name_of=by_name_or_id)
+        on_group(_all_forbidden, AclOperation.READ),
+        on_topics(OffsetCommitResponse, AclOperation.READ, _forbidden, name_of=by_name_or_id),
     ),
     shortcuts=_shortcuts,
 )

@@ -79,5 +79,7 @@ HANDLER = Handler(
     int(ApiKey.OFFSET_DELETE),
     (0, 0),
     handle,
-    in_turn(on_group(_group_forbidden, AclOperation.DELETE), on_topics(AclOperation.READ, _forbidden)),
+    in_turn(
+        on_group(_group_forbidden, AclOperation.DELETE), on_topics(OffsetDeleteResponse, AclOperation.READ, _forbidden)
+    ),
 )

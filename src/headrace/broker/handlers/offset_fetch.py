@@ -195,7 +195,7 @@ def _access(request: OffsetFetchRequest, context: RequestContext) -> Admitted | 
         return Refused(_as_one(OffsetFetchResponseGroup(error_code=error), asked, context.version))
     if request.topics is None:
         return Admitted(request, lambda response: response._replace(topics=tuple(_seen(response.topics, context))))
-    return on_topics(AclOperation.DESCRIBE, _unread)(request, context)
+    return on_topics(OffsetFetchResponse, AclOperation.DESCRIBE, _unread)(request, context)
 
 
 def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Admitted:

@@ -69,5 +69,8 @@ def _forbidden(topic: OffsetForLeaderTopic, error: ErrorCode) -> OffsetForLeader
 
 
 HANDLER = Handler(
-    int(ApiKey.OFFSET_FOR_LEADER_EPOCH), (2, 4), handle, on_topics(AclOperation.DESCRIBE, _forbidden, name_of=by_topic)
+    int(ApiKey.OFFSET_FOR_LEADER_EPOCH),
+    (2, 4),
+    handle,
+    on_topics(OffsetForLeaderEpochResponse, AclOperation.DESCRIBE, _forbidden, name_of=by_topic),
 )

@@ -353,13 +353,15 @@ def _forbidden(topic: TopicProduceData, error: ErrorCode) -> TopicProduceRespons
     )
 
 
-_on_topics = on_topics(AclOperation.WRITE, _forbidden, items="topic_data", answers="responses", name_of=by_name_or_id)
+_on_topics = on_topics(
+    ProduceResponse, AclOperation.WRITE, _forbidden, items="topic_data", answers="responses", name_of=by_name_or_id
+)
 
 
 def _topics(request: ProduceRequest, context: RequestContext) -> Admitted | Refused:
     """Access to the topics that the client may write to. Raises Unanswerable where it wants no answer."""
     found = _on_topics(request, context)
-    if request.acks == ACKS_NONE and isinstance(found, Admitted) and found.finish is not None:
+    if request.acks == ACKS_NONE and (isinstance(found, Refused) or found.finish is not None):
         raise Unanswerable("Produce with acks=0 to a topic that its client may not write to")
     return found
 

@@ -126,6 +126,6 @@ HANDLER = Handler(
     in_turn(
         on_transaction(_all_forbidden),
         on_group(_all_forbidden, AclOperation.READ),
-        on_topics(AclOperation.READ, _forbidden),
+        on_topics(TxnOffsetCommitResponse, AclOperation.READ, _forbidden),
     ),
 )

@@ -22,6 +22,8 @@ Finish: TypeAlias = Callable[[Any], Any]
 """Adds to the response what was refused. The response may be None: no answer is wanted."""
 
 
+Respond: TypeAlias = Callable[..., Any]
+"""Makes a response from some of its fields: its class."""
 Refuse: TypeAlias = Callable[[Any, ErrorCode], Any]
 """Makes the answer to a request, or to an item of it, that may not be carried out."""
 NameOf: TypeAlias = Callable[[Any, RequestContext], str | None]
@@ -66,6 +68,7 @@ def on_one(kind: ResourceType, name_of: NameOf, refuse: Refuse, *operations: Acl
 
 
 def on_topics(
+    response: Respond,
     operation: AclOperation,
     refuse: Refuse,
     *,
@@ -74,10 +77,12 @@ def on_topics(
     name_of: NameOf | None = None,
 ) -> Access:
     """Access to those topics of the request that the client may do this to. See `on_each`."""
-    return on_each(ResourceType.TOPIC, operation, refuse, items=items, answers=answers, name_of=name_of or by_name)
+    name_of = name_of or by_name
+    return on_each(response, ResourceType.TOPIC, operation, refuse, items=items, answers=answers, name_of=name_of)
 
 
 def on_each(
+    response: Respond,
     kind: ResourceType,
     operation: AclOperation,
     refuse: Refuse,
@@ -93,26 +98,30 @@ def on_each(
         name = name_of(item, context)
         return None if name is None or context.rights.may(operation, kind, name) else DENIED[kind]
 
-    return on_items(problem, refuse, items=items, answers=answers)
+    return on_items(response, problem, refuse, items=items, answers=answers)
 
 
 def on_items(
+    response: Respond,
     problem: Callable[[Any, RequestContext], ErrorCode | None],
     refuse: Refuse,
     *,
     items: str,
     answers: str,
 ) -> Access:
-    """Access to those of the request's `items` that have no problem. The answers of the others come last."""
+    """Access to those of the request's `items` that have no problem. The answers of the others come last. Where none is
+    left, nothing is handled, and `response` makes the answer."""
 
-    def access(request: Any, context: RequestContext) -> Admitted:
+    def access(request: Any, context: RequestContext) -> Admitted | Refused:
         asked: Sequence[Any] | None = getattr(request, items)
         problems = [problem(item, context) for item in asked or ()]
         if asked is None or not any(problems):
             return Admitted(request)
         allowed = tuple(item for item, error in zip(asked, problems, strict=True) if error is None)
         refused = tuple(refuse(item, error) for item, error in zip(asked, problems, strict=True) if error is not None)
-        return Admitted(request._replace(**{items: allowed}), lambda response: with_more(response, answers, refused))
+        if not allowed:
+            return Refused(response(**{answers: refused}))
+        return Admitted(request._replace(**{items: allowed}), lambda answer: with_more(answer, answers, refused))
 
     return access
 
