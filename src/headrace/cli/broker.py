@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.command_config import reached
 from headrace.cli.options import (
     DEFAULT_BOOTSTRAP,
     LOCAL,
@@ -192,12 +193,11 @@ def demote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 
 def with_members(bootstrap: str, action: Callable[[Members], Awaitable[T]]) -> T:
     """Run an action on the members of a cluster."""
-    from headrace.net.client.cluster import Cluster
     from headrace.net.client.members import Members
     from headrace.net.loops import run
 
     async def work() -> T:
-        async with Cluster(bootstrap) as cluster:
+        async with reached(bootstrap) as cluster:
             return await action(Members(cluster))
 
     return run(work())

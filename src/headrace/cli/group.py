@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import note, print_json, print_line, print_table
 
@@ -27,12 +28,11 @@ Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", 
 
 def _with_groups(bootstrap: str, action: Callable[[Cluster, Groups], Awaitable[T]]) -> T:
     """Run `action` on a cluster that is closed afterwards."""
-    from headrace.net.client.cluster import Cluster
     from headrace.net.client.groups import Groups
     from headrace.net.loops import run
 
     async def main() -> T:
-        async with Cluster(bootstrap) as cluster:
+        async with reached(bootstrap) as cluster:
             return await action(cluster, Groups(cluster))
 
     return run(main())

@@ -16,6 +16,7 @@ import typer
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.cli.broker import broker
+from headrace.cli.command_config import CommandConfig, give_command_config, remember
 from headrace.cli.consume import consume
 from headrace.cli.debug import debug
 from headrace.cli.demo import demo
@@ -58,8 +59,10 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    command_config: CommandConfig = None,
 ) -> None:
     """A distributed log that speaks the Kafka protocol and keeps its history as open files."""
+    remember(command_config)
 
 
 app.command()(up)
@@ -77,6 +80,7 @@ app.command()(produce)
 app.command()(consume)
 app.command()(demo)
 app.add_typer(debug)
+give_command_config(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, plain_number
 from headrace.cli.output import print_json
 
@@ -45,12 +46,11 @@ async def _watch(bootstrap: str, interval: float, *, json: bool) -> None:
 
     from rich.live import Live
 
-    from headrace.net.client.cluster import Cluster
     from headrace.net.client.looks import Pauses, look, traffic
 
     loop = asyncio.get_running_loop()
     pauses, before = Pauses(), None
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         with nullcontext() if json else Live(screen=True, auto_refresh=False) as live:
             while True:
                 now = await look(cluster, at=loop.time())

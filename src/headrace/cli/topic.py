@@ -9,6 +9,7 @@ import typer
 
 from headrace.base.errors import UsageError
 from headrace.base.reading import INT_MAX, natural
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 from headrace.cli.work import moving
@@ -34,11 +35,10 @@ IGNORED_IF_THERE = "TOPIC_ALREADY_EXISTS"
 def _with_admin(bootstrap: str, action: Callable[[Cluster, Admin], Awaitable[T]]) -> T:
     """Run `action` on a cluster that is closed afterwards."""
     from headrace.net.client.admin import Admin
-    from headrace.net.client.cluster import Cluster
     from headrace.net.loops import run
 
     async def main() -> T:
-        async with Cluster(bootstrap) as cluster:
+        async with reached(bootstrap) as cluster:
             return await action(cluster, Admin(cluster))
 
     return run(main())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
@@ -27,12 +28,11 @@ Name = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.",
 
 def _with_transactions(bootstrap: str, action: Callable[[Transactions], Awaitable[T]]) -> T:
     """Run `action` on a cluster that is closed afterwards."""
-    from headrace.net.client.cluster import Cluster
     from headrace.net.client.transactions import Transactions
     from headrace.net.loops import run
 
     async def main() -> T:
-        async with Cluster(bootstrap) as cluster:
+        async with reached(bootstrap) as cluster:
             return await action(Transactions(cluster))
 
     return run(main())
@@ -171,13 +171,12 @@ def commit(
 
     Only its writer knows whether all of it is written: look there first.
     """
-    from headrace.net.client.cluster import Cluster
     from headrace.net.client.transactions import Transactions
     from headrace.net.client.two_phase import NO_TIMEOUT_MS, TwoPhase
     from headrace.net.loops import run
 
     async def action() -> TransactionView:
-        async with Cluster(bootstrap) as cluster:
+        async with reached(bootstrap) as cluster:
             view = await _known(Transactions(cluster), name)
             if view.state != "Ongoing":
                 raise HeadraceError(f"'{name}' has no open transaction: its state is {view.state}.")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from headrace.base.errors import UsageError
+from headrace.cli.command_config import reached
 from headrace.cli.output import note
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
@@ -45,7 +46,7 @@ class Orders:
 async def print_records(bootstrap: str, orders: Orders) -> None:
     """Print records until the count or the end is reached, or for ever. Raises ClientError, UsageError."""
     backoff = replace(FOREVER, on_failure=Waiting().tell) if orders.retry_forever else Backoff()
-    async with Cluster(bootstrap, backoff=backoff) as cluster:
+    async with reached(bootstrap, backoff=backoff) as cluster:
         view = await cluster.existing_topic(orders.topic)
         partitions = list(orders.partitions) or [part.index for part in view.partitions]
         for index in partitions:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX, DOCTOR_TOPICS_PER_ASK_MAX
+from headrace.cli.command_config import reached
 from headrace.cli.work.bearing import losses_borne
 from headrace.cli.work.finding import Finding
 from headrace.cli.work.unended import UNENDED, unended
@@ -52,7 +53,7 @@ PATIENCE: Final = Backoff(attempts_max=2)
 async def findings(bootstrap: str) -> list[Finding]:
     """All findings, the worst first, within DOCTOR_MS_MAX. Raises ClientError where no broker answers."""
     found: list[Finding] = []
-    async with Cluster(
+    async with reached(
         bootstrap, backoff=PATIENCE, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
     ) as cluster:
         try:
@@ -76,7 +77,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     """
     members, admin = Members(cluster), Admin(cluster)
     brokers = {broker.id: broker for broker in await members.brokers()}
-    quorum, reports = await asyncio.gather(_answered(members.quorum()), _reports(brokers))
+    quorum, reports = await asyncio.gather(_answered(members.quorum()), _reports(cluster, brokers))
     answering = [broker for broker, report in reports.items() if report is not None]
     settings = await _answered(_settings(admin, answering[0])) if answering else None
     found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
@@ -84,7 +85,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     topics = view.topics
     ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
     least = await _min_insync(admin, [view.name for view in ailing])
-    durable = await _durable({view.name for view in ailing if _are_gone(view, brokers)}, brokers)
+    durable = await _durable(cluster, {view.name for view in ailing if _are_gone(view, brokers)}, brokers)
     for topic in ailing:
         found += _of_topic(topic, least.get(topic.name, 1), brokers, durable)
     found += await _unended(cluster, is_well=not any(finding.is_wrong for finding in found))
@@ -119,10 +120,10 @@ async def _unended(cluster: Cluster, *, is_well: bool) -> list[Finding]:
         return [_untold("which transactions do not end")] if is_well else []
 
 
-async def _reports(brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:
+async def _reports(cluster: Cluster, brokers: Mapping[int, BrokerView]) -> dict[int, Report | None]:
     """Reports of all live brokers, requested at once; None for a broker that did not answer."""
     live = [broker for broker in brokers.values() if not broker.fenced]
-    answered = await asyncio.gather(*(report_of(broker.address) for broker in live))
+    answered = await asyncio.gather(*(report_of(broker.address, cluster.security) for broker in live))
     return {broker.id: report for broker, report in zip(live, answered, strict=True)}
 
 
@@ -176,14 +177,14 @@ def _untold(what: str) -> Finding:
     return Finding("not told", "the cluster", text, "see to what else is said, then ask again")
 
 
-async def _durable(topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
+async def _durable(cluster: Cluster, topics: Set[str], brokers: Mapping[int, BrokerView]) -> Ends:
     """Durable ends of these topics. Empty where the broker does not answer about durable history."""
     found: dict[tuple[str, int], int] = {}
     asked = next((broker for broker in brokers.values() if not broker.fenced), None)
     if not topics or asked is None:
         return found
     try:
-        async with DurableLink(asked.address) as link:
+        async with DurableLink(asked.address, cluster.security) as link:
             async for topic in link.topics():
                 if topic["topic"] in topics:
                     found |= {(topic["topic"], part["partition"]): part["end_offset"] for part in topic["partitions"]}

@@ -16,6 +16,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError, UsageError
 from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId
 from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX, DURABLE_CATALOG_TRIES_MAX
+from headrace.cli.command_config import reached
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
@@ -273,7 +274,7 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
 
 async def known(bootstrap: str, topics: Sequence[str]) -> list[History]:
     """Histories that the brokers know. Raises UsageError where a topic does not exist, ClientError."""
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         found = await _known(cluster, topics)
         for name in sorted({each.topic for each in found}):
             ends = await _offsets(cluster, name, [each.partition for each in found if each.topic == name], LATEST)
@@ -283,7 +284,7 @@ async def known(bootstrap: str, topics: Sequence[str]) -> list[History]:
 
 async def _known(cluster: Cluster, topics: Sequence[str]) -> list[History]:
     found, names = [], set()
-    async with DurableLink(_address((await _brokers(cluster))[0])) as link:
+    async with DurableLink(_address((await _brokers(cluster))[0]), cluster.security) as link:
         async for topic in link.topics():
             names |= {topic["topic"], topic["topic_id"]}
             if topics and not {topic["topic"], topic["topic_id"]} & set(topics):
@@ -326,12 +327,12 @@ async def _offsets(cluster: Cluster, topic: str, partitions: Sequence[int], at: 
 
 async def catalog(bootstrap: str, history: History) -> PartitionCatalog:
     """The brokers' catalog, with its chain proven. Raises CorruptData, ClientError."""
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         return await _catalog(cluster, history)
 
 
 async def _catalog(cluster: Cluster, history: History) -> PartitionCatalog:
-    async with DurableLink(_address((await _brokers(cluster))[0])) as link:
+    async with DurableLink(_address((await _brokers(cluster))[0]), cluster.security) as link:
         return await steady(link.catalog, history)
 
 
@@ -372,7 +373,7 @@ async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]
     verdicts: list[Verdict] = []
     if not found:
         return verdicts
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         store = Store.open(await _store_url(cluster))
         with _progress(sum(each.bytes for each in found)) as on_read:
             for history in found:
@@ -430,10 +431,10 @@ async def _store_url(cluster: Cluster) -> str:
 async def sweep(bootstrap: str, *, execute: bool) -> Swept:
     """Have every live broker sweep, one after the other."""
     total, has_store = Swept(), False
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         for broker in await _brokers(cluster):
             try:
-                async with DurableLink(_address(broker)) as link:
+                async with DurableLink(_address(broker), cluster.security) as link:
                     answer = await link.sweep(execute=execute)
             except ClientError as error:
                 total.problems.append(f"Broker {broker.id}: {error}")
@@ -451,13 +452,13 @@ async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: b
     partition.
     """
     total, has_store = MergeTotals(), False
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         found = [each for each in await _known(cluster, [topic]) if partition in (None, each.partition)]
         if not found:
             raise UsageError(f"Topic '{topic}' has no durable history there; see 'headrace durable list'.")
         for broker in await _brokers(cluster):
             try:
-                async with DurableLink(_address(broker)) as link:
+                async with DurableLink(_address(broker), cluster.security) as link:
                     answer = await link.merge(found[0].topic_id, partition, execute=execute)
             except ClientError as error:
                 total.problems.append(f"Broker {broker.id}: {error}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, plain_number, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
@@ -122,11 +123,10 @@ def _rate(throttle: float | None) -> int:
 
 
 def _with_cluster(bootstrap: str, action: Callable[[Cluster], Awaitable[T]]) -> T:
-    from headrace.net.client.cluster import Cluster
     from headrace.net.loops import run
 
     async def main() -> T:
-        async with Cluster(bootstrap) as cluster:
+        async with reached(bootstrap) as cluster:
             return await action(cluster)
 
     return run(main())

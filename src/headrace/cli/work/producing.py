@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.cli.command_config import reached
 from headrace.cli.output import note, print_json
-from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Placed, Producer
 from headrace.wire.compression import Compression
 
@@ -81,7 +81,7 @@ class _Tally:
 async def write_lines(bootstrap: str, orders: Orders) -> None:
     """Read to the end and write every line. Raises ClientError, OSError."""
     tally = _Tally(time.monotonic())
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         await cluster.existing_topic(orders.topic)
         producer = Producer(
             cluster,

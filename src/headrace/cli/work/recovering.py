@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from headrace.base.errors import UsageError
-from headrace.net.client.cluster import Cluster
+from headrace.cli.command_config import reached
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError, ConnectionLostError
 from headrace.net.client.members import Members
@@ -28,12 +28,12 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
     refused as a whole.
     """
     silent: ClientError | None = None
-    async with Cluster(bootstrap) as cluster:
+    async with reached(bootstrap) as cluster:
         living = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
         for broker in sorted(living, key=lambda broker: broker.id != to):
             async with AsyncExitStack() as stack:
                 try:
-                    link = await stack.enter_async_context(DurableLink(broker.address))
+                    link = await stack.enter_async_context(DurableLink(broker.address, cluster.security))
                 except ConnectionLostError as error:
                     silent = error  # it may have just died
                     continue

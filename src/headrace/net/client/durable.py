@@ -12,17 +12,19 @@ from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import DURABLE_TIMEOUT_MS, SWEEP_ASK_EVERY_MS
 from headrace.net.client.errors import ConnectionLostError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.wire.durable import CATALOG, MERGE, RECOVER, SUMMARIES, SWEEP, decode_answer, encode_request
 
 
 class DurableLink:
     """A connection to one broker, and an async context manager. It handles one question at a time. Raises
-    ConnectionLostError.
+    ConnectionLostError, AuthenticationError.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, security: ClientSecurity = PLAIN) -> None:
         self._address = address
+        self._security = security
         self._link: CopyLink | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
         self._lost: ConnectionLostError | None = None
@@ -30,7 +32,9 @@ class DurableLink:
 
     async def __aenter__(self) -> Self:
         try:
-            self._link = await open_link(self._address, self._on_frame, self._on_lost, timeout_ms=DURABLE_TIMEOUT_MS)
+            self._link = await open_link(
+                self._address, self._on_frame, self._on_lost, timeout_ms=DURABLE_TIMEOUT_MS, security=self._security
+            )
         except (OSError, TimeoutError) as error:
             raise ConnectionLostError(f"{self._address} takes no connection ({error}).") from error
         return self

@@ -13,6 +13,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.limits import MOVES_ASK_TIMEOUT_MS
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import open_link
 from headrace.wire.moves import (
     LIST,
@@ -30,8 +31,8 @@ class MovesRefusedError(ClientError):
     """Nothing is moved. The text is the broker's own sentence."""
 
 
-async def ask(address: Address, request: MoveRequest) -> MoveAnswer:
-    """Send one request to one broker. Raises OSError, TimeoutError, CorruptData."""
+async def ask(address: Address, request: MoveRequest, security: ClientSecurity = PLAIN) -> MoveAnswer:
+    """Send one request to one broker. Raises OSError, TimeoutError, CorruptData, ClientError."""
     answer: asyncio.Future[MoveAnswer] = asyncio.get_running_loop().create_future()
 
     def on_frame(frame: memoryview) -> None:
@@ -42,7 +43,7 @@ async def ask(address: Address, request: MoveRequest) -> MoveAnswer:
         if not answer.done():
             answer.set_exception(ConnectionError(reason))
 
-    link = await open_link(address, on_frame, on_lost, timeout_ms=MOVES_ASK_TIMEOUT_MS)
+    link = await open_link(address, on_frame, on_lost, timeout_ms=MOVES_ASK_TIMEOUT_MS, security=security)
     try:
         link.send(encode_request(request), answered=True)
         return await asyncio.wait_for(answer, MOVES_ASK_TIMEOUT_MS / 1000)
@@ -61,7 +62,7 @@ async def move(cluster: Cluster, request: MoveRequest) -> MoveAnswer:
     reason = "no broker is known"
     for address in await addresses(cluster):
         try:
-            answer = await ask(address, request)
+            answer = await ask(address, request, cluster.security)
         except ConnectionRefusedError as error:
             reason = str(error)
             continue
@@ -94,6 +95,6 @@ async def measured(cluster: Cluster, topic: str, partitions: Sequence[int]) -> d
 
 
 async def _all(cluster: Cluster, request: MoveRequest) -> list[MoveAnswer]:
-    asked = [ask(address, request) for address in await addresses(cluster)]
+    asked = [ask(address, request, cluster.security) for address in await addresses(cluster)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, MoveAnswer)]

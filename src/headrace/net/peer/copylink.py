@@ -14,6 +14,8 @@ from typing import cast
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_SILENCE_MS_MAX, REQUEST_BYTES_MAX
+from headrace.net.client.security.dialing import dial
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.frames import FrameSplitter
 
 FRAME_BYTES_MAX = REQUEST_BYTES_MAX + REPLICA_ANSWER_BYTES_MAX
@@ -104,10 +106,12 @@ class CopyLink(asyncio.Protocol):
 
 
 async def open_link(
-    address: Address, on_frame: Callable[[memoryview], None], on_lost: Callable[[str], None], *, timeout_ms: int
+    address: Address,
+    on_frame: Callable[[memoryview], None],
+    on_lost: Callable[[str], None],
+    *,
+    timeout_ms: int,
+    security: ClientSecurity = PLAIN,
 ) -> CopyLink:
-    """Connect to a leader. Raises OSError, TimeoutError."""
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(timeout_ms / 1000):
-        _, link = await loop.create_connection(lambda: CopyLink(on_frame, on_lost), *address)
-    return link
+    """Connect to a leader. Raises OSError, TimeoutError; with security also ClientError."""
+    return await dial(address, lambda: CopyLink(on_frame, on_lost), security=security, timeout_ms=timeout_ms)

@@ -1,0 +1,110 @@
+"""`--command-config FILE`: how a command reaches brokers that do not let everybody in. Kafka's own files work.
+
+Promises: each command that asks brokers takes the option, without a line of its own; so do `headrace` itself, before
+the command, and HEADRACE_COMMAND_CONFIG. The file's `bootstrap.servers` serve where no --bootstrap is given. Nothing of
+a file is ever printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from headrace.base.errors import UsageError
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+
+if TYPE_CHECKING:
+    from headrace.net.client.cluster import Cluster
+    from headrace.net.client.security import ClientSecurity
+
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar="HEADRACE_COMMAND_CONFIG",
+        metavar="FILE",
+        help="Kafka's properties of a client: security.protocol, sasl.*, ssl.*, bootstrap.servers.",
+    ),
+]
+_FILE: Final[ContextVar[Path | None]] = ContextVar("command_config", default=None)
+_FILE_BYTES_MAX: Final = 1024 * 1024
+_PARAMETER: Final = inspect.Parameter(
+    "command_config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=CommandConfig
+)
+
+
+def remember(path: Path | None) -> None:
+    """Note the file that stands before the command."""
+    _FILE.set(path)
+
+
+def give_command_config(app: typer.Typer) -> None:
+    """Have each command of `app` that takes --bootstrap, to ask brokers, take --command-config."""
+    for command in app.registered_commands:
+        assert command.callback is not None, "registered with a function"
+        command.callback = _taking(command.callback)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None, "registered with commands"
+        give_command_config(group.typer_instance)
+
+
+def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(command, eval_str=True)
+    asked = signature.parameters.get("bootstrap")
+    if asked is None or asked.annotation != Bootstrap or _PARAMETER.name in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def run(*arguments: Any, command_config: Path | None = None, **options: Any) -> Any:
+        before = _FILE.set(command_config or _FILE.get())
+        try:
+            if options.get("bootstrap") == DEFAULT_BOOTSTRAP:
+                options["bootstrap"] = properties().get("bootstrap.servers", "").strip() or DEFAULT_BOOTSTRAP
+            return command(*arguments, **options)
+        finally:
+            _FILE.reset(before)
+
+    parameters = [*signature.parameters.values(), _PARAMETER]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362 has it
+    run.__annotations__ = {name: each.annotation for name, each in run.__signature__.parameters.items()}  # type: ignore[attr-defined]
+    return run
+
+
+def properties() -> Mapping[str, str]:
+    """The settings in this command's file; none where there is no file. Raises UsageError."""
+    path = _FILE.get()
+    if path is None:
+        return {}
+    from headrace.base.properties import parse_properties
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"--command-config {path} cannot be read: {error.strerror or error}.") from error
+    if len(data) > _FILE_BYTES_MAX:
+        raise UsageError(f"--command-config {path} has more than {_FILE_BYTES_MAX} bytes: it is another kind of file.")
+    try:
+        return parse_properties(data.decode())
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--command-config {path} is no text in UTF-8.") from error
+
+
+def security() -> ClientSecurity:
+    """The security that this command's file asks for. Raises UsageError."""
+    from headrace.net.client.security import ClientSecurity
+
+    return ClientSecurity.from_properties(properties())
+
+
+def reached(bootstrap: str, **settings: Any) -> Cluster:
+    """The cluster, as this command's file says that it is reached. `settings`: of Cluster. Raises UsageError."""
+    from headrace.net.client.cluster import Cluster
+
+    return Cluster(bootstrap, security=security(), **settings)
