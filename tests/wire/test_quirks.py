@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headrace.wire.apis import DecodeError, api
+from headrace.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from headrace.wire.messages.catalog import ApiKey
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.quirks import repaired
@@ -29,6 +33,18 @@ def test_correct_requests_are_left_alone(version: int, body: str) -> None:
     view = memoryview(bytes.fromhex(body))
     assert repaired(ApiKey.METADATA, version, view) is view
     decode(version, bytes(view))
+
+
+def test_librdkafka_ends_a_change_of_credentials_twice() -> None:
+    """`AdminClient.alter_user_scram_credentials()` of confluent-kafka 2.16.1."""
+    request = AlterUserScramCredentialsRequest(upsertions=(ScramCredentialUpsertion("a", 1, 4096, b"s", bytes(32)),))
+    known = api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    assert known is not None
+    body = b"".join(map(bytes, known.encode_request(0, request)))
+    for sent in (body, body + b"\0"):
+        assert repaired(known.key, 0, memoryview(sent)) == body
+    for sent in (body[:-1], body + b"\0\0", body + b"\1"):
+        assert repaired(known.key, 0, memoryview(sent)) == sent
 
 
 def test_other_bytes_left_over_are_still_refused() -> None:

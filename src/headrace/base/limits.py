@@ -826,6 +826,10 @@ AUTHENTICATION_FAILURE_ADDRESSES_MAX: Final = 1_000
 """Addresses whose failed authentications are counted one by one."""
 UNAUTHENTICATED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Unfinished frames of all clients that are not authenticated. A client that exceeds it is closed."""
+OAUTH_TOKEN_BYTES_MAX: Final = 32 * 1024
+"""Longest token of OAUTHBEARER."""
+OAUTH_KEYS_MAX: Final = 100
+"""Public keys of an issuer that are used."""
 REAUTHENTICATION_PAUSE_MS: Final = 1_000
 """Shortest time between two authentications on one connection (Kafka's)."""
 SHOWN_NAME_CHARACTERS_MAX: Final = 100

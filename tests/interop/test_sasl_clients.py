@@ -1,0 +1,158 @@
+"""Clients that nobody here wrote authenticate by PLAIN and SCRAM, and nobody does with a wrong password."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import aiokafka
+import aiokafka.errors
+import confluent_kafka
+import kafka
+import kafka.errors
+import pytest
+from confluent_kafka.admin import AdminClient, ScramMechanism, UserScramCredentialDeletion
+
+from headrace.broker.boot import Broker
+from tests.broker.group_broker import until
+from tests.sasl_broker import PREFIX, confluent_config, make_users, sasl_broker
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+TIMEOUT_S: Final = 20.0
+PASSWORD: Final = "wonder;land"
+Client = Callable[[Broker, str, str], Any]
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """It has alice for every mechanism."""
+    async with asyncio.timeout(120), sasl_broker(tmp_path) as broker:
+        await asyncio.to_thread(make_users, broker, alice=PASSWORD)
+        yield broker
+
+
+def by_librdkafka(broker: Broker, mechanism: str, password: str) -> None:
+    """Raises PermissionError where it is not let in."""
+    refused = threading.Event()
+
+    def on_error(error: Any) -> None:
+        if error.code() == confluent_kafka.KafkaError._AUTHENTICATION:
+            refused.set()
+
+    config = confluent_config(broker, mechanism, "alice", password)
+    producer = confluent_kafka.Producer({**config, "error_cb": on_error})
+    producer.produce("by-librdkafka", b"hello")
+    while producer.flush(0.01):
+        if refused.is_set():
+            producer.purge()
+            raise PermissionError
+    consumer = confluent_kafka.Consumer({**config, "group.id": mechanism, "auto.offset.reset": "earliest"})
+    consumer.assign([confluent_kafka.TopicPartition("by-librdkafka", 0, 0)])
+    message = consumer.poll(TIMEOUT_S)
+    assert message.value() == b"hello"
+    consumer.close()
+
+
+def by_kafka_python(broker: Broker, mechanism: str, password: str) -> None:
+    config: dict[str, Any] = {
+        "bootstrap_servers": str(broker.address),
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": password,
+        "bootstrap_timeout_ms": 10_000 if password == PASSWORD else 200,
+    }
+    try:
+        producer = kafka.KafkaProducer(**config)
+    except (kafka.errors.SaslAuthenticationFailedError, kafka.errors.KafkaTimeoutError) as error:  # it tries again
+        raise PermissionError from error
+    producer.send("by-kafka-python", b"hello").get(TIMEOUT_S)
+    producer.close()
+
+
+def by_aiokafka(broker: Broker, mechanism: str, password: str) -> None:
+    async def send() -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=str(broker.address),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username="alice",
+            sasl_plain_password=password,
+        )
+        try:
+            await producer.start()
+            await producer.send_and_wait("by-aiokafka", b"hello")
+        except aiokafka.errors.KafkaConnectionError as error:
+            raise PermissionError from error
+        finally:
+            await producer.stop()
+
+    asyncio.run(send())
+
+
+@pytest.mark.parametrize("client", [by_librdkafka, by_kafka_python, by_aiokafka])
+async def test_who_knows_the_password_is_let_in(broker: Broker, client: Client) -> None:
+    counts = broker.parts.requests.authentication.counts
+    for mechanism in MECHANISMS:
+        before = counts.succeeded
+        await asyncio.to_thread(client, broker, mechanism, PASSWORD)
+        assert counts.succeeded > before
+        assert counts.failed == 0
+
+
+@pytest.mark.parametrize("client", [by_librdkafka, by_kafka_python, by_aiokafka])
+async def test_and_nobody_else(broker: Broker, client: Client) -> None:
+    counts = broker.parts.requests.authentication.counts
+    for mechanism in MECHANISMS:
+        before = counts.failed
+        with pytest.raises(PermissionError):
+            await asyncio.to_thread(client, broker, mechanism, "wonderland")
+        assert counts.failed > before
+    assert not broker.image.topics
+
+
+async def test_librdkafka_authenticates_again(tmp_path: Path) -> None:
+    """Its session lasts some time, and it goes on without an error (KIP-368)."""
+    async with asyncio.timeout(60), sasl_broker(tmp_path, {"connections.max.reauth.ms": "1200"}) as broker:
+        counts = broker.parts.requests.authentication.counts
+        errors: list[Any] = []
+        config = {**confluent_config(broker, "PLAIN", "alice", PASSWORD), "error_cb": errors.append}
+        producer = confluent_kafka.Producer(config)
+        await until(lambda: counts.succeeded_again > 0 or producer.poll(0.001) < 0)
+        producer.produce("again", b"hello")
+        assert await asyncio.to_thread(producer.flush, TIMEOUT_S) == 0
+        assert errors == []
+        assert counts.failed_again == 0
+
+
+async def test_a_credential_that_is_gone_lets_nobody_in(broker: Broker) -> None:
+    def delete() -> None:
+        admin = AdminClient(confluent_config(broker, "PLAIN", "admin", "of all"))
+        gone = [UserScramCredentialDeletion("alice", ScramMechanism.SCRAM_SHA_256)]
+        for done in admin.alter_user_scram_credentials(gone).values():
+            done.result(TIMEOUT_S)
+        (found,) = admin.describe_user_scram_credentials().result(TIMEOUT_S).values()
+        told = [(each.mechanism, each.iterations) for each in found.scram_credential_infos]
+        assert told == [(ScramMechanism.SCRAM_SHA_512, 8_192)]
+
+    await asyncio.to_thread(delete)
+    with pytest.raises(PermissionError):
+        await asyncio.to_thread(by_aiokafka, broker, "SCRAM-SHA-256", PASSWORD)
+    await asyncio.to_thread(by_aiokafka, broker, "SCRAM-SHA-512", PASSWORD)
+
+
+async def test_secrets_are_not_described(broker: Broker) -> None:
+    config = confluent_config(broker, "PLAIN", "admin", "of all")
+    resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ResourceType.BROKER, "1")
+
+    def described() -> Any:
+        admin = AdminClient(config)
+        (done,) = admin.describe_configs([resource]).values()
+        return done.result(TIMEOUT_S)
+
+    found = (await asyncio.to_thread(described))[f"{PREFIX}plain.sasl.jaas.config"]
+    assert (found.value, found.is_sensitive, found.is_read_only) == (None, True, True)
+    assert all(each.value is None for each in found.synonyms.values())
