@@ -922,6 +922,23 @@ _BROKER_ONLY: Final = (
         doc="Time since its last batch after which a partition forgets an idempotent producer.",
     ),
     ConfigDef(
+        key="controller.quota.window.num",
+        type=ConfigType.INT,
+        default="11",
+        low=1,
+        dynamic=False,
+        doc="Samples of controller.quota.window.size.seconds that may be used at a time: by a client of its "
+        "controller_mutation_rate, by an address of its connection_creation_rate.",
+    ),
+    ConfigDef(
+        key="controller.quota.window.size.seconds",
+        type=ConfigType.INT,
+        default="1",
+        low=1,
+        dynamic=False,
+        doc="Length of each of these samples.",
+    ),
+    ConfigDef(
         key="quota.window.num",
         type=ConfigType.INT,
         default="11",

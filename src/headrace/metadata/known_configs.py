@@ -58,7 +58,7 @@ FREE: Final = (
         (
             *("metadata.log.max.", "metadata.log.segment.", "metadata.max.", "internal.metadata."),
             *("controller.quorum.append.", "controller.quorum.election.", "controller.quorum.fetch."),
-            *("controller.quorum.request.", "controller.quorum.retry.", "controller.quota.window."),
+            *("controller.quorum.request.", "controller.quorum.retry."),
         ),
     ),
     _Free(

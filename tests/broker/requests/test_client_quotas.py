@@ -194,13 +194,13 @@ def test_who_has_a_quota_of_their_own_is_measured_alone_however_many_are_made_up
 
 def test_which_quota_holds_is_looked_up_once_and_anew_when_quotas_change(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up: list[str] = []
-    nearest_first = headrace.broker.requests.quotas._nearest_first
+    nearest_first = headrace.broker.requests.quotas.nearest_first
 
     def noted(user: str, client_id: str) -> Iterator[QuotaEntity]:
         looked_up.append(client_id)
         return nearest_first(user, client_id)
 
-    monkeypatch.setattr("headrace.broker.requests.quotas._nearest_first", noted)
+    monkeypatch.setattr("headrace.broker.requests.quotas.nearest_first", noted)
     monkeypatch.setattr("headrace.broker.requests.quotas.QUOTA_CLIENTS_MAX", 3)
     quotas, _ = client_quotas(({"client-id": "a"}, 100.0))
     for _ in range(10):

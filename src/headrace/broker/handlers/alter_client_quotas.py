@@ -1,7 +1,7 @@
 """AlterClientQuotas: sets or removes the quotas of users and client ids, or the defaults of all (KIP-546).
 
 Quotas are in force on every broker once its image has them; on this one, when the answer is sent. Each entity changes
-whole or not at all. Quotas of an ip, and of changes that the controller makes (KIP-599), are refused. v1 flexible.
+whole or not at all. v1 flexible.
 """
 
 from __future__ import annotations

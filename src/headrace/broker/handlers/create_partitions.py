@@ -1,13 +1,16 @@
 """CreatePartitions: adds partitions to existing topics, numbered on from those they have.
 
-`count` is the total that the topic shall have. v0 and v1 plain; v2 flexible; v3 unchanged (quota errors, KIP-599).
+`count` is the total that the topic shall have. v0 and v1 plain; v2 flexible; v3 errors of quotas (KIP-599).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.base.ids import BrokerId
 from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import CreatePartitions, TopicAnswer
 from headrace.controller.decision import Refusal
@@ -21,16 +24,34 @@ from headrace.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+STRICT_VERSION: Final = 3
+
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """Return one result for each topic, in the order of the request."""
-    wanted = tuple(_new_partitions(topic) for topic in request.topics)
+    mutations = context.mutations(strict_from=STRICT_VERSION)
+    allowed = [request.validate_only or mutations.may_make(_size(topic, context)) for topic in request.topics]
+    wanted = tuple(_new_partitions(topic) for topic, may in zip(request.topics, allowed, strict=True) if may)
+    throttled = tuple(
+        CreatePartitionsTopicResult(name=topic.name, error_code=EXCEEDED, error_message=EXCEEDED.message)
+        for topic, may in zip(request.topics, allowed, strict=True)
+        if not may
+    )
+    if throttled and not wanted:
+        return CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=throttled)
     ask = CreatePartitions(topics=wanted, validate_only=request.validate_only)
     answers = await submitted(context, ask, request.timeout_ms)
     if isinstance(answers, Refusal):
         refusal = answers
         answers = tuple(TopicAnswer(name=topic.name, refusal=refusal) for topic in wanted)
-    return CreatePartitionsResponse(results=tuple(map(_result, answers)))
+    results = (*map(_result, answers), *throttled)
+    return CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=results)
+
+
+def _size(topic: CreatePartitionsTopic, context: RequestContext) -> int:
+    """Return the number of partitions that the request would add."""
+    known = context.image.topic(topic.name)
+    return 0 if known is None else max(0, topic.count - len(known.partitions))
 
 
 def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:

@@ -13,16 +13,18 @@ configs with value, source and default flag. `timeout_ms` bounds the wait for a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from headrace.base.ids import BrokerId
 from headrace.broker.requests.access import on_items
 from headrace.broker.requests.admin import error_of, new_topic_id, submitted
+from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import CreateTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
 from headrace.metadata.access.acls import AclOperation, ResourceType
-from headrace.metadata.configs import topic_values
+from headrace.metadata.configs import broker_value, topic_values
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import (
@@ -33,16 +35,38 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+STRICT_VERSION: Final = 6
+
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Return one result for each topic, in the order of the request."""
-    wanted = tuple(_new_topic(topic, context) for topic in request.topics)
+    mutations = context.mutations(strict_from=STRICT_VERSION)
+    allowed = [request.validate_only or mutations.may_make(_size(topic, context)) for topic in request.topics]
+    wanted = tuple(_new_topic(topic, context) for topic, may in zip(request.topics, allowed, strict=True) if may)
+    throttled = tuple(
+        CreatableTopicResult(name=topic.name, error_code=EXCEEDED, error_message=EXCEEDED.message)
+        for topic, may in zip(request.topics, allowed, strict=True)
+        if not may
+    )
+    if throttled and not wanted:
+        return CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=throttled)
     ask = CreateTopics(topics=wanted, validate_only=request.validate_only)
     answers = await submitted(context, ask, request.timeout_ms)
     if isinstance(answers, Refusal):
         refusal = answers
         answers = tuple(TopicAnswer(name=topic.name, refusal=refusal) for topic in wanted)
-    return CreateTopicsResponse(topics=tuple(_result(answer, context) for answer in answers))
+    results = tuple(_result(answer, context) for answer in answers)
+    return CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=(*results, *throttled))
+
+
+def _size(topic: CreatableTopic, context: RequestContext) -> int:
+    """Return the number of partitions that the request would create."""
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions >= 0:
+        return topic.num_partitions
+    services = context.services
+    return broker_value(context.image, services.configs, "num.partitions", node=services.node_id).number()
 
 
 def _new_topic(topic: CreatableTopic, context: RequestContext) -> NewTopic:

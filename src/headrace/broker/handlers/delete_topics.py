@@ -6,9 +6,12 @@ error messages; v6 by id too (KIP-516). `timeout_ms` as in CreateTopics.
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.broker.requests.access import by_name_or_id, on_items
 from headrace.broker.requests.admin import error_of, submitted
+from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
 from headrace.controller.asks import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
@@ -23,17 +26,37 @@ from headrace.wire.messages.delete_topics import (
     DeleteTopicState,
 )
 
+STRICT_VERSION: Final = 5
+
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Return one result for each topic: first those that name no topic clearly, then the others in their order."""
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
     bad = [state for state in states if (state.name is None) == (state.topic_id == NO_TOPIC_ID)]
-    wanted = tuple(TopicRef(name=state.name, topic_id=TopicId(state.topic_id)) for state in states if state not in bad)
+    mutations = context.mutations(strict_from=STRICT_VERSION)
+    good = [state for state in states if state not in bad]
+    allowed = [mutations.may_make(_size(state, context)) for state in good]
+    throttled = [_forbidden(state, EXCEEDED) for state, may in zip(good, allowed, strict=True) if not may]
+    wanted = tuple(
+        TopicRef(name=state.name, topic_id=TopicId(state.topic_id))
+        for state, may in zip(good, allowed, strict=True)
+        if may
+    )
+    if throttled and not wanted:
+        return DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=(*map(_unclear, bad), *throttled))
     answers = await submitted(context, DeleteTopics(topics=wanted), request.timeout_ms)
     if isinstance(answers, Refusal):
         refusal = answers
         answers = tuple(TopicAnswer(name=ref.name, topic_id=ref.topic_id, refusal=refusal) for ref in wanted)
-    return DeleteTopicsResponse(responses=(*map(_unclear, bad), *map(_result, answers)))
+    results = (*map(_unclear, bad), *map(_result, answers), *throttled)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=results)
+
+
+def _size(state: DeleteTopicState, context: RequestContext) -> int:
+    """Return the number of partitions that would go."""
+    image = context.image
+    known = image.topic(state.name) if state.name is not None else image.topic_by_id(TopicId(state.topic_id))
+    return 0 if known is None else len(known.partitions)
 
 
 def _unclear(state: DeleteTopicState) -> DeletableTopicResult:

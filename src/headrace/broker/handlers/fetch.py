@@ -168,6 +168,7 @@ def _by_the_long_road(
         listener=connection.listener_name,
         received_bytes=len(frame),
         rights=rights,
+        principal="",
     )
     plan = FetchPlan(_wanted(request, context), None, incremental=False)
     response = Reader(request, context, plan).read_anew()

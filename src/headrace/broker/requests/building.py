@@ -19,6 +19,7 @@ from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.building import Replication
 from headrace.broker.requests.audit import AuditLog
 from headrace.broker.requests.authentication import Authentication
+from headrace.broker.requests.bucket_quotas import BucketQuotas
 from headrace.broker.requests.context import Handler, Services
 from headrace.broker.requests.dispatch import Dispatcher
 from headrace.broker.requests.fetch_sessions import FetchSessions
@@ -143,6 +144,7 @@ def build_requests(
     )
     listener = Listener(serve, bounds)
     listener.crowd_max = _crowd_max(core, core.image())
+    listener.newcomer_waits_ms = services.bucket_quotas.newcomer_waits_ms
     requests = Requests(
         core=core,
         services=services,
@@ -191,10 +193,19 @@ def _services(
         quotas=others.quotas,
         answer_bytes_max=answer_bytes_max,
         history=others.history,
+        bucket_quotas=_bucket_quotas(core, cluster),
         authority=_authority(core, cluster),
         on_error=_nobody_counts if counting is None else counting.on_error,
         api_versions={handler.key: handler.versions for handler in handlers if handler.advertised},
     )
+
+
+def _bucket_quotas(core: Core, cluster: Cluster) -> BucketQuotas:
+    """Return the quotas, which follow the image."""
+    burst_s = core.number("controller.quota.window.num") * core.number("controller.quota.window.size.seconds")
+    quotas = BucketQuotas(core.image(), core.clock, burst_s)
+    cluster.metadata.subscribe(quotas.on_delta)
+    return quotas
 
 
 def _authority(core: Core, cluster: Cluster) -> Authority:

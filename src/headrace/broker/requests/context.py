@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.broker.kit.deferred import Deadlines, Deferred
     from headrace.broker.partitions.intake.forwarding import Forward
     from headrace.broker.partitions.partitions import Partitions
+    from headrace.broker.requests.bucket_quotas import BucketQuotas, Mutations
     from headrace.broker.requests.fetch_sessions import FetchSessions
     from headrace.broker.requests.producer_ids import ProducerIdAllocator
     from headrace.broker.requests.quotas import ClientQuotas
@@ -64,6 +65,7 @@ class Services:
     """Called for an error in an answer that the dispatcher does not see, with the API key and the error code."""
     history: History | None
     """Durable history, where there is a store."""
+    bucket_quotas: BucketQuotas
     authority: Authority
     """Knows what clients may do."""
     api_versions: Mapping[int, tuple[int, int]]
@@ -83,7 +85,13 @@ class RequestContext:
     """The name of the listener that the client came by. It is told the brokers' addresses there."""
     received_bytes: int
     rights: Rights
-    """The rights of the client."""
+    principal: str
+    """The client, as `User:name`."""
+
+    def mutations(self, *, strict_from: int) -> Mutations:
+        """Return what the client may have the controller change. From this version on, the rest is refused."""
+        is_strict = self.version >= strict_from
+        return self.services.bucket_quotas.mutations(self.principal, self.client_id, is_strict=is_strict)
 
 
 Shortcut: TypeAlias = Callable[[memoryview, Connection], "Answer | Later | Deferred | None"]

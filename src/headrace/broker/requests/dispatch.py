@@ -170,6 +170,7 @@ class Dispatcher:
             listener=connection.listener_name,
             received_bytes=size,
             rights=self._authority.rights(connection, header.api_key),
+            principal=connection.principal,
         )
 
     def _handle(

@@ -187,7 +187,7 @@ class ClientQuotas:
         limits = self._limits.get(key)
         if limits is None:
             return None
-        for entity in _nearest_first(user, client_id):
+        for entity in nearest_first(user, client_id):
             if (limit := limits.get(entity)) is not None:
                 kinds = dict(entity)
                 who = (key, user if USER in kinds else None, client_id if CLIENT_ID in kinds else None)
@@ -234,7 +234,7 @@ def _others(key: str, entity: QuotaEntity) -> _Who | None:
     return (key, parts.get(USER), parts.get(CLIENT_ID)) if _OTHERS in parts.values() else None
 
 
-def _nearest_first(user: str, client_id: str) -> Iterator[QuotaEntity]:
+def nearest_first(user: str, client_id: str) -> Iterator[QuotaEntity]:
     """Iterate over the entities whose quota may hold for a client, in Kafka's order. The first that has one counts."""
     for name in (user, None):
         yield quota_entity({USER: name, CLIENT_ID: client_id})

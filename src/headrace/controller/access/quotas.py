@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from headrace.base.limits import QUOTA_ENTITIES_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_PERCENTAGE_MIN
 from headrace.controller.decision import Decision, Refusal, Verdict
@@ -16,6 +17,7 @@ from headrace.metadata.access.quotas import (
     CLIENT_ID,
     CLIENT_KEYS,
     IP,
+    IP_KEYS,
     REQUEST_PERCENTAGE,
     USER,
     WHOLE_KEYS,
@@ -82,8 +84,19 @@ def _entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity | Refusal:
     if not entity:
         return _bad("The entity is empty: name a user, a client-id or both.")
     if IP in entity:
-        return _bad("Quotas of an ip (connection_creation_rate) are not supported yet.")
+        if len(entity) > 1:
+            return _bad("A quota of an ip is of no user and no client-id: name the ip alone.")
+        if entity[IP] is not None and not _is_address(entity[IP] or ""):
+            return _bad(f"{(entity[IP] or '')[:60]!r} is no address: give the ip of a client, as in 10.0.0.1.")
     return quota_entity(entity)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _alter(image: MetadataImage, entity: QuotaEntity, ops: Sequence[QuotaOp], *, room: int) -> Verdict:
@@ -92,7 +105,7 @@ def _alter(image: MetadataImage, entity: QuotaEntity, ops: Sequence[QuotaOp], *,
     for op in ops:
         if op.key in changes:
             return _bad(f"Quota {op.key[:40]} is in the request twice for one entity.")
-        if op.value is not None and (problem := _problem(op.key, op.value)):
+        if op.value is not None and (problem := _problem(entity, op.key, op.value)):
             return _bad(problem)
         changes[op.key] = op.value
     changes = {key: value for key, value in changes.items() if known.get(key) != value}
@@ -105,11 +118,10 @@ def _alter(image: MetadataImage, entity: QuotaEntity, ops: Sequence[QuotaOp], *,
     return [QuotaChanged(entity=entity, changes=changes)]
 
 
-def _problem(key: str, value: float) -> str | None:
-    if key == "controller_mutation_rate":
-        return "Quota controller_mutation_rate is not supported yet."
-    if key not in CLIENT_KEYS:
-        return f"Unknown quota {key[:40]}: there are {', '.join(CLIENT_KEYS)}."
+def _problem(entity: QuotaEntity, key: str, value: float) -> str | None:
+    known = IP_KEYS if IP in dict(entity) else CLIENT_KEYS
+    if key not in known:
+        return f"Unknown quota {key[:40]}: there are {', '.join(known)}."
     if not math.isfinite(value) or value <= 0:
         return f"Quota {key} must be greater than 0."
     if key in WHOLE_KEYS and not value.is_integer():

@@ -19,8 +19,13 @@ CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
 """Bytes of Fetch responses in a second."""
 REQUEST_PERCENTAGE: Final = "request_percentage"
 """Share of the broker's single event loop: 100 is all of it."""
-CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
-WHOLE_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+CONTROLLER_MUTATION_RATE: Final = "controller_mutation_rate"
+"""Partitions that are created or deleted in a second (KIP-599)."""
+CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
+"""Connections of an address that are accepted in a second (KIP-612)."""
+CLIENT_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+IP_KEYS: Final = (CONNECTION_CREATION_RATE,)
+WHOLE_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE)
 """The keys whose values are whole numbers."""
 
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from headrace.base.limits import CONNECTIONS_MAX, SWEPT_PER_TURN_MAX
@@ -47,6 +48,8 @@ class Listener:
         self.log = LogLimit(loop.time)
         self.crowd_max = Crowd()
         """May be changed at any time. It applies to connections accepted from then on."""
+        self.newcomer_waits_ms: Callable[[str], int] | None = None
+        """Counts a connection of an address, and returns 0 where it may stay (connection_creation_rate)."""
         self._connections: dict[Connection, None] = {}
         self._of_address: Counter[str] = Counter()
         self._servers: list[asyncio.AbstractServer] = []
@@ -102,6 +105,9 @@ class Listener:
             return False
         if self._of_address[connection.peer_host] >= (most := self.crowd_max.of_one_address):
             self.log.warning("connection refused: too many of its address", peer=connection.peer_host, most=most)
+            return False
+        if self.newcomer_waits_ms is not None and (wait_ms := self.newcomer_waits_ms(connection.peer_host)):
+            self.log.warning("connection refused: its address makes too many", peer=connection.peer_host, ms=wait_ms)
             return False
         self._connections[connection] = None
         self._of_address[connection.peer_host] += 1
