@@ -49,6 +49,10 @@ NARROWER = {
     "quota.window.num",
     "quota.window.size.seconds",
     "replica.lag.time.max.ms",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
     "sasl.server.max.receive.size",
 }
 """Configs that have bounds here which Kafka does not have, or checks elsewhere."""

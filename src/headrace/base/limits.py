@@ -828,6 +828,10 @@ UNAUTHENTICATED_BYTES_MAX: Final = 16 * 1024 * 1024
 """Unfinished frames of all clients that are not authenticated. A client that exceeds it is closed."""
 OAUTH_TOKEN_BYTES_MAX: Final = 32 * 1024
 """Longest token of OAUTHBEARER."""
+OAUTH_KEYS_BYTES_MAX: Final = 1024 * 1024
+"""Size of the document with an issuer's public keys."""
+OAUTH_KEYS_MS_MAX: Final = 5_000
+"""Longest that the issuer may be silent while its keys are read."""
 OAUTH_KEYS_MAX: Final = 100
 """Public keys of an issuer that are used."""
 REAUTHENTICATION_PAUSE_MS: Final = 1_000

@@ -102,6 +102,9 @@ ALSO: Final = {
     "group.consumer.assignment.interval.ms": ("0",),
     "group.coordinator.rebalance.protocols": ("classic,consumer", "consumer,classic"),
     "metric.reporters": ("",),
+    "sasl.server.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    ),
 }
 """Values beside Kafka's default that describe what happens anyway."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -21,14 +21,19 @@ from headrace.metadata.configs import ConfigValue, listener_value
 from headrace.metadata.delta import ImageDelta
 from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules
 from headrace.security.jaas import LoginModule, read_jaas
-from headrace.security.sasl import PLAIN, SERVED, Begin, PlainExchange, ScramExchange
+from headrace.security.sasl import OAUTHBEARER, PLAIN, SERVED, Begin, PlainExchange, ScramExchange
 from headrace.security.scram import KnownUsers, ScramServer
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.oauth_keys import OauthKeys
 
 log = structlog.get_logger(__name__)
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SCRAM_MECHANISMS: Final = {each.title: each for each in ScramMechanism if each is not ScramMechanism.UNKNOWN}
+OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH: Final = "sasl.oauthbearer."
 USER_OPTION: Final = "user_"
 NONCE_BITS: Final = 192
 
@@ -41,12 +46,18 @@ class Authentication:
         self.counts: Final = AuthenticationCounts()
         self._gatekeepers: list[Gatekeeper] = []
         self._users = KnownUsers()
+        self._keys: dict[str, OauthKeys] = {}
+        """Keys of issuers, by listener."""
 
     def greet(self, listener: str) -> Greet:
         """Return what greets clients of the listener. Raises UsageError. Called on the event loop."""
         gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms)
         self._gatekeepers.append(gatekeeper)
         return gatekeeper.greet
+
+    def stop(self) -> None:
+        for keys in self._keys.values():
+            keys.stop()
 
     def on_delta(self, delta: ImageDelta) -> None:
         """Adopt changed configs."""
@@ -87,7 +98,9 @@ class Authentication:
             if module is not None and module.name != SCRAM_MODULE:
                 raise UsageError(f"The sasl.jaas.config of {mechanism} on listener {listener} is not {SCRAM_MODULE}.")
             return partial(self._scram, SCRAM_MECHANISMS[mechanism])
-        raise UsageError(f"Listener {listener} cannot have {mechanism} yet.")
+        if module is not None and module.name != OAUTH_MODULE:
+            raise UsageError(f"The sasl.jaas.config of {mechanism} on listener {listener} is not {OAUTH_MODULE}.")
+        return self._oauth(listener)
 
     def _module(self, listener: str, mechanism: str) -> LoginModule | None:
         configs = self._core.config.configs
@@ -98,6 +111,42 @@ class Authentication:
                 except ValueError as error:
                     raise UsageError(f"{key} cannot be read: {error}.") from error
         return None
+
+    def _oauth(self, listener: str) -> Begin:
+        try:
+            from headrace.broker.requests.oauth_keys import OauthKeys
+            from headrace.security.oauth import OauthExchange, TokenRules, TokenVerifier
+        except ModuleNotFoundError as error:
+            raise UsageError(f"OAUTHBEARER needs the package {error.name}: pip install 'headrace[security]'.") from None
+        config = partial(self._config, listener, mechanism=OAUTHBEARER)
+        rules = TokenRules(
+            audiences=tuple(each for each in config(f"{_OAUTH}expected.audience").text().split(",") if each),
+            issuer=config(f"{_OAUTH}expected.issuer").value,
+            clock_skew_s=config(f"{_OAUTH}clock.skew.seconds").number(),
+            scope_claim=config(f"{_OAUTH}scope.claim.name").text(),
+            subject_claim=config(f"{_OAUTH}sub.claim.name").text(),
+        )
+        for claim, is_given in (("audience", bool(rules.audiences)), ("issuer", bool(rules.issuer))):
+            if not is_given and not config(f"{_OAUTH}allow.unverified.{claim}").boolean():
+                raise UsageError(
+                    f"OAUTHBEARER on listener {listener} needs {_OAUTH}expected.{claim}: without it, tokens for others "
+                    f"would count. Where that is meant, set {_OAUTH}allow.unverified.{claim}=true."
+                )
+        keys = self._keys.get(listener)
+        if keys is None:
+            url = config(f"{_OAUTH}jwks.endpoint.url").value
+            if not url:
+                raise UsageError(f"OAUTHBEARER on listener {listener} needs {_OAUTH}jwks.endpoint.url.")
+            keys = self._keys[listener] = OauthKeys(
+                url,
+                refresh_ms=config(f"{_OAUTH}jwks.endpoint.refresh.ms").number(),
+                backoff_ms=config(f"{_OAUTH}jwks.endpoint.retry.backoff.ms").number(),
+                backoff_ms_max=config(f"{_OAUTH}jwks.endpoint.retry.backoff.max.ms").number(),
+                on_bug=self._core.on_bug,
+            )
+        known = keys
+        verifier = TokenVerifier(rules, lambda: known.keys, known.miss)
+        return partial(OauthExchange, verifier, self._core.clock.now_ms)
 
     def _scram(self, mechanism: ScramMechanism) -> ScramExchange:
         core, users = self._core, self._users

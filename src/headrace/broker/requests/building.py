@@ -72,6 +72,7 @@ class Requests:
         self.transactions.begin_stop()
         await self.forwarder.stop()
         await self.listener.stop()
+        self.authentication.stop()
         await self.services.groups.stop()
         await self.transactions.stop()
         self.services.deadlines.close()
