@@ -53,4 +53,4 @@ def make_users(broker: Broker, **passwords: str) -> None:
             for user, password in passwords.items()
         ]
         for done in admin.alter_user_scram_credentials(wanted).values():
-            done.result(20)
+            done.result(60)

@@ -21,7 +21,7 @@ from tests.broker.group_broker import until
 from tests.sasl_broker import PREFIX, confluent_config, make_users, sasl_broker
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 PASSWORD: Final = "wonder;land"
 Client = Callable[[Broker, str, str], Any]
 

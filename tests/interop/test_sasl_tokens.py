@@ -21,7 +21,7 @@ from tests.broker.group_broker import until
 from tests.sasl_broker import sasl_broker
 from tests.tokens import AUDIENCE, ISSUER, Issuer, key_set
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 MINE: Final = Issuer()
 OAUTH: Final = "sasl.oauthbearer."
 
@@ -120,7 +120,7 @@ async def test_a_session_ends_with_its_token(broker: Broker) -> None:
     def token() -> str:
         return MINE.token(exp=time.time() + 2)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         errors: list[Any] = []
         producer = confluent_kafka.Producer(
             {
@@ -186,7 +186,7 @@ def served() -> Iterator[tuple[str, list[bytes]]]:
 
 async def test_keys_over_http_may_come_later(tmp_path: Path, served: tuple[str, list[bytes]]) -> None:
     url, answers = served
-    async with asyncio.timeout(30), sasl_broker(tmp_path, configs(f"{url}/keys")) as broker:
+    async with asyncio.timeout(60), sasl_broker(tmp_path, configs(f"{url}/keys")) as broker:
         for answer in (b"", b"x" * 2_000_000):
             answers += [answer] if answer else []
             with pytest.raises(aiokafka.errors.KafkaConnectionError):
@@ -198,7 +198,7 @@ async def test_keys_over_http_may_come_later(tmp_path: Path, served: tuple[str, 
 async def test_a_redirection_is_not_followed(tmp_path: Path, served: tuple[str, list[bytes]]) -> None:
     url, answers = served
     answers += [key_set(MINE)]
-    async with asyncio.timeout(30), sasl_broker(tmp_path, configs(f"{url}/elsewhere")) as broker:
+    async with asyncio.timeout(60), sasl_broker(tmp_path, configs(f"{url}/elsewhere")) as broker:
         with pytest.raises(aiokafka.errors.KafkaConnectionError):
             await by_aiokafka(broker, MINE.token())
 
