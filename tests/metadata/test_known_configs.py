@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.metadata.access.tls_configs import TLS_DEFS
 from headrace.metadata.config_defs import ConfigDef, ConfigType
 from headrace.metadata.config_table import BROKER_DEFS, EVERY_BROKER_DEF, EVERY_TOPIC_DEF, TOPIC_DEFS
 from headrace.metadata.configs import ConfigSource, topic_values
@@ -56,8 +57,8 @@ NARROWER = {
     "sasl.server.max.receive.size",
 }
 """Configs that have bounds here which Kafka does not have, or checks elsewhere."""
-FIXED = {"listeners", "listener.security.protocol.map"}
-"""Changed by a restart here."""
+FIXED = {"listeners", "listener.security.protocol.map", *(each.key for each in TLS_DEFS)}
+"""Changed by a restart here, or by a change of the files that they name."""
 
 
 def pairs() -> list[tuple[Fact, ConfigDef]]:
@@ -145,7 +146,7 @@ def test_what_would_change_something_that_is_not_done_is_refused_by_name(key: st
         ("log.dirs", "/tmp/kafka-logs", "start the broker with --data"),
         ("log.cleaner.enable", "false", "only true is"),
         ("log.cleaner.threads", "0", "between 1 and"),
-        ("ssl.keystore.location", "/k", "it is not supported"),
+        ("ssl.engine.factory.class", "k", "it is not supported"),
         ("sasl.jaas.config", "x", "it is not supported"),
         ("authorizer.class.name", "com.example.MyAuthorizer", "StandardAuthorizer"),
         ("group.coordinator.rebalance.protocols", "classic,consumer,share", "classic,consumer,streams or"),

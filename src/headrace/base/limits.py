@@ -71,6 +71,17 @@ FRAME_MS_MAX: Final = 30_000
 FRAME_BYTES_PER_SECOND_MIN: Final = 64 * 1024
 CONTESTED_FRAME_BYTES_PER_SECOND_MIN: Final = 8 * 1024 * 1024
 """Slowest rate of a frame while other connections wait for room."""
+TLS_HANDSHAKES_MAX: Final = 256
+"""TLS handshakes that are under way at a time, on all listeners. One more ends the oldest."""
+TLS_HANDSHAKE_MS_MAX: Final = 10_000
+ACCEPTED_PER_TURN_MAX: Final = 16
+"""Connections with TLS that are accepted in one turn of the event loop."""
+ACCEPT_PAUSE_MS: Final = 1_000
+"""Pause of accepting where the process has no file descriptors left."""
+TLS_GOODBYE_MS_MAX: Final = 2_000
+"""Time that a client has to answer the end of its TLS session before its connection is closed anyway."""
+TLS_REFRESH_MS: Final = 5_000
+"""Time between two looks whether the files of certificates have changed."""
 CAUSED_LOG_LINES_BURST_MAX: Final = 100
 """Log lines about bad clients in one burst. After it, CAUSED_LOG_LINES_PER_SECOND_MAX holds and the rest are
 counted."""

@@ -28,12 +28,10 @@ from headrace.broker.home.identity import claim
 from headrace.broker.home.lineage import Superseded, note_superseded
 from headrace.broker.partitions.condition import Descriptors
 from headrace.broker.parts import Parts, Ports, core_of
-from headrace.broker.requests.building import Requests
 from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint, endpoint_at
-from headrace.net.server.listener import Door
 from headrace.storage.log.compaction.running import CleaningRunner
 
 log = structlog.get_logger(__name__)
@@ -212,7 +210,7 @@ class Broker:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
         must first reach the quorum. Clients are served once the broker is ready."""
         _begin_audit(parts)
-        await self._bind(parts.requests)
+        self._bound = await parts.requests.doors.bind(self._config.listeners().all)
         endpoints = self._endpoints()
         of_brokers = endpoint_at(endpoints, parts.core.inter_broker_listener)
         assert of_brokers is not None, "the listener between brokers is advertised"
@@ -235,20 +233,6 @@ class Broker:
         await parts.membership.become_ready()
         await parts.partitions.settled()
         parts.requests.start()
-
-    async def _bind(self, requests: Requests) -> None:
-        """Bind every listener of the config. They are doors of one `Listener`, whose bounds they share."""
-        for each in self._config.listeners().all:
-            host, port = each.bound
-            greet = requests.authentication.greet(each.name) if each.protocol.has_sasl else None
-            door = Door(name=each.name, greet=greet)
-            try:
-                self._bound[each.name] = Address(host, await requests.listener.bind(host, port, door))
-            except OSError as error:
-                raise UsageError(
-                    f"Cannot listen on {each.bound} ({error.strerror or error}): "
-                    "stop what listens there, or choose another address."
-                ) from error
 
     def _endpoints(self) -> list[Endpoint]:
         """Return the addresses that others are told."""

@@ -13,6 +13,7 @@ from typing import Final
 from headrace.base.reading import INT_MAX, LONG_MAX
 from headrace.metadata.access.endpoint_configs import ENDPOINT_DEFS
 from headrace.metadata.access.sasl_configs import SASL_DEFS
+from headrace.metadata.access.tls_configs import TLS_DEFS
 from headrace.metadata.config_defs import NUMBERS, ConfigDef, ConfigType
 from headrace.metadata.known_configs import known_broker_defs, known_topic_defs
 from headrace.metadata.throttled import FORM, PATTERN
@@ -977,7 +978,7 @@ _BROKER_ONLY: Final = (
 )
 
 BROKER_DEFS: Final[Mapping[str, ConfigDef]] = {
-    definition.key: definition for definition in (*_BROKER_ONLY, *ENDPOINT_DEFS, *SASL_DEFS)
+    definition.key: definition for definition in (*_BROKER_ONLY, *ENDPOINT_DEFS, *SASL_DEFS, *TLS_DEFS)
 } | {definition.broker_key: definition for definition in TOPIC_DEFS.values() if definition.broker_key is not None}
 """Every broker config, by the broker's name for it (`log.retention.ms`, not `retention.ms`)."""
 

@@ -22,6 +22,7 @@ from headrace.broker.requests.authentication import Authentication
 from headrace.broker.requests.bucket_quotas import BucketQuotas
 from headrace.broker.requests.context import Handler, Services
 from headrace.broker.requests.dispatch import Dispatcher
+from headrace.broker.requests.doors import Doors
 from headrace.broker.requests.fetch_sessions import FetchSessions
 from headrace.broker.requests.private import Private
 from headrace.broker.requests.producer_ids import ProducerIdAllocator
@@ -51,6 +52,7 @@ class Requests:
     dispatcher: Dispatcher
     listener: Listener
     authentication: Authentication
+    doors: Doors
     forwarder: Forwarder
     replication: Replication
 
@@ -71,6 +73,7 @@ class Requests:
         self.services.groups.begin_stop()
         self.transactions.begin_stop()
         await self.forwarder.stop()
+        self.doors.stop()
         await self.listener.stop()
         self.authentication.stop()
         await self.services.groups.stop()
@@ -146,13 +149,15 @@ def build_requests(
     listener = Listener(serve, bounds)
     listener.crowd_max = _crowd_max(core, core.image())
     listener.newcomer_waits_ms = services.bucket_quotas.newcomer_waits_ms
+    authentication = Authentication(core)
     requests = Requests(
         core=core,
         services=services,
         transactions=transactions,
         dispatcher=dispatcher,
         listener=listener,
-        authentication=Authentication(core),
+        authentication=authentication,
+        doors=Doors(core, listener, authentication),
         forwarder=others.forwarder,
         replication=others.replication,
     )

@@ -29,6 +29,7 @@ from headrace.base.ports import Buffer
 from headrace.net.server.hangup import has_hung_up
 from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import RequestBudget
+from headrace.net.server.tls import Tls
 from headrace.security.authorizer import ANONYMOUS
 from headrace.wire.frames import LENGTH_BYTES, FrameSplitter
 
@@ -79,6 +80,8 @@ class Door:
     """A named listener, by which clients come in."""
 
     name: str = "PLAINTEXT"
+    tls: Tls | None = None
+    """None: nothing is encrypted."""
     greet: Callable[[Connection], None] | None = None
     """Called once a connection is admitted. It may set the connection's `principal`, and its `serve`."""
 
@@ -465,6 +468,11 @@ class Connection(asyncio.Protocol):
         self._active_at = self._progress_at = self._room.now
         if self._begun_at is not None:
             self._begun_at = self._room.now
+
+    def certificate(self) -> bytes | None:
+        """Return the client's certificate, in DER; None where it has shown none. It is verified."""
+        session = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if session is None else cast("bytes | None", session.getpeercert(binary_form=True))
 
     # ending
 

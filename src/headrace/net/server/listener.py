@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace.base.limits import CONNECTIONS_MAX, SWEPT_PER_TURN_MAX
@@ -23,10 +24,9 @@ from headrace.net.server.connection import Connection as Connection
 from headrace.net.server.connection import Door as Door
 from headrace.net.server.connection import Later as Later
 from headrace.net.server.connection import Serve as Serve
+from headrace.net.server.handshakes import BACKLOG, Handshakes, TlsServer, bound_sockets
 from headrace.net.server.loglimit import LogLimit
 from headrace.net.server.request_budget import Bounds, Gauge, RequestBudget
-
-BACKLOG: Final = 1024
 
 
 class Crowd(NamedTuple):
@@ -52,7 +52,8 @@ class Listener:
         """Counts a connection of an address, and returns 0 where it may stay (connection_creation_rate)."""
         self._connections: dict[Connection, None] = {}
         self._of_address: Counter[str] = Counter()
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.AbstractServer | TlsServer] = []
+        self.handshakes: Final = Handshakes(self.log)
         self._sweeps: asyncio.TimerHandle | None = None
 
     @property
@@ -65,12 +66,21 @@ class Listener:
         in by `door`. `::`, and no host, also include every IPv4 address of the machine, as in Java servers. Raises
         OSError.
         """
-        loop = asyncio.get_running_loop()
         is_both = host == "::" or (host == "" and socket.has_ipv6)
         bound: dict[str, Any] = {"sock": _for_both(port)} if is_both else {"host": host or "0.0.0.0", "port": port}
-        server = await loop.create_server(lambda: Connection(self, door), **bound, backlog=BACKLOG, start_serving=False)
+        connect = partial(Connection, self, door)
+        server: asyncio.AbstractServer | TlsServer
+        sockets: Sequence[socket.socket]
+        if door.tls is not None:
+            sockets = [bound["sock"]] if is_both else await bound_sockets(**bound)
+            server = TlsServer(sockets, door.tls, self.handshakes, connect)
+        else:
+            made = await asyncio.get_running_loop().create_server(
+                connect, **bound, backlog=BACKLOG, start_serving=False
+            )
+            server, sockets = made, made.sockets
         self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+        return int(sockets[0].getsockname()[1])
 
     async def accept(self) -> None:
         """Begin to accept connections."""
@@ -87,6 +97,7 @@ class Listener:
             server.close()
         if self._sweeps is not None:
             self._sweeps.cancel()
+        await self.handshakes.stop()
         draining = [connection.drain() for connection in list(self._connections)]
         if draining:
             await asyncio.wait([asyncio.ensure_future(each) for each in draining], timeout=grace_s)

@@ -1,0 +1,133 @@
+"""The doors of a broker: its listeners, bound, each with what it asks of a client before it is served.
+
+Promises: a listener whose configs do not fit is refused when the broker starts, in one sentence that shows no secret.
+Certificates whose files change are used for new connections within TLS_REFRESH_MS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from headrace.base.addresses import Address
+from headrace.base.errors import CorruptData, UsageError
+from headrace.base.limits import TLS_REFRESH_MS
+from headrace.broker.core import Core
+from headrace.broker.kit.tasks import started
+from headrace.broker.listeners import ListenerConfig
+from headrace.broker.requests.authentication import Authentication
+from headrace.metadata.access.listener_configs import keys_of
+from headrace.metadata.access.tls_configs import TLS_DEFS
+from headrace.metadata.configs import ConfigValue, listener_value
+from headrace.net.pem import NAMES, stores_of
+from headrace.net.server.authentication import Greet
+from headrace.net.server.listener import Connection, Door, Listener
+from headrace.net.server.tls import ClientAuth, Tls, TlsSettings
+from headrace.security.principals import PrincipalMapper
+from headrace.security.x500 import name_of, subject_of
+
+log = structlog.get_logger(__name__)
+
+CLIENT_AUTH: Final = "ssl.client.auth"
+STORES: Final = tuple(each.key for each in TLS_DEFS if each.key in NAMES)
+"""The configs that name keys and certificates."""
+
+
+class Doors:
+    """One per broker."""
+
+    def __init__(self, core: Core, listener: Listener, authentication: Authentication) -> None:
+        self._core = core
+        self._listener = listener
+        self._authentication = authentication
+        self._tls: list[Tls] = []
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def bind(self, listeners: Iterable[ListenerConfig]) -> dict[str, Address]:
+        """Bind every listener. Returns their bound addresses, by name. Raises UsageError."""
+        bound: dict[str, Address] = {}
+        for each in listeners:
+            door = await self._door(each)
+            host, port = each.bound
+            try:
+                bound[each.name] = Address(host, await self._listener.bind(host, port, door))
+            except OSError as error:
+                raise UsageError(
+                    f"Cannot listen on {each.bound} ({error.strerror or error}): "
+                    "stop what listens there, or choose another address."
+                ) from error
+        if self._tls:
+            self._refreshing = started(self._refresh(), "certificates", self._core.on_bug)
+        return bound
+
+    def stop(self) -> None:
+        """Read no certificates any more."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    async def _door(self, listener: ListenerConfig) -> Door:
+        tls, greet = None, None
+        if listener.protocol.has_tls:
+            settings = self._settings(listener)
+            tls = await asyncio.get_running_loop().run_in_executor(None, Tls, settings)
+            self._tls.append(tls)
+            if settings.client_auth is not ClientAuth.NONE:
+                greet = by_certificate(PrincipalMapper(self._value(listener, "ssl.principal.mapping.rules").text()))
+        if listener.protocol.has_sasl:
+            greet = self._authentication.greet(listener.name)
+        return Door(name=listener.name, tls=tls, greet=greet)
+
+    def _settings(self, listener: ListenerConfig) -> TlsSettings:
+        values = {key: self._value(listener, key) for key in STORES}
+        given = {key: value.value for key, value in values.items() if value.value is not None and not value.is_default}
+        return TlsSettings(
+            listener=listener.name,
+            stores=stores_of(given),
+            client_auth=self._client_auth(listener),
+            versions=self._list(listener, "ssl.enabled.protocols"),
+            suites=self._list(listener, "ssl.cipher.suites"),
+        )
+
+    def _client_auth(self, listener: ListenerConfig) -> ClientAuth:
+        """Whether clients show a certificate. As in Kafka, a SASL_SSL listener asks only where it is set for it."""
+        is_own = any(key in self._core.config.configs for key in keys_of(listener.name, CLIENT_AUTH)[:-1])
+        if listener.protocol.has_sasl and not is_own:
+            return ClientAuth.NONE
+        return ClientAuth(self._value(listener, CLIENT_AUTH).text())
+
+    def _list(self, listener: ListenerConfig, key: str) -> list[str]:
+        return [item for item in self._value(listener, key).text().split(",") if item]
+
+    def _value(self, listener: ListenerConfig, key: str) -> ConfigValue:
+        core = self._core
+        return listener_value(core.image(), core.config.configs, listener.name, key, node=core.node)
+
+    async def _refresh(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(TLS_REFRESH_MS / 1000)
+            for tls in self._tls:
+                await loop.run_in_executor(None, tls.refresh)
+
+
+def by_certificate(mapper: PrincipalMapper) -> Greet:
+    """Return what names a client by its certificate. One that shows none stays anonymous."""
+
+    def greet(connection: Connection) -> None:
+        certificate = connection.certificate()
+        if certificate is None:
+            return
+        try:
+            name = mapper.name(name_of(subject_of(certificate)))
+        except CorruptData as error:
+            connection.end(str(error))
+            return
+        if name is None:
+            connection.end("no rule of ssl.principal.mapping.rules fits the name of its certificate")
+            return
+        connection.principal = f"User:{name}"
+
+    return greet
