@@ -49,18 +49,22 @@ public final class Listeners {
         }
     }
 
-    /** The X.500 name of a certificate's subject, given as DER in hexadecimal. */
+    /** The X.500 name of a certificate's subject, both in hexadecimal. */
     private static String name(String subject) {
-        byte[] der = new byte[subject.length() / 2];
-        for (int at = 0; at < der.length; at++) {
-            der[at] = (byte) Integer.parseInt(subject.substring(2 * at, 2 * at + 2), 16);
-        }
-        return new javax.security.auth.x500.X500Principal(der).getName();
+        String name = new javax.security.auth.x500.X500Principal(bytes(subject)).getName();
+        return java.util.HexFormat.of().formatHex(name.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static byte[] bytes(String text) {
+        return java.util.HexFormat.of().parseHex(text);
     }
 
     private static String principal(String rules, String name) {
+        String text = new String(bytes(rules), StandardCharsets.UTF_8);
         try {
-            return SslPrincipalMapper.fromRules(rules).getName(name);
+            return "as " + SslPrincipalMapper.fromRules(text).getName(name);
+        } catch (IndexOutOfBoundsException broken) {
+            return "broken";
         } catch (Exception refused) {
             return "no";
         }

@@ -5,6 +5,7 @@ Promises:
   slow ones hold up nobody.
 - A handshake that takes longer than TLS_HANDSHAKE_MS_MAX is ended.
 - Each uses the newest certificates.
+- A client whose handshake fails is told why, by TLS's own alert.
 - There is no `Connection` that a client could use before its handshake is over.
 """
 
@@ -26,7 +27,7 @@ from headrace.base.limits import (
     TLS_HANDSHAKES_MAX,
 )
 from headrace.net.server.loglimit import LogLimit
-from headrace.net.server.tls import Tls
+from headrace.net.server.tls import Tls, alert_of
 
 BACKLOG: Final = 1024
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -55,16 +56,19 @@ class Handshakes:
         task.add_done_callback(lambda done: self._under_way.pop(done, None))
 
     async def _shake(self, own: socket.socket, peer: str, tls: Tls, connect: Callable[[], asyncio.Protocol]) -> None:
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                connect,
-                own,
-                ssl=tls.context,
-                ssl_handshake_timeout=TLS_HANDSHAKE_MS_MAX / 1000,
-                ssl_shutdown_timeout=TLS_GOODBYE_MS_MAX / 1000,
-            )
-        except OSError as error:  # among them ssl.SSLError and TimeoutError
-            self.log.warning("TLS handshake failed", peer=peer, reason=_reason(error))
+        with own.dup() as kept:
+            try:
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    connect,
+                    own,
+                    ssl=tls.context,
+                    ssl_handshake_timeout=TLS_HANDSHAKE_MS_MAX / 1000,
+                    ssl_shutdown_timeout=TLS_GOODBYE_MS_MAX / 1000,
+                )
+            except OSError as error:  # among them ssl.SSLError and TimeoutError
+                self.log.warning("TLS handshake failed", peer=peer, reason=_reason(error))
+                with suppress(OSError):
+                    kept.send(alert_of(error))
 
     async def stop(self) -> None:
         """End all."""

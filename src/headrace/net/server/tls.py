@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, cast
 
 import structlog
 
@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_13: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"})
+ALERT: Final = "TLS alert: "
 _SUITES: Final = {
     f"TLS_{exchange}_{key}_WITH_{cipher}": f"{exchange}-{key}-{name}"
     for exchange, key in (("ECDHE", "ECDSA"), ("ECDHE", "RSA"), ("DHE", "RSA"))
@@ -86,7 +87,7 @@ class Tls:
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return a context of the present certificates. Raises UsageError."""
     name, stores = settings.listener, settings.stores
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0
     _restrict(context, settings)
@@ -104,6 +105,37 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     is_required = settings.client_auth is ClientAuth.REQUIRED
     context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     return context
+
+
+class _Session(ssl.SSLObject):
+    """A session whose failure can be told: event loops drop the alert that OpenSSL has written of it."""
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        """Adds to the error of a failed handshake the alert for the client."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            error.add_note(ALERT + self.outgoing.read().hex())
+            raise
+
+
+class _Context(ssl.SSLContext):
+    sslobject_class = _Session
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *more: Any, **named: Any) -> _Session:
+        made = cast("_Session", super().wrap_bio(incoming, outgoing, *more, **named))
+        made.outgoing = outgoing
+        return made
+
+
+def alert_of(error: BaseException) -> bytes:
+    """Return the bytes that tell a client why its handshake failed; none where there is nothing to tell."""
+    notes = [note.removeprefix(ALERT) for note in getattr(error, "__notes__", ()) if note.startswith(ALERT)]
+    return bytes.fromhex("".join(notes))
 
 
 def _restrict(context: ssl.SSLContext, settings: TlsSettings) -> None:
