@@ -178,7 +178,7 @@ def java(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
 
 def test_java(java: Callable[..., str], place: Place) -> None:
     alice, bob, mallory = (
-        {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(authority.issue(common_name=who))}
+        {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(authority.issue(f"{who}.example", common_name=who))}
         for authority, who in ((place.ours, "alice"), (place.ours, "bob"), (place.theirs, "mallory"))
     )
     assert java("open", "OPEN") == "ok"
