@@ -355,6 +355,26 @@ async def test_what_is_not_what_was_exported_is_not_deleted_as_if_it_were() -> N
     assert (copy.differs_from, bounds.deletable_end(copy)) == (None, 8), "exported in that epoch"
 
 
+async def test_nothing_goes_of_a_copy_that_ends_within_a_durable_segment() -> None:
+    """Nobody can tell yet whether the two are equal: the leader's log may have gone another way, in an older epoch."""
+    copy = copied()
+    copy.has_store, copy.settings = True, replace(SETTINGS, durable=True)
+    for base in range(10):
+        copy.append(as_led(base, epoch=3, size=200))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(10), Offset(0))
+    forked = PartitionCatalog.empty(KEY.topic_id, KEY.partition).published(descriptor(0, 20, 4))
+    copy.history = forked
+    assert bounds.deletable_end(copy) == 0
+    copy.keep_house(2**62, producers_since_ms=0)
+    assert copy.log.log_start_offset == 0
+    for base in range(10, 30):
+        copy.append(as_led(base, epoch=3, size=200))
+    await copy._flusher.idle()
+    copy.on_marks(Offset(30), Offset(0))
+    assert (copy.differs_from, bounds.deletable_end(copy)) == (0, 0)
+
+
 async def test_tombstones_stay_where_history_ended_also_when_all_of_it_is_deleted() -> None:
     """Its mirror, of which a broker that exports nothing may know nothing, has it perhaps for a while."""
     copy = copied()

@@ -42,13 +42,17 @@ def cleanable_end(replica: Replica) -> Offset:
         return replica.last_stable_offset
     if replica.history is None:
         return Offset(0)
-    end = replica.history.mirrored_end
-    if replica.history.entries:  # no further than the two can be compared: a copy is perhaps to be cut there
-        held = last_held(replica.log, replica.history)
-        end = min(end, Offset(0) if held is None else held.descriptor.next_offset)
-    differs_from = replica.differs_from
-    end = end if differs_from is None else min(differs_from, end)
+    end = min(replica.history.mirrored_end, _compared_end(replica, replica.history))
     return min(end, replica.last_stable_offset)
+
+
+def _compared_end(replica: Replica, history: PartitionCatalog) -> Offset:
+    """Return the offset below which the log is known to be what was exported. A copy that ends within a durable segment
+    cannot be compared with it yet: it is perhaps to be cut there, or its leader's log went another way."""
+    held = last_held(replica.log, history) if history.entries else None
+    end = history.next_offset if not history.entries else Offset(0) if held is None else held.descriptor.next_offset
+    differs_from = replica.differs_from
+    return end if differs_from is None else min(differs_from, end)
 
 
 def tombstones_kept_from(replica: Replica) -> Offset:
@@ -60,14 +64,12 @@ def tombstones_kept_from(replica: Replica) -> Offset:
 
 def deletable_end(replica: Replica) -> Offset:
     """Return the offset below which records may be deleted here. Where the partition is exported, the catalog has all
-    of these, so that readers find them there."""
+    of these, as they are here, so that readers find them there."""
     if not (replica.has_store and has_history(replica)):
         return replica.high_watermark
     if replica.history is None:
         return Offset(0)
-    differs_from = replica.differs_from
-    end = replica.history.next_offset if differs_from is None else differs_from
-    return min(end, replica.high_watermark)
+    return min(_compared_end(replica, replica.history), replica.high_watermark)
 
 
 def last_held(held: PartitionLog, history: PartitionCatalog) -> CatalogEntry | None:
