@@ -363,7 +363,8 @@ async def test_nothing_goes_of_a_copy_that_ends_within_a_durable_segment() -> No
         copy.append(as_led(base, epoch=3, size=200))
     await copy._flusher.idle()
     copy.on_marks(Offset(10), Offset(0))
-    forked = PartitionCatalog.empty(KEY.topic_id, KEY.partition).published(descriptor(0, 20, 4))
+    exported = replace(descriptor(0, 20, 4), last_epoch=LeaderEpoch(4))
+    forked = PartitionCatalog.empty(KEY.topic_id, KEY.partition).published(exported)
     copy.history = forked
     assert bounds.deletable_end(copy) == 0
     copy.keep_house(2**62, producers_since_ms=0)

@@ -48,7 +48,7 @@ def cleanable_end(replica: Replica) -> Offset:
 
 def _compared_end(replica: Replica, history: PartitionCatalog) -> Offset:
     """Return the offset below which the log is known to be what was exported. A copy that ends within a durable segment
-    cannot be compared with it yet: it is perhaps to be cut there, or its leader's log went another way."""
+    cannot be compared with it yet. It is perhaps to be cut there, or its leader's log went another way."""
     held = last_held(replica.log, history) if history.entries else None
     end = history.next_offset if not history.entries else Offset(0) if held is None else held.descriptor.next_offset
     differs_from = replica.differs_from
