@@ -155,6 +155,12 @@ class RecordsJudge(Judge):
     def is_any_rotten(self, key: PartitionKey) -> bool:
         return any(self.is_rotten(node, each) for node, each in list(self._rotten) if each == key)
 
+    def has_no_sound_copy_in_sync(self, key: PartitionKey) -> bool:
+        """Whether every replica in sync is damaged: the others fell behind after that. There is no promise that it goes
+        on by itself: it would be an unclean election."""
+        state = self.state(key)
+        return state is not None and all(self.is_rotten(node, key) for node in state.isr)
+
     def may_be_corrupt(self, node: int, key: PartitionKey) -> bool:
         """Whether a reader may get that error there. That includes requests from just before the damage was mended."""
         return (node, key) in self._ever_rotten

@@ -194,6 +194,9 @@ class RecordsRun(Play):
             async with asyncio.timeout(LIVENESS_SECONDS_MAX):
                 return await work
         except TimeoutError:
+            if any(map(self.judge.has_no_sound_copy_in_sync, self._stage.partitions)):
+                self._world.tell("a partition waits for its operator: the only copies in sync are damaged")
+                raise Over from None
             self._world.problem("liveness", f"{otherwise} in {LIVENESS_SECONDS_MAX} s: {self._apart()}")
             raise Over from None
 
