@@ -52,7 +52,8 @@ class BrokerProcess:
     def start(self) -> None:
         """Start it on the port that it had before, if any, and wait for its `ready` line."""
         program = Path(sys.executable).with_name("headrace")
-        arguments = [*self._role, "--data", str(self.data), "--listen", self.bootstrap, *self._options]
+        at = () if any(each.startswith("listeners=") for each in self._options) else ("--listen", self.bootstrap)
+        arguments = [*self._role, "--data", str(self.data), *at, *self._options]
         arguments += engine_under_test.options(self.data)
         with self.log.open("ab") as log:
             if warm.is_on():
