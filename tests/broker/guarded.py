@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.listeners import INSECURE
 from headrace.broker.system import SystemClock, system_random
 from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from headrace.storage.disk import LocalDisk
@@ -23,7 +24,7 @@ GROUP: Final = "quite-secret-group"
 TRANSACTION: Final = "quite-secret-transaction"
 NOTE: Final = "quite-secret-note"
 USER: Final = "User:quite-secret-user"
-CONFIGS: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"}
+CONFIGS: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root", INSECURE: "true"}
 
 
 class Guarded(NamedTuple):

@@ -9,6 +9,7 @@ import pytest
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.broker.config import BrokerConfig
+from headrace.broker.listeners import INSECURE
 
 DATA = Path("data")
 EVERYWHERE = ("0.0.0.0", "::")
@@ -20,7 +21,7 @@ def test_nobody_is_told_a_wildcard(host: str) -> None:
         BrokerConfig(data=DATA, host=host).check_addresses()
     with pytest.raises(UsageError, match="is no address that clients can connect to"):
         BrokerConfig(data=DATA, advertised_host=host).check_addresses()
-    BrokerConfig(data=DATA, host=host, advertised_host="a.example.org").check_addresses()
+    BrokerConfig(data=DATA, host=host, advertised_host="a.example.org", configs={INSECURE: "true"}).check_addresses()
     BrokerConfig(data=DATA).check_addresses()
 
 

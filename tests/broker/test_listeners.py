@@ -13,7 +13,7 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
-from headrace.broker.listeners import SecurityProtocol, read_listeners
+from headrace.broker.listeners import INSECURE, SecurityProtocol, read_listeners
 from headrace.broker.system import SystemClock, system_random
 from headrace.storage.disk import LocalDisk
 from headrace.wire.errors import ErrorCode
@@ -110,6 +110,38 @@ def test_what_cannot_be_is_told_in_one_sentence(configs: Mapping[str, str], word
         read_listeners(configs, bound=HERE, advertised=None)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+TLS = {"listeners": "SSL://h:1"}
+CERTIFIED = {**TLS, "ssl.client.auth": "required"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_open"),
+    [
+        ({}, False),
+        ({"listeners": "PLAINTEXT://[::1]:1,SSL://localhost:2"}, False),
+        ({"listeners": "PLAINTEXT://h:1"}, True),
+        ({"listeners": "PLAINTEXT://:1", "advertised.listeners": "PLAINTEXT://localhost:1"}, True),
+        ({"listeners": "PLAINTEXT://127.0.0.1:1,SSL://10.0.0.1:2"}, True),
+        (TLS, True),
+        ({**TLS, "ssl.client.auth": "requested"}, True),
+        (CERTIFIED, False),
+        ({**CERTIFIED, "listener.name.ssl.ssl.client.auth": "none"}, True),
+        ({**TLS, "listener.name.ssl.ssl.client.auth": "required"}, False),
+        ({"listeners": "SASL_PLAINTEXT://h:1"}, False),
+        ({"listeners": "PLAINTEXT://h:1", "ssl.client.auth": "required"}, True),
+        ({"listeners": "PLAINTEXT://h:1", INSECURE: "True"}, False),
+        ({"listeners": "PLAINTEXT://h:1", INSECURE: "false"}, True),
+    ],
+)
+def test_strangers_are_served_by_no_listener_unless_that_is_accepted(configs: Mapping[str, str], is_open: bool) -> None:
+    config = BrokerConfig(data=Path("data"), configs=configs)
+    if is_open:
+        with pytest.raises(UsageError, match=r"or accept that with --insecure\.$"):
+            config.check_addresses()
+    else:
+        config.check_addresses()
 
 
 def test_a_listener_has_one_form() -> None:

@@ -94,6 +94,7 @@ def test_up_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         (["--listen", ":::9092"], "[IPV6]:PORT"),
         (["--advertise", "0.0.0.0:9092"], "--advertise 0.0.0.0 is no address that clients can connect to"),
         (["--advertise", "[::]"], "--advertise :: is no address"),
+        (["--listen", "0.0.0.0:0", "--advertise", "localhost"], "or accept that with --insecure"),
         (["--config", "listeners=PLAINTEXT://127.0.0.1:0"], "--listen and the config listeners say the same thing"),
         (["--nodes", "3", "--listen", "0.0.0.0:0"], "nobody can connect to 0.0.0.0:0: name one address"),
     ):
@@ -106,7 +107,7 @@ def test_up_refuses_what_it_cannot_do(tmp_path: Path) -> None:
 
 def test_who_listens_everywhere_is_told_as_it_is_advertised(tmp_path: Path) -> None:
     """And at the port that it listens on, where none is advertised."""
-    with up(tmp_path / "data", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1") as (_, line):
+    with up(tmp_path / "data", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1", "--insecure") as (_, line):
         word, address = line.split()
         assert (word, address.partition(":")[0]) == ("ready", "127.0.0.1")
         (told,) = json.loads(f"[{headrace('broker', 'list', '--json', '--bootstrap', address).stdout}]")

@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
-from headrace.broker.listeners import LISTENERS, Listeners, read_listeners
+from headrace.broker.listeners import LISTENERS, Listeners, check_closed, read_listeners
 from headrace.storage.log.journal.journal import JournalSettings
 from headrace.storage.redis.links.address import RedisAddress
 
@@ -46,9 +46,9 @@ class BrokerConfig:
     """None: as log.journal.max.bytes says."""
 
     def check_addresses(self) -> None:
-        """Raises UsageError where clients would be told an address that nobody can connect to, or the listeners cannot
-        be as their configs say."""
-        self.listeners()
+        """Raises UsageError where the listeners cannot be as their configs say. That includes a client that would be
+        told an impossible address, and a stranger who could do everything, where nobody has accepted that."""
+        check_closed(self.listeners(), self.configs)
 
     def listeners(self) -> Listeners:
         """Return the listeners. Raises UsageError."""

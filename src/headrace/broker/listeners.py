@@ -17,12 +17,15 @@ from typing import Final, NamedTuple
 
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
+from headrace.metadata.access.listener_configs import keys_of
 
 LISTENERS: Final = "listeners"
 ADVERTISED: Final = "advertised.listeners"
 PROTOCOLS: Final = "listener.security.protocol.map"
 INTER_BROKER: Final = "inter.broker.listener.name"
 INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
+CLIENT_AUTH: Final = "ssl.client.auth"
+INSECURE: Final = "headrace.insecure.listeners"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -53,6 +56,13 @@ class ListenerConfig:
     """Port 0: any free port. An empty host: every address of the machine."""
     advertised: Address | None
     """The address that clients are told; None: they are not told of this listener. Port 0: the bound port."""
+    is_authenticated: bool
+    """Whether every client has to say who it is, and prove it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether strangers on other machines may be served."""
+        return not (self.is_authenticated or self.bound.is_loopback)
 
     def __str__(self) -> str:
         return f"{self.name}://{self.bound}"
@@ -83,10 +93,31 @@ def read_listeners(configs: Mapping[str, str], *, bound: Address, advertised: Ad
             raise UsageError(f"No security protocol is defined for listener {name}: add it to {PROTOCOLS}.")
     told = _advertised(configs.get(ADVERTISED), here, advertised, is_short=texts is None)
     listeners = tuple(
-        ListenerConfig(name=name, protocol=protocols[name], bound=address, advertised=told.get(name))
+        ListenerConfig(
+            name=name,
+            protocol=protocols[name],
+            bound=address,
+            advertised=told.get(name),
+            is_authenticated=protocols[name].has_sasl or _has_certificates(configs, name, protocols[name]),
+        )
         for name, address in here
     )
     return Listeners(listeners, _inter_broker(configs, tuple(told), protocols))
+
+
+def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
+    """Raises UsageError where a listener is open, and the configs do not say that it may be."""
+    is_allowed = configs.get(INSECURE, "").strip().lower() == "true"
+    if not is_allowed and (opened := next((each for each in listeners.all if each.is_open), None)):
+        raise UsageError(
+            f"Whoever reaches {opened.bound} could do everything, as listener {opened.name} asks nobody who it is: "
+            f"give it SASL, or SSL with {CLIENT_AUTH}=required, or accept that with --insecure."
+        )
+
+
+def _has_certificates(configs: Mapping[str, str], name: str, protocol: SecurityProtocol) -> bool:
+    asked = next((configs[key] for key in keys_of(name, CLIENT_AUTH) if key in configs), "")
+    return protocol.has_tls and asked.strip() == "required"
 
 
 def _protocols(text: str | None) -> Mapping[str, SecurityProtocol]:

@@ -16,6 +16,7 @@ from headrace.cli.options import (
     Bootstrap,
     Config,
     Engine,
+    Insecure,
     Json,
     LogLevel,
     Redis,
@@ -71,6 +72,7 @@ def run_broker(
     engine: Engine = LOCAL,
     redis: Redis = None,
     config: Config = None,
+    insecure: Insecure = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     log_level: LogLevel = "info",
     with_parent: Annotated[
@@ -97,6 +99,8 @@ def run_broker(
     configs = parse_pairs(config, "--config")
     if durable is not None:
         configs["durable.url"] = durable
+    if insecure:
+        configs["headrace.insecure.listeners"] = "true"
     serve(
         data=data.resolve(),
         listen=listen,

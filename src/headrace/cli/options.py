@@ -48,6 +48,13 @@ LogLevel = Annotated[
 ]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Serve strangers: a listener beyond this machine may be one that asks nobody who it is."
+    ),
+]
+
 
 def whole_number(text: str | int) -> int:
     """Parser of options and arguments that are whole numbers: ASCII digits, with or without a sign."""

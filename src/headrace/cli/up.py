@@ -15,6 +15,7 @@ from headrace.cli.options import (
     LOCAL,
     Config,
     Engine,
+    Insecure,
     LogLevel,
     NoBootstrap,
     Redis,
@@ -56,6 +57,7 @@ def up(
     engine: Engine = LOCAL,
     redis: Redis = None,
     config: Config = None,
+    insecure: Insecure = False,
     log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
@@ -70,6 +72,8 @@ def up(
     check_engine(engine, redis)
     if durable is not None:
         configs["durable.url"] = durable
+    if insecure:
+        configs["headrace.insecure.listeners"] = "true"
     if nodes is not None:
         if advertise is not None:
             raise UsageError("--advertise names one address, --nodes has several: start each with 'headrace broker'.")

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
+from headrace.broker.listeners import INSECURE
 from headrace.sim.clock import SimClock
 from headrace.sim.disk import Mount, SimDisk
 from headrace.sim.journals import Journals
@@ -25,6 +26,7 @@ T = TypeVar("T")
 
 DATA: Final = Path("/srv/headrace")
 CONFIGS: Final = {
+    INSECURE: "true",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "1024",
     "log.cleaner.min.cleanable.ratio": "0.1",
@@ -89,7 +91,11 @@ class Machine:
 
     async def _start(self, process: Process) -> Broker:
         config = BrokerConfig(
-            data=DATA, host=BROKER[0], port=BROKER[1], configs=CONFIGS, journal=self._journals.of_a_life()
+            data=DATA,
+            host=BROKER[0],
+            port=BROKER[1],
+            configs=CONFIGS,
+            journal=self._journals.of_a_life(),
         )
         chance = random.Random(self._chance.getrandbits(64))
         broker = Broker(config, clock=self.clock, random=chance, disk=Mount(self.disk, process))

@@ -101,7 +101,7 @@ class Cluster(BrokerCluster):
     def command(self, broker: int) -> list[str]:
         listen, advertised = self._network.listens[broker], self._network.addresses[broker]
         command = [str(listen) if part == str(advertised) else part for part in super().command(broker)]
-        return [*self._network.prefix(broker), *command, "--advertise", str(advertised)]
+        return [*self._network.prefix(broker), *command, "--advertise", str(advertised), "--insecure"]
 
 
 class Namespaces(Network):

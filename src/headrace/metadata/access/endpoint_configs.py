@@ -18,6 +18,14 @@ ENDPOINT_DEFS: Final = (
         "them is not told. Null: those of listeners, or of --advertise. Port 0 is the listener's own.",
     ),
     ConfigDef(
+        key="headrace.insecure.listeners",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        dynamic=False,
+        doc="Whether the broker starts with a listener that is reached from other machines and asks nobody who it is. "
+        "--insecure sets it.",
+    ),
+    ConfigDef(
         key="inter.broker.listener.name",
         type=ConfigType.STRING,
         default=None,

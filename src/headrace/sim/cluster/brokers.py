@@ -13,6 +13,7 @@ from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.home.identity import FILE_NAME, born, encode
+from headrace.broker.listeners import INSECURE
 from headrace.sim.clock import SimClock
 from headrace.sim.cluster.host import DATA, Host, Program
 from headrace.sim.cluster.world import PORT, address_of
@@ -69,7 +70,7 @@ class BrokerPrograms:
             port=PORT,
             broker_id=BrokerId(host.node),
             join=tuple(Address(address_of(node), PORT) for node in self._known if node != host.node),
-            configs=self._configs,
+            configs={INSECURE: "true", **self._configs},
             journal=self._journal(),
         )
         return BrokerProgram(Broker(config, clock=clock, random=chance, disk=disk, objects=self._objects(host)))

@@ -14,6 +14,7 @@ from headrace.base.ids import BrokerId
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.foundation import redis as foundation
+from headrace.broker.listeners import INSECURE
 from headrace.sim.clock import SimClock
 from headrace.sim.cluster.brokers import BrokerProgram
 from headrace.sim.cluster.host import DATA, REMOVED, Host, Program
@@ -53,7 +54,7 @@ class RedisPrograms:
             port=PORT,
             broker_id=BrokerId(host.node),
             redis=ADDRESS,
-            configs=self._configs,
+            configs={INSECURE: "true", **self._configs},
         )
         return StayingProgram(Broker(config, clock=clock, random=chance, disk=disk))
 
