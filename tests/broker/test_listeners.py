@@ -15,6 +15,8 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.listeners import INSECURE, SecurityProtocol, read_listeners
 from headrace.broker.system import SystemClock, system_random
+from headrace.cli.work.diagnosis import findings
+from headrace.cli.work.opened import OPENED
 from headrace.storage.disk import LocalDisk
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
@@ -142,6 +144,27 @@ def test_strangers_are_served_by_no_listener_unless_that_is_accepted(configs: Ma
             config.check_addresses()
     else:
         config.check_addresses()
+
+
+def test_doctor_names_open_listeners(tmp_path: Path) -> None:
+    """They have been accepted, so nothing is wrong."""
+    configs = {
+        "listeners": "OPEN://0.0.0.0:0,SAFE://127.0.0.1:0",
+        "listener.security.protocol.map": "OPEN:PLAINTEXT,SAFE:PLAINTEXT",
+        "advertised.listeners": "OPEN://127.0.0.1:0,SAFE://127.0.0.1:0",
+        "inter.broker.listener.name": "SAFE",
+        INSECURE: "true",
+    }
+
+    async def work() -> None:
+        async with brokers(tmp_path, configs) as (broker,):
+            for name in ("OPEN", "SAFE"):
+                found = [each for each in await findings(str(broker.addresses[name])) if each.kind == OPENED]
+                (one,) = found
+                assert (one.subject, one.is_wrong) == ("broker 1", False)
+                assert one.text.startswith("listener OPEN://0.0.0.0:0 asks nobody who it is")
+
+    run(work())
 
 
 def test_a_listener_has_one_form() -> None:

@@ -115,6 +115,29 @@ def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
         )
 
 
+def described_open(configs: Mapping[str, str]) -> list[ListenerConfig]:
+    """Return the open listeners of a broker that describes these configs. A broker of another release may describe them
+    otherwise: what cannot be read is left out.
+    """
+    try:
+        protocols = _protocols(configs.get(PROTOCOLS))
+        here = list(_endpoints(LISTENERS, configs[LISTENERS])) if LISTENERS in configs else []
+    except UsageError:
+        return []
+    found = (
+        ListenerConfig(
+            name=name,
+            protocol=protocols[name],
+            bound=address,
+            advertised=None,
+            is_authenticated=protocols[name].has_sasl or _has_certificates(configs, name, protocols[name]),
+        )
+        for name, address in here
+        if name in protocols
+    )
+    return [each for each in found if each.is_open]
+
+
 def _has_certificates(configs: Mapping[str, str], name: str, protocol: SecurityProtocol) -> bool:
     asked = next((configs[key] for key in keys_of(name, CLIENT_AUTH) if key in configs), "")
     return protocol.has_tls and asked.strip() == "required"

@@ -11,6 +11,7 @@ from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_
 from headrace.cli.command_config import reached
 from headrace.cli.work.bearing import losses_borne
 from headrace.cli.work.finding import Finding
+from headrace.cli.work.opened import OPENED, opened
 from headrace.cli.work.unended import UNENDED, unended
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import report_of
@@ -45,6 +46,7 @@ ORDER: Final = (
     "broker down",
     "out of sync",
     "few replicas",
+    OPENED,
 )
 """Order of findings, the worst first."""
 PATIENCE: Final = Backoff(attempts_max=2)
@@ -81,6 +83,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     answering = [broker for broker, report in reports.items() if report is not None]
     settings = await _answered(_settings(admin, answering[0])) if answering else None
     found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    found += await opened(admin, answering)
     view = await members.metadata()
     topics = view.topics
     ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
