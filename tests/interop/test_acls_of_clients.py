@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -101,6 +102,7 @@ def by_librdkafka(broker: Broker) -> None:
     assert refused is not None
     assert refused.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     stranger.close()
+    failed_login(broker)
     transactional = confluent_kafka.Producer(librdkafka(broker, **{"transactional.id": "t"}))
     with pytest.raises(KafkaException) as failed:
         transactional.init_transactions(TIMEOUT_S)
@@ -112,6 +114,22 @@ def by_librdkafka(broker: Broker) -> None:
     with pytest.raises(KafkaException) as failed:
         admin.create_acls([mine])[mine].result(TIMEOUT_S)
     assert failed.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
+
+def failed_login(broker: Broker) -> None:
+    """The audit log tells who could not log in, by the name that it claimed, and at which listener."""
+    told: list[int] = []
+    wrong = {**confluent_config(broker, "PLAIN", "mallory", "x"), "error_cb": lambda error: told.append(error.code())}
+    client = confluent_kafka.Producer(wrong)
+    while KafkaError._AUTHENTICATION not in told:
+        client.poll(0.1)
+    lines: list[dict[str, Any]] = []
+    while not lines:
+        text = (broker._config.data / "audit.log").read_text()
+        found = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        lines = [line for line in found if line["event"] == "authentication"]
+    assert (lines[0]["principal"], lines[0]["listener"]) == ("User:mallory", "SASL_PLAINTEXT")
+    assert "of all" not in text
 
 
 async def test_aiokafka(broker: Broker) -> None:

@@ -54,8 +54,8 @@ def test_denials_are_written_and_grants_where_that_is_asked_for(tmp_path: Path, 
     log = audit(tmp_path / "log", Clock(), grants=grants)
     log.decided(decided(ALLOWED))
     log.decided(decided(DENIED))
-    log.authenticated(ALICE, "CLIENT", "PLAIN", None)
-    log.authenticated(ALICE, "CLIENT", "PLAIN", "wrong password")
+    log.authenticated(*ALICE, "CLIENT", "PLAIN", None)
+    log.authenticated(*ALICE, "CLIENT", "PLAIN", "wrong password")
     log.stop()
     told = lines(tmp_path / "log")[:-1]
     assert [line["allowed"] for line in told] == ([True, False, True, False] if grants else [False, False])

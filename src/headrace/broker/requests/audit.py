@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.base.limits import (
+    ACL_TEXT_CHARACTERS_MAX,
     AUDIT_LINES_BURST_MAX,
     AUDIT_LINES_OF_A_CLIENT_BURST_MAX,
     AUDIT_LINES_OF_A_CLIENT_PER_SECOND_MAX,
@@ -96,10 +97,11 @@ class AuditLog:
             return
         self._tell(decided.client, lambda: _facts(decided))
 
-    def authenticated(self, client: Client, listener: str, mechanism: str, problem: str | None) -> None:
-        """Tell of a client that has proven who it is, or (`problem`) has not."""
+    def authenticated(self, principal: str, host: str, listener: str, mechanism: str, problem: str | None) -> None:
+        """`Witness`: a client has proven who it is, or (`problem`) has not."""
         if problem is None and not self._grants:
             return
+        client = Client(principal[:ACL_TEXT_CHARACTERS_MAX], host)
         facts = {"event": "authentication", "listener": listener, "mechanism": mechanism, "allowed": problem is None}
         self._tell(client, lambda: facts if problem is None else {**facts, "reason": problem})
 

@@ -19,7 +19,7 @@ from headrace.metadata.access.sasl_configs import JAAS
 from headrace.metadata.access.scram import ScramMechanism
 from headrace.metadata.configs import ConfigValue, listener_value
 from headrace.metadata.delta import ImageDelta
-from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules
+from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules, Witness
 from headrace.security.jaas import LoginModule, read_jaas
 from headrace.security.sasl import OAUTHBEARER, PLAIN, SERVED, Begin, PlainExchange, ScramExchange
 from headrace.security.scram import KnownUsers, ScramServer
@@ -41,8 +41,10 @@ NONCE_BITS: Final = 192
 class Authentication:
     """The gatekeepers of a broker's SASL listeners. They count together."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, witness: Witness | None) -> None:
+        """`witness`: see `Gatekeeper`."""
         self._core = core
+        self._witness = witness
         self.counts: Final = AuthenticationCounts()
         self._gatekeepers: list[Gatekeeper] = []
         self._users = KnownUsers()
@@ -51,7 +53,7 @@ class Authentication:
 
     def greet(self, listener: str) -> Greet:
         """Return what greets clients of the listener. Raises UsageError. Called on the event loop."""
-        gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms)
+        gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms, witness=self._witness)
         self._gatekeepers.append(gatekeeper)
         return gatekeeper.greet
 

@@ -149,7 +149,7 @@ def build_requests(
     listener = Listener(serve, bounds)
     listener.crowd_max = _crowd_max(core, core.image())
     listener.newcomer_waits_ms = services.bucket_quotas.newcomer_waits_ms
-    authentication = Authentication(core)
+    authentication = Authentication(core, services.authority.audit)
     requests = Requests(
         core=core,
         services=services,

@@ -11,6 +11,7 @@ from uuid import UUID
 from headrace.base.ids import TopicId
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
+from headrace.net.server.authentication import Witness
 from headrace.net.server.connection import Connection
 from headrace.security.authorizer import Action, Authorizer, Client, Verdict
 from headrace.wire.errors import ErrorCode
@@ -59,7 +60,7 @@ class Decided(NamedTuple):
     verdict: Verdict
 
 
-class Audit(Protocol):
+class Audit(Witness, Protocol):
     """The record of what clients were allowed and denied."""
 
     def decided(self, decided: Decided) -> None:
@@ -162,6 +163,11 @@ class Authority:
         """Write the rest of the record. Idempotent."""
         if self._audit is not None:
             self._audit.stop()
+
+    @property
+    def audit(self) -> Audit | None:
+        """The record; None, where there is no authorizer."""
+        return self._audit
 
     @property
     def is_asked(self) -> bool:

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from headrace.base.limits import (
     AUTHENTICATION_FAILURE_ADDRESSES_MAX,
@@ -46,6 +46,13 @@ HANDSHAKE_VERSIONS: Final = range(2)
 AUTHENTICATE_VERSIONS: Final = range(3)
 
 Greet: TypeAlias = Callable[[Connection], None]
+
+
+class Witness(Protocol):
+    """Hears of each client that has proven who it is, or has not."""
+
+    def authenticated(self, principal: str, host: str, listener: str, mechanism: str, problem: str | None) -> None:
+        """`problem`: None: it has. Else the principal is the one that it claims to be."""
 
 
 @dataclass(slots=True)
@@ -92,9 +99,15 @@ class Gatekeeper:
     """Authenticates the clients of one listener. `greet` is called with each connection."""
 
     def __init__(
-        self, rules: Rules, counts: AuthenticationCounts, now_ms: Callable[[], int], log: LogLimit | None = None
+        self,
+        rules: Rules,
+        counts: AuthenticationCounts,
+        now_ms: Callable[[], int],
+        log: LogLimit | None = None,
+        witness: Witness | None = None,
     ) -> None:
-        """`now_ms`: the wall clock."""
+        """`now_ms`: the wall clock. `witness`: None: nobody hears of clients."""
+        self.witness: Final = witness
         self.rules = rules
         """May be changed at any time. They apply to clients that come, or authenticate again, from then on."""
         self.counts: Final = counts
@@ -256,6 +269,7 @@ class _Admission:
             self._counts.succeeded_again += 1
         connection.principal = principal
         connection.serve = self._inner
+        self._bear_witness(principal, None)
         if session_ms:
             session = _Session(self._gatekeeper, self._inner, self._mechanism, session_ms)
             connection.serve = session.serve
@@ -279,9 +293,15 @@ class _Admission:
             reason=reason,
             failures=failures,
         )
+        self._bear_witness(f"User:{'' if self._exchange is None else self._exchange.claimed}", reason)
         self._timer.cancel()
         self._connection.dismiss(answer, self._rules.failure_delay_ms)
         return None
+
+    def _bear_witness(self, principal: str, problem: str | None) -> None:
+        if self._gatekeeper.witness is not None:
+            host, listener = self._connection.peer_host, self._rules.listener
+            self._gatekeeper.witness.authenticated(principal, host, listener, self._mechanism, problem)
 
     def _close(self, reason: str) -> Answer | None:
         """Close the connection at once. Returns no answer."""
