@@ -114,6 +114,23 @@ def test_who_listens_everywhere_is_told_as_it_is_advertised(tmp_path: Path) -> N
         assert f"{told['host']}:{told['port']}" == address
 
 
+def test_configs_come_from_a_file_too(tmp_path: Path) -> None:
+    """Secrets are not for the list of processes. The command line goes before the file."""
+    file = tmp_path / "server.properties"
+    file.write_text("# ours\nnum.partitions = 7\nssl.key.password=quite secret\n")
+    with up(tmp_path / "data", "--config-file", str(file), "--config", "num.partitions=5") as (_, line):
+        address = line.split()[1]
+        assert headrace("topic", "create", "t", "--bootstrap", address).returncode == 0
+        told = headrace("topic", "describe", "t", "--json", "--bootstrap", address).stdout
+        assert told.count('"leader"') == 5
+        admin = AdminClient({"bootstrap.servers": address})
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+        configs = admin.describe_configs([resource])[resource].result(30)
+        assert (configs["ssl.key.password"].value, configs["ssl.key.password"].is_sensitive) == (None, True)
+    missing = headrace("up", "--data", str(tmp_path / "other"), "--config-file", str(tmp_path / "none"))
+    assert missing.stderr == f"headrace: --config-file {tmp_path / 'none'} cannot be read: No such file or directory.\n"
+
+
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_ipv6_addresses_are_in_brackets_wherever_they_are_told(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--listen", "[::1]:0", "--config", "metrics.listen=[::1]:0") as (process, line):

@@ -15,13 +15,14 @@ from headrace.cli.options import (
     LOCAL,
     Bootstrap,
     Config,
+    ConfigFile,
     Engine,
     Insecure,
     Json,
     LogLevel,
     Redis,
+    broker_configs,
     check_engine,
-    parse_pairs,
     whole_number,
 )
 from headrace.cli.output import print_json, print_line, print_table
@@ -72,6 +73,7 @@ def run_broker(
     engine: Engine = LOCAL,
     redis: Redis = None,
     config: Config = None,
+    config_file: ConfigFile = None,
     insecure: Insecure = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     log_level: LogLevel = "info",
@@ -96,7 +98,7 @@ def run_broker(
     check_engine(engine, redis)
     if engine != LOCAL and redis is None:
         raise UsageError("A broker on Redis needs its address: add --redis redis://HOST:6379/0.")
-    configs = parse_pairs(config, "--config")
+    configs = broker_configs(config_file, config)
     if durable is not None:
         configs["durable.url"] = durable
     if insecure:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.base.properties import parse_properties
 from headrace.base.reading import fraction, whole
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -48,6 +50,14 @@ LogLevel = Annotated[
 ]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-file",
+        metavar="FILE",
+        help="Broker configs as Kafka's server.properties has them; --config goes before them. For secrets.",
+    ),
+]
 Insecure = Annotated[
     bool,
     typer.Option(
@@ -97,6 +107,18 @@ def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option} '{pair}' is not KEY=VALUE; write for example {option} retention.ms=3600000.")
         found[key.strip()] = value.strip()
     return found
+
+
+def broker_configs(file: Path | None, pairs: Iterable[str] | None) -> dict[str, str]:
+    """The configs of a file and of the command line, which goes before it. Raises UsageError."""
+    found: dict[str, str] = {}
+    if file is not None:
+        try:
+            found = parse_properties(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise UsageError(f"--config-file {file} cannot be read: {reason}.") from None
+    return found | parse_pairs(pairs, "--config")
 
 
 def check_engine(engine: str, redis: str | None) -> None:

@@ -14,13 +14,14 @@ from headrace.cli.options import (
     DEFAULT_BOOTSTRAP,
     LOCAL,
     Config,
+    ConfigFile,
     Engine,
     Insecure,
     LogLevel,
     NoBootstrap,
     Redis,
+    broker_configs,
     check_engine,
-    parse_pairs,
     whole_number,
 )
 from headrace.cli.output import print_line
@@ -57,6 +58,7 @@ def up(
     engine: Engine = LOCAL,
     redis: Redis = None,
     config: Config = None,
+    config_file: ConfigFile = None,
     insecure: Insecure = False,
     log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
@@ -68,7 +70,7 @@ def up(
     there is a line "broker ID pid PID listen HOST:PORT" for each before it, and "ready" names all of them. A line
     "redis URL" comes first where --engine is redis.
     """
-    configs = parse_pairs(config, "--config")
+    configs = broker_configs(config_file, config)
     check_engine(engine, redis)
     if durable is not None:
         configs["durable.url"] = durable
@@ -82,7 +84,10 @@ def up(
                 "listeners are those of one broker, --nodes has several: start each with 'headrace broker'."
             )
         options = ["--log-level", log_level, *(["--json"] if json else [])]
-        options += [part for key, value in configs.items() for part in ("--config", f"{key}={value}")]
+        options += [part for pair in config or () for part in ("--config", pair)]
+        options += ["--config-file", str(config_file.resolve())] if config_file is not None else []
+        options += ["--config", f"durable.url={durable}"] if durable is not None else []
+        options += ["--insecure"] if insecure else []
         from headrace.cli.work.supervisor import supervise
 
         with redis_for(engine, redis, data.resolve()) as url:
