@@ -9,7 +9,9 @@ from typing import Final
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
+from headrace.broker.inter_broker import security_between_brokers
 from headrace.broker.listeners import LISTENERS, Listeners, check_closed, read_listeners
+from headrace.net.client.security.settings import ClientSecurity
 from headrace.storage.log.journal.journal import JournalSettings
 from headrace.storage.redis.links.address import RedisAddress
 
@@ -49,6 +51,7 @@ class BrokerConfig:
         """Raises UsageError where the listeners cannot be as their configs say. That includes a client that would be
         told an impossible address, and a stranger who could do everything, where nobody has accepted that."""
         check_closed(self.listeners(), self.configs)
+        self.peer_security()
 
     def listeners(self) -> Listeners:
         """Return the listeners. Raises UsageError."""
@@ -56,6 +59,10 @@ class BrokerConfig:
         if self.advertised_host is not None or self.advertised_port is not None:
             advertised = Address(self.advertised_host or self.host, self.advertised_port or 0)
         return read_listeners(self.configs, bound=Address(self.host, self.port), advertised=advertised)
+
+    def peer_security(self) -> ClientSecurity:
+        """Return how this broker opens connections to others. Raises UsageError."""
+        return security_between_brokers(self.configs, self.listeners().of_brokers)
 
     @property
     def described(self) -> Mapping[str, str]:

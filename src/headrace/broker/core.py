@@ -12,6 +12,7 @@ from headrace.broker.home.identity import Identity
 from headrace.broker.kit.tasks import OnBug
 from headrace.metadata.configs import ConfigValue, broker_value
 from headrace.metadata.image import MetadataImage
+from headrace.net.client.security.settings import ClientSecurity
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class Core:
     """The durable store; None: nothing is exported."""
     inter_broker_listener: str
     """The name of the listener by which brokers reach each other."""
+    peer_security: ClientSecurity
+    """What this broker does before it asks another one."""
     image: Callable[[], MetadataImage]
     """Returns the committed image."""
     on_bug: OnBug

@@ -68,6 +68,7 @@ def core_of(config: BrokerConfig, ports: Ports, identity: Identity, metadata: Me
         disk=ports.disk,
         objects=ports.objects,
         inter_broker_listener=config.listeners().inter_broker,
+        peer_security=config.peer_security(),
         image=lambda: metadata.image,
         on_bug=on_bug,
     )
@@ -88,7 +89,13 @@ class Parts:
         self.replication = build_replication(core, self.cluster, self.partitions, beginning)
         self.upkeep = build_upkeep(core, self.partitions)
         address_of = self.cluster.address_of
-        self.forwarder = Forwarder(node=core.node, image=core.image, address_of=address_of, on_bug=core.on_bug)
+        self.forwarder = Forwarder(
+            node=core.node,
+            image=core.image,
+            address_of=address_of,
+            on_bug=core.on_bug,
+            security=core.peer_security,
+        )
         self.counts = build_counts(core, ALL)
         self.logs = self._build_logs(engine)
         self.durable = build_durable(core, self.cluster, self.partitions, readers)

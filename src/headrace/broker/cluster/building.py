@@ -79,6 +79,7 @@ def build_cluster(
             address_of=lambda broker: address_of(peers, broker),
             others=lambda: _others(core),
             settled=settled,
+            security=core.peer_security,
         ),
     )
 

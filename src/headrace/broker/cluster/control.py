@@ -52,6 +52,7 @@ from headrace.controller.asks import (
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
 from headrace.net.client.errors import ConnectionLostError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -77,6 +78,7 @@ class Control:
         address_of: Callable[[BrokerId], Address | None],
         others: Callable[[], Sequence[Address]],
         settled: Callable[[], Awaitable[None]],
+        security: ClientSecurity = PLAIN,
     ) -> None:
         self._metadata = metadata
         self._controller = controller
@@ -84,7 +86,7 @@ class Control:
         self._others = others
         self._turn = 0
         self._settled = settled
-        self._links = Links(CONTROLLER_LINKS_MAX)
+        self._links = Links(CONTROLLER_LINKS_MAX, security)
         self._changed = asyncio.Event()
         """Set when the quorum's leader has changed since it was last cleared."""
         self._replayed: list[tuple[int, int, asyncio.Future[None]]] = []

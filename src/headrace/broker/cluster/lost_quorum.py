@@ -29,7 +29,8 @@ from headrace.broker.home import identity, lineage
 from headrace.broker.home.joining import cluster_at
 from headrace.controller.lost_quorum import recovered, superseded
 from headrace.metadata.image import MetadataImage
-from headrace.net.client.errors import ClientError
+from headrace.net.client.errors import AnswerLostError, AuthenticationError, ClientError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import EntryKind, HardState, SnapshotMark
 from headrace.storage.raftlog.metadata_log import events_of, image_of_snapshot, snapshot_lines
@@ -142,7 +143,7 @@ def check_lost(
         who = ", ".join(map(str, silent))
         raise UsageError(
             f"Somebody listens at {who}, and does not answer: a broker that hangs, or was stopped by SIGSTOP, is not "
-            "lost. End that process first."
+            "lost. End that process first. Where brokers want TLS or a login, give --command-config."
         )
 
 
@@ -155,24 +156,24 @@ class Probed(NamedTuple):
     """Addresses that take a connection and do not answer."""
 
 
-async def probe(best: Remains, others: Sequence[Address] = ()) -> Probed:
+async def probe(best: Remains, others: Sequence[Address] = (), security: ClientSecurity = PLAIN) -> Probed:
     """Probe every address where a broker may be, those of the directories too: one of these may be a copy. `others`:
-    further addresses."""
+    further addresses. `security`: how brokers let somebody in; one that lets in nobody counts as silent."""
     known = [
         *((NO_LEADER, *address) for address in others),
         *((voter.broker_id, voter.host, voter.port) for voter in best.identity.voters),
         *((broker.id, at.host, at.port) for broker in best.image.brokers.values() for at in broker.endpoints),
     ]
     asked = sorted({(node, Address(host, port)) for node, host, port in known if host and port})
-    answers = await asyncio.gather(*(_lives(address, best.identity.cluster_id) for _, address in asked))
+    answers = await asyncio.gather(*(_lives(address, best.identity.cluster_id, security) for _, address in asked))
     found = list(zip(asked, answers, strict=True))
     silent = {address for (_, address), lives in found if lives is None}
     return Probed({node: address for (node, address), lives in found if lives}, sorted(silent))
 
 
-async def _lives(address: Address, cluster_id: str) -> bool | None:
+async def _lives(address: Address, cluster_id: str, security: ClientSecurity) -> bool | None:
     """Return whether a broker of the cluster answers at the address. None: it takes a connection, and does not
-    answer."""
+    answer, as a broker does that wants TLS or a login."""
     try:
         async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
             _, writer = await asyncio.open_connection(*address)
@@ -182,8 +183,8 @@ async def _lives(address: Address, cluster_id: str) -> bool | None:
         return False
     try:
         async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
-            return await cluster_at(address, timeout_ms=2 * QUORUM_PROBE_MS) == cluster_id
-    except TimeoutError:
+            return await cluster_at(address, timeout_ms=2 * QUORUM_PROBE_MS, security=security) == cluster_id
+    except (TimeoutError, AnswerLostError, AuthenticationError):
         return None
     except (ClientError, OSError):
         return False

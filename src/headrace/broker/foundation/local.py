@@ -38,7 +38,8 @@ async def on_local_logs(
     """`cleaning`: as for `Broker`. `on_failure` is called once, when nothing can be committed any more."""
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, check_superseded, disk, config.data)
-    identity = await identify(disk, config.data, config.broker_id, random, config.join)
+    security = config.peer_security()
+    identity = await identify(disk, config.data, config.broker_id, random, config.join, security)
     await loop.run_in_executor(None, check_memory, disk, config.data)
     await loop.run_in_executor(None, check_places, disk, config.data, identity)
     me = Peer(identity.broker_id, identity.directory_id)
@@ -47,6 +48,7 @@ async def on_local_logs(
         cluster_id=identity.cluster_id,
         recovery_least=identity.recovery_least,
         listener=config.listeners().inter_broker,
+        security=security,
     )
     for voter in identity.voters:
         if voter.host is not None and voter.port is not None:

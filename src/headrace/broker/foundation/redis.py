@@ -71,7 +71,12 @@ async def on_redis(
         store = RedisStore(commands, keys, str(address))
         identity = await identify_in(store, disk, config.data, config.broker_id, random, engine=Engine.REDIS.value)
         me = Peer(identity.broker_id, identity.directory_id)
-        peers = Peers(me=me, cluster_id=identity.cluster_id, listener=config.listeners().inter_broker)
+        peers = Peers(
+            me=me,
+            cluster_id=identity.cluster_id,
+            listener=config.listeners().inter_broker,
+            security=config.peer_security(),
+        )
         commit_log = RedisCommitLog(
             commands,
             reading,

@@ -28,14 +28,22 @@ from headrace.base.limits import JOIN_BACKOFF_MS, JOIN_BACKOFF_MS_MAX, JOIN_TIME
 from headrace.base.ports import Disk, Random
 from headrace.broker.home.identity import Identity, joining, load, load_or_create, new_cluster_id, write
 from headrace.net.client.connection import connect
-from headrace.net.client.errors import ClientError, RefusedError
+from headrace.net.client.errors import AuthenticationError, ClientError, RefusedError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
 
 log = structlog.get_logger(__name__)
 
 
-async def identify(disk: Disk, data: Path, broker_id: BrokerId, random: Random, join: Sequence[Address]) -> Identity:
+async def identify(
+    disk: Disk,
+    data: Path,
+    broker_id: BrokerId,
+    random: Random,
+    join: Sequence[Address],
+    security: ClientSecurity = PLAIN,
+) -> Identity:
     """Return the identity of this directory, which is claimed already. With an empty directory and a cluster to join,
     wait until one of the addresses answers. Raises UsageError."""
     loop = asyncio.get_running_loop()
@@ -43,14 +51,14 @@ async def identify(disk: Disk, data: Path, broker_id: BrokerId, random: Random, 
         return await loop.run_in_executor(None, load_or_create, disk, data, broker_id, random)
     found = await loop.run_in_executor(None, load, disk, data, broker_id)
     if found is not None:
-        theirs = await _first_answer(join)
+        theirs = await _first_answer(join, security, set())
         if theirs is not None and theirs[1] != found.cluster_id:
             raise UsageError(
                 f"The data directory {data} belongs to cluster {found.cluster_id}, but {theirs[0]} to {theirs[1]}: "
                 "choose an empty directory, or name addresses of its own cluster."
             )
         return found
-    made = joining(random, await _wait_for_answer(join), broker_id)
+    made = joining(random, await _wait_for_answer(join, security), broker_id)
     await loop.run_in_executor(None, write, disk, data, made)
     return made
 
@@ -95,9 +103,9 @@ async def identify_in(
     return found
 
 
-async def _wait_for_answer(join: Sequence[Address]) -> ClusterId:
-    backoff_ms, has_warned = JOIN_BACKOFF_MS, False
-    while (answer := await _first_answer(join)) is None:
+async def _wait_for_answer(join: Sequence[Address], security: ClientSecurity) -> ClusterId:
+    backoff_ms, has_warned, told = JOIN_BACKOFF_MS, False, set[str]()
+    while (answer := await _first_answer(join, security, told)) is None:
         if not has_warned:
             log.warning("waiting for a broker of the cluster to join", join=[str(address) for address in join])
         has_warned = True
@@ -106,20 +114,29 @@ async def _wait_for_answer(join: Sequence[Address]) -> ClusterId:
     return answer[1]
 
 
-async def _first_answer(join: Sequence[Address]) -> tuple[Address, ClusterId] | None:
-    """Ask the addresses in turn; return the first that answers and its cluster. None where none answers."""
+async def _first_answer(
+    join: Sequence[Address], security: ClientSecurity, told: set[str]
+) -> tuple[Address, ClusterId] | None:
+    """Ask the addresses in turn; return the first that answers and its cluster. None where none answers. `told`:
+    failures that are logged already."""
     for address in join:
         try:
-            if cluster_id := await cluster_at(address):
+            if cluster_id := await cluster_at(address, security=security):
                 return address, cluster_id
+        except AuthenticationError as error:
+            if str(error) not in told:
+                told.add(str(error))
+                log.warning("a broker and this one do not let each other in", address=str(address), reason=str(error))
         except ClientError as error:
             log.debug("no answer", address=str(address), reason=str(error))
     return None
 
 
-async def cluster_at(address: Address, *, timeout_ms: int = JOIN_TIMEOUT_MS) -> ClusterId | None:
+async def cluster_at(
+    address: Address, *, timeout_ms: int = JOIN_TIMEOUT_MS, security: ClientSecurity = PLAIN
+) -> ClusterId | None:
     """Return the cluster of the broker at this address; None where it was not born yet. Raises ClientError."""
-    connection = await connect(address, client_id="headrace-broker", timeout_ms=timeout_ms)
+    connection = await connect(address, client_id="headrace-broker", timeout_ms=timeout_ms, security=security)
     try:
         response = await connection.request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), timeout_ms=timeout_ms)
     except RefusedError:

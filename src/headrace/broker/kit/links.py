@@ -15,7 +15,8 @@ import structlog
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.net.client.connection import Connection, connect
-from headrace.net.client.errors import ClientError, UnsupportedError
+from headrace.net.client.errors import AuthenticationError, UnsupportedError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 
 log = structlog.get_logger(__name__)
@@ -35,12 +36,15 @@ class NotOffered(NotSent):
 class Links:
     """A connection to each broker that was asked lately, opened on demand. Requests are pipelined."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, security: ClientSecurity = PLAIN) -> None:
         """`most`: of the connections; the one that was used the longest ago is closed for one more."""
         self._most: Final = most
+        self._security: Final = security
         self._links: dict[Address, asyncio.Task[Connection]] = {}
         self._told: set[tuple[Address, ApiKey]] = set()
         """Requests that were not offered, of the present connections."""
+        self._strangers: set[Address] = set()
+        """Addresses where this broker was not let in, or did not trust the other, for one log line each."""
 
     async def ask(
         self, address: Address, key: ApiKey, request: Any, *, versions: tuple[int, int], deadline: float
@@ -50,10 +54,20 @@ class Links:
         received."""
         try:
             connection = await asyncio.shield(self._connecting(address, deadline))
-        except ClientError as error:
+        except AuthenticationError as error:
+            self._tell(address, error)
             raise NotSent(str(error)) from error
+        except HeadraceError as error:
+            raise NotSent(str(error)) from error
+        self._strangers.discard(address)
         version = self._version(connection, key, versions)
         return await connection.request(key, request, version=version, timeout_ms=_left_ms(deadline))
+
+    def _tell(self, address: Address, error: AuthenticationError) -> None:
+        """Log, once until it succeeds, that the two brokers do not accept each other."""
+        if address not in self._strangers:
+            self._strangers.add(address)
+            log.warning("a broker and this one do not let each other in", address=str(address), reason=str(error))
 
     def _version(self, connection: Connection, key: ApiKey, versions: tuple[int, int]) -> int:
         if key in UNLISTED and key not in connection.versions:
@@ -70,9 +84,13 @@ class Links:
         known = self._links.pop(address, None)
         if known is None or (known.done() and not _is_open(known)):
             self._told = {told for told in self._told if told[0] != address}
-            opening = connect(address, client_id="headrace-broker", timeout_ms=_left_ms(deadline))
+            opening = connect(
+                address, client_id="headrace-broker", timeout_ms=_left_ms(deadline), security=self._security
+            )
             known = asyncio.ensure_future(opening)
             known.add_done_callback(_is_open)  # its error is read, though nobody may wait for it any more
+            while len(self._strangers) > self._most:
+                self._strangers.pop()
             while len(self._links) >= self._most:
                 self._drop(next(iter(self._links)))
         self._links[address] = known

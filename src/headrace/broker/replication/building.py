@@ -83,6 +83,7 @@ def _me(core: Core, cluster: Cluster, throttle: BrokerThrottle, beginning: ReadB
         on_dead=cluster.controller.on_peer_dead,
         on_bug=core.on_bug,
         beginning=beginning,
+        security=core.peer_security,
     )
 
 

@@ -35,6 +35,7 @@ from headrace.base.limits import (
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.following import FollowerPartition, LeaderReport
 from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.reading import EpochEnd
@@ -70,6 +71,8 @@ class Me(NamedTuple):
     on_bug: OnBug
     beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None = None
     """Reads where an empty copy may begin, as durable history has the records before; None: there is no store."""
+    security: ClientSecurity = PLAIN
+    """Of connections to leaders."""
 
 
 class Source:
@@ -527,8 +530,14 @@ class Source:
         try:
             if address is None:
                 raise OSError(f"nobody has said where broker {self._leader} listens")
-            link = await open_link(address, self._on_frame, self._on_lost, timeout_ms=PEER_CONNECT_MS_MAX)
-        except (OSError, TimeoutError) as error:
+            link = await open_link(
+                address,
+                self._on_frame,
+                self._on_lost,
+                timeout_ms=PEER_CONNECT_MS_MAX,
+                security=self._me.security,
+            )
+        except (OSError, TimeoutError, HeadraceError) as error:
             self._opening = None
             self._try_later(str(error))
             if isinstance(error, ConnectionRefusedError) and address == self._linked_to:

@@ -54,6 +54,7 @@ def build_transactions(
         writer=writer,
         lease=lease,
         on_bug=core.on_bug,
+        security=core.peer_security,
     )
     service = TransactionService(
         node=core.node,
@@ -74,5 +75,6 @@ def build_transactions(
         groups=groups,
         address_of=cluster.address_of,
         verifies=lambda: core.text("transaction.partition.verification.enable") == "true",
+        security=core.peer_security,
     )
     return Transactions(service=service, writer=writer, gate=gate, sender=sender)

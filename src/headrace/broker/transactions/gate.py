@@ -30,6 +30,7 @@ from headrace.controller.decision import Refusal
 from headrace.coordinators.transactions.events import AddPartitions, AddReply, VerifyPartitions, VerifyReply
 from headrace.coordinators.transactions.model import Producer, TransactionVersion
 from headrace.coordinators.values import NamedPartition
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.add_partitions_to_txn import (
@@ -55,6 +56,7 @@ class TransactionGate:
         groups: GroupService,
         address_of: Callable[[BrokerId], Address | None],
         verifies: Callable[[], bool],
+        security: ClientSecurity = PLAIN,
     ) -> None:
         """`address_of`: where other brokers reach a broker. `verifies`: whether the coordinator is asked for clients of
         the old protocol (`transaction.partition.verification.enable`)."""
@@ -63,7 +65,7 @@ class TransactionGate:
         self._groups: Final = groups
         self._address_of: Final = address_of
         self._verifies: Final = verifies
-        self._links = Links(TRANSACTION_GATE_LINKS_MAX)
+        self._links = Links(TRANSACTION_GATE_LINKS_MAX, security)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_busy(self, transactional_id: str) -> bool:

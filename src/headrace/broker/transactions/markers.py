@@ -28,6 +28,7 @@ from headrace.coordinators.transactions.events import MarkersSettled, SendMarker
 from headrace.coordinators.transactions.model import TransactionVersion
 from headrace.coordinators.values import NamedPartition
 from headrace.metadata.image import MetadataImage
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.write_txn_markers import (
@@ -71,6 +72,7 @@ class MarkerSender:
         writer: MarkerWriter,
         lease: Lease,
         on_bug: OnBug,
+        security: ClientSecurity = PLAIN,
     ) -> None:
         """`address_of`: where other brokers reach a broker."""
         self._node: Final = node
@@ -79,7 +81,7 @@ class MarkerSender:
         self._writer: Final = writer
         self._lease: Final = lease
         self._on_bug: Final = on_bug
-        self._links = Links(MARKER_LINKS_MAX)
+        self._links = Links(MARKER_LINKS_MAX, security)
         self._waiting: dict[BrokerId, list[_Part]] = defaultdict(list)
         self._senders: dict[BrokerId, asyncio.Task[None]] = {}
         self._looks: set[asyncio.Task[None]] = set()

@@ -12,6 +12,7 @@ from headrace.base.errors import UsageError
 from headrace.broker.cluster.lost_quorum import Recovered, Remains, check_lost, examine, go_on, longest, probe
 from headrace.broker.home import identity, lineage
 from headrace.broker.system import SystemClock, system_random
+from headrace.cli.command_config import security
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 
@@ -77,7 +78,7 @@ def recovered(directories: Sequence[Path], bootstrap: str, *, execute: bool) -> 
             stack.callback(identity.claim(disk, data).release)
         remains = [examine(disk, data) for data in directories]
         best = longest(remains)
-        check_lost(best, remains, *run(probe(best, parse_bootstrap(bootstrap))))
+        check_lost(best, remains, *run(probe(best, parse_bootstrap(bootstrap), security())))
         done = None
         if execute:
             done = go_on(disk, best, remains, random=system_random(), now_ms=SystemClock().now_ms())

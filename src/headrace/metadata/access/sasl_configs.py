@@ -114,6 +114,15 @@ SASL_DEFS: Final = (
         doc="The claim of a token that has the user's name.",
     ),
     ConfigDef(
+        key="sasl.mechanism.inter.broker.protocol",
+        type=ConfigType.STRING,
+        default="GSSAPI",
+        dynamic=False,
+        doc="The mechanism by which brokers log in at each other, where inter.broker.listener.name is a SASL listener. "
+        "The name and the password are those of the listener's sasl.jaas.config for it. GSSAPI, Kafka's default, is "
+        "not known here.",
+    ),
+    ConfigDef(
         key="sasl.server.max.receive.size",
         type=ConfigType.INT,
         default="524288",

@@ -25,7 +25,7 @@ from typing import Final, cast
 import structlog
 
 from headrace.base.addresses import Address
-from headrace.base.errors import CorruptData
+from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
 from headrace.base.limits import (
     PEER_ADDRESSES_MAX,
@@ -41,6 +41,8 @@ from headrace.base.limits import (
     PEERS_MAX,
 )
 from headrace.base.ports import Buffer
+from headrace.net.client.security.dialing import dial
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.peerframes import (
     Envelope,
     decode_envelope,
@@ -93,12 +95,19 @@ class Peers:
     """See the module. Call `attach` before the first message, and set `cluster_id` as soon as it is known."""
 
     def __init__(
-        self, *, me: Peer, cluster_id: ClusterId = _UNKNOWN, recovery_least: int = 0, listener: str = "PLAINTEXT"
+        self,
+        *,
+        me: Peer,
+        cluster_id: ClusterId = _UNKNOWN,
+        recovery_least: int = 0,
+        listener: str = "PLAINTEXT",
+        security: ClientSecurity = PLAIN,
     ) -> None:
         """`recovery_least`: while this member has no log, it adopts no lineage of an earlier recovery. `listener`: the
-        one by which members reach each other.
+        one by which members reach each other, and `security`: how it lets them in.
         """
         self.me: Final = me
+        self.security: Final = security
         self.listener: Final = listener
         self.cluster_id = cluster_id
         """Empty: not known yet, so nothing is sent or accepted."""
@@ -283,6 +292,10 @@ class _Link(asyncio.Protocol):
         """Connections tried since a steady one."""
         self._lost_address: Address | None = None
         """Address of the last connection, until it is known whether the member is still there."""
+        self._dialled: Address | None = None
+        """That address by the name for which its certificate is."""
+        self._distrust = ""
+        """Why the two last did not let each other in, for one log line each."""
         self._looks_again = False
         self._answer = b""
         self._stopped = False
@@ -323,15 +336,14 @@ class _Link(asyncio.Protocol):
             self._connecting = asyncio.get_running_loop().create_task(self._open(), name=f"connect to {self._node}")
 
     async def _open(self) -> None:
-        address = self._lost_address or self._peers.book.find(self._node, self._attempts)
-        loop = asyncio.get_running_loop()
+        address = self._dialled = self._lost_address or self._peers.book.find(self._node, self._attempts)
         try:
             if address is None:
                 raise OSError(f"nobody has said where broker {self._node} listens")
-            async with asyncio.timeout(PEER_CONNECT_MS_MAX / 1000):
-                await loop.create_connection(lambda: self, *address)
+            await dial(address, lambda: self, security=self._peers.security, timeout_ms=PEER_CONNECT_MS_MAX)
             self._lost_address, self._looks_again = None, False
-        except (OSError, TimeoutError) as error:
+            self._distrust = ""
+        except (OSError, TimeoutError, HeadraceError) as error:
             self._connecting = None
             transport, self._transport = self._transport, None
             if transport is not None:  # made too late, as after a standstill: uvloop reports its close to nobody
@@ -344,6 +356,9 @@ class _Link(asyncio.Protocol):
 
     def _failed(self, error: Exception, address: Address | None) -> None:
         lost, self._lost_address, self._looks_again = self._lost_address, None, False
+        if isinstance(error, HeadraceError) and str(error) != self._distrust:
+            self._distrust = str(error)
+            log.warning("a broker and this one do not let each other in", broker_id=self._node, reason=str(error))
         self._drop_queue()  # the messages would be outdated
         self._back_off()
         if address is not None and isinstance(error, ConnectionRefusedError) and not self._stopped:
@@ -397,6 +412,8 @@ class _Link(asyncio.Protocol):
             return
         peer = transport.get_extra_info("peername")
         self._lost_address = Address(str(peer[0]), int(peer[1])) if peer else None
+        if not self._peers.security.is_plain:
+            self._lost_address = self._dialled
         loop = asyncio.get_running_loop()
         self._drop_queue()
         if loop.time() - self._opened_at >= _STEADY_SECONDS:

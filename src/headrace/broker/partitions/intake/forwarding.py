@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import structlog
 
 from headrace.base.addresses import Address
+from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, Offset, TopicPartition
 from headrace.base.limits import (
     CARRIED_ANSWER_MS_MAX,
@@ -47,7 +48,8 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.moves import Move
 from headrace.net.client.connection import Connection, connect
-from headrace.net.client.errors import ClientError, ConnectionLostError, UnsupportedError
+from headrace.net.client.errors import ConnectionLostError, UnsupportedError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import HEADER_BYTES, parse_header
@@ -107,8 +109,11 @@ class Forwarder:
         image: Callable[[], MetadataImage],
         address_of: Callable[[BrokerId], Address | None],
         on_bug: OnBug,
+        security: ClientSecurity = PLAIN,
     ) -> None:
+        """`security`: of connections to other brokers."""
         self.node = node
+        self.security = security
         self.image = image
         self.address_of = address_of
         self.on_bug = on_bug
@@ -258,7 +263,7 @@ class _Heir:
                 await asyncio.wait(self._asked)
         except UnsupportedError as error:
             log.warning("batches are not carried to a broker of another release", reason=str(error))
-        except (ClientError, TimeoutError):
+        except (HeadraceError, TimeoutError):
             pass  # clients find the way themselves
         finally:
             self.end()
@@ -271,7 +276,12 @@ class _Heir:
             address = self._forwarder.address_of(self._target)
             if address is None:
                 raise TimeoutError
-            self._connection = await connect(address, client_id="headrace-broker", timeout_ms=CARRIED_WAIT_MS_MAX)
+            self._connection = await connect(
+                address,
+                client_id="headrace-broker",
+                timeout_ms=CARRIED_WAIT_MS_MAX,
+                security=self._forwarder.security,
+            )
             self._connection.version(ApiKey.PRODUCE, TOPIC_ID_VERSION, lowest=TOPIC_ID_VERSION)  # or it takes none
         return self._connection
 

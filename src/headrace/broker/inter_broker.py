@@ -1,0 +1,54 @@
+"""How this broker opens connections to others: as the listener between brokers asks its clients to.
+
+Promises: TLS and SASL as the configs of that listener say, by Kafka's names. The broker's own certificate is shown to
+the others, where there is one. Configs by which no other broker would let this one in are refused at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from headrace.base.errors import UsageError
+from headrace.broker.listeners import INTER_BROKER, ListenerConfig
+from headrace.metadata.access.listener_configs import PREFIX, keys_of
+from headrace.net import pem
+from headrace.net.client.security.settings import JAAS, ClientSecurity
+from headrace.net.client.security.tls import ENABLED, IDENTIFICATION
+
+MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+TLS_KEYS: Final = (*sorted(pem.NAMES), ENABLED, IDENTIFICATION)
+
+
+def security_between_brokers(configs: Mapping[str, str], listener: ListenerConfig) -> ClientSecurity:
+    """The security of this broker as the client of others. Raises UsageError."""
+    given = {"security.protocol": str(listener.protocol)}
+    if listener.protocol.has_tls:
+        given |= _found(configs, listener.name, TLS_KEYS)
+    if listener.protocol.has_sasl:
+        mechanism = configs.get(MECHANISM, "").strip()
+        if not mechanism:
+            raise UsageError(
+                f"{MECHANISM} is missing: brokers reach each other by listener {listener.name}, which is "
+                f"{listener.protocol}; set it, or name another listener in {INTER_BROKER}."
+            )
+        given |= {"sasl.mechanism": mechanism, **_found(configs, listener.name, (JAAS,), mechanism)}
+        if JAAS not in given:
+            raise UsageError(
+                f"{PREFIX}{listener.name.lower()}.{mechanism.lower()}.{JAAS} is missing, or has no username and "
+                "password: brokers log in at each other with these."
+            )
+    try:
+        return ClientSecurity.from_properties(given)
+    except UsageError as error:
+        raise UsageError(f"Listener {listener.name}, as other brokers use it: {error}") from error
+
+
+def _found(
+    configs: Mapping[str, str], listener: str, keys: tuple[str, ...], mechanism: str | None = None
+) -> dict[str, str]:
+    """The values for the listener, by their bare names."""
+    named = {key: keys_of(listener, key, mechanism) for key in keys}
+    return {
+        key: configs[name] for key, names in named.items() if (name := next(filter(configs.__contains__, names), ""))
+    }
