@@ -15,6 +15,7 @@ from headrace.metadata.access.listener_configs import PREFIX, keys_of
 from headrace.net import pem
 from headrace.net.client.security.settings import JAAS, ClientSecurity
 from headrace.net.client.security.tls import ENABLED, IDENTIFICATION
+from headrace.security.sasl_client import MECHANISMS
 
 MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 TLS_KEYS: Final = (*sorted(pem.NAMES), ENABLED, IDENTIFICATION)
@@ -31,6 +32,10 @@ def security_between_brokers(configs: Mapping[str, str], listener: ListenerConfi
             raise UsageError(
                 f"{MECHANISM} is missing: brokers reach each other by listener {listener.name}, which is "
                 f"{listener.protocol}; set it, or name another listener in {INTER_BROKER}."
+            )
+        if mechanism.upper() not in MECHANISMS:
+            raise UsageError(
+                f"{MECHANISM} is {mechanism:.40}, which is not known here: choose {', '.join(MECHANISMS)}."
             )
         given |= {"sasl.mechanism": mechanism, **_found(configs, listener.name, (JAAS,), mechanism)}
         if JAAS not in given:

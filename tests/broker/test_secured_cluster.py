@@ -1,0 +1,162 @@
+"""Brokers reach each other over listeners that do not let everybody in: quorum, copies, forwarding, joining, moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from headrace.base.errors import UsageError
+from headrace.broker.cluster.lost_quorum import check_lost, examine, probe
+from headrace.broker.config import BrokerConfig
+from headrace.net.client.admin import Admin
+from headrace.net.client.cluster import Cluster as Client
+from headrace.net.client.consumer import Consumer
+from headrace.net.client.errors import ClientError
+from headrace.net.client.producer import Producer
+from headrace.net.client.retry import Backoff
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
+from headrace.storage.disk import LocalDisk
+from tests import loops
+from tests.broker.clusters import Cluster, running
+from tests.broker.group_broker import until
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USERS = 'user_broker="of brokers" user_alice="s3cret"'
+
+
+def by_password(password: str = "of brokers") -> dict[str, str]:
+    """All brokers and clients log in at the one listener."""
+    return {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "connection.failed.authentication.delay.ms": "1",
+        "listener.name.plaintext.plain.sasl.jaas.config": f'{MODULE} required username="broker" '
+        f'password="{password}" {USERS};',
+        "default.replication.factor": "2",
+    }
+
+
+def as_alice(password: str = "s3cret") -> ClientSecurity:
+    return ClientSecurity.from_properties(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": password,
+        }
+    )
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    loops.run(work)
+
+
+async def works(cluster: Cluster, security: ClientSecurity, topic: str) -> None:
+    """A topic is made through each broker, and records are on all of its replicas when they are acknowledged."""
+    for broker in cluster.brokers:
+        name = f"{topic}-{broker}"
+        async with Client(str(cluster.address(broker)), security=security) as client:
+            await Admin(client).create_topic(name)
+            async with Producer(client) as producer:
+                await producer.send(name, value=b"a record", timestamp_ms=1)
+            async with Consumer(client) as consumer:
+                consumer.assign(name, partition=0, offset=0)
+                (fetched,) = await consumer.poll()
+                assert [record.value for record in fetched.records] == [b"a record"]
+
+
+def test_brokers_log_in_at_each_other_and_one_more_joins(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 3, by_password()) as cluster:
+            await works(cluster, as_alice(), "first")
+            leads = cluster.controller.core.node
+            await cluster.stop(leads)
+            await works(cluster, as_alice(), "second")
+            await cluster.start(leads)
+            await cluster.start(4, join=(cluster.address(1),))
+            await cluster.agree()
+            await works(cluster, as_alice(), "third")
+            image = await cluster.agree()
+            await until(lambda: all(len(part.isr) == 2 for _, part in image.all_partitions()))
+
+    run(work())
+
+
+def test_a_broker_with_a_wrong_password_does_not_join_and_says_so_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 1, by_password()) as cluster:
+            cluster.configs = by_password("of another cluster")
+            with capture_logs() as logs:
+                joining = asyncio.create_task(cluster.start(2, join=(cluster.address(1),)))
+                await until(lambda: any("let each other in" in line["event"] for line in logs))
+                await asyncio.sleep(0)
+                joining.cancel()
+                await asyncio.gather(joining, return_exceptions=True)
+            (told,) = [line for line in logs if "let each other in" in line["event"]]
+            assert "does not let user 'broker' in" in told["reason"]
+            assert not any("of another cluster" in str(line) for line in logs)
+            assert set(cluster.image(1).brokers) == {1}
+
+    run(work())
+
+
+def test_a_broker_that_lets_in_nobody_is_not_taken_for_a_lost_one(tmp_path: Path) -> None:
+    """`quorum recover` without a password must not go on beside brokers that live."""
+
+    async def work() -> None:
+        async with running(tmp_path, 3, by_password()) as cluster:
+            await cluster.stop(1)
+            one = examine(LocalDisk(), cluster.data(1))
+            living, silent = await probe(one, security=as_alice())
+            assert (set(living), silent) == ({2, 3}, [])
+            for security in (PLAIN, as_alice("wrong")):
+                living, silent = await probe(one, security=security)
+                assert (living, set(silent)) == ({}, {cluster.address(2), cluster.address(3)})
+                with pytest.raises(UsageError, match="give --command-config"):
+                    check_lost(one, [one], living, silent)
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"sasl.mechanism.inter.broker.protocol": ""}, r"sasl\.mechanism\.inter\.broker\.protocol is missing"),
+        ({"sasl.mechanism.inter.broker.protocol": "GSSAPI"}, "GSSAPI"),
+        ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, r"scram-sha-256\.sasl\.jaas\.config is missing"),
+        (
+            {"listener.name.plaintext.plain.sasl.jaas.config": f"{MODULE} required {USERS};"},
+            "lacks username or password",
+        ),
+    ],
+)
+def test_a_broker_that_no_other_would_let_in_does_not_start(
+    tmp_path: Path, changed: Mapping[str, str], said: str
+) -> None:
+    config = BrokerConfig(data=tmp_path, configs={**by_password(), **changed})
+    with pytest.raises(UsageError, match=said) as refused:
+        config.check_addresses()
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_plain_broker_opens_plain_connections(tmp_path: Path) -> None:
+    config = BrokerConfig(data=tmp_path)
+    assert config.peer_security() == PLAIN
+    assert replace(config, configs=by_password()).peer_security().protocol == "SASL_PLAINTEXT"
+
+
+def test_a_client_without_a_password_learns_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        once = Backoff(attempts_max=1)
+        async with running(tmp_path, 1, by_password()) as cluster, Client(cluster.bootstrap, backoff=once) as client:
+            with pytest.raises(ClientError):
+                await Admin(client).topics()
+
+    run(work())
