@@ -25,6 +25,7 @@ from headrace.storage.disk import LocalDisk
 from tests import loops
 from tests.broker.clusters import Cluster, running
 from tests.broker.group_broker import until
+from tests.certificates import Authority
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = 'user_broker="of brokers" user_alice="s3cret"'
@@ -54,6 +55,19 @@ def as_alice(password: str = "s3cret") -> ClientSecurity:
     )
 
 
+def by_certificate(authority: Authority, protocol: str = "SSL") -> dict[str, str]:
+    """All brokers and clients show certificates, and log in where the protocol is SASL_SSL."""
+    return {
+        **(by_password() if protocol == "SASL_SSL" else {"default.replication.factor": "2"}),
+        "listener.security.protocol.map": f"PLAINTEXT:{protocol}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.issue("127.0.0.1", common_name="broker")),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.trust),
+        "listener.name.plaintext.ssl.client.auth": "required",
+    }
+
+
 def run(work: Coroutine[Any, Any, None]) -> None:
     loops.run(work)
 
@@ -64,6 +78,7 @@ async def works(cluster: Cluster, security: ClientSecurity, topic: str) -> None:
         name = f"{topic}-{broker}"
         async with Client(str(cluster.address(broker)), security=security) as client:
             await Admin(client).create_topic(name)
+            await cluster.agree()
             async with Producer(client) as producer:
                 await producer.send(name, value=b"a record", timestamp_ms=1)
             async with Consumer(client) as consumer:
@@ -72,19 +87,33 @@ async def works(cluster: Cluster, security: ClientSecurity, topic: str) -> None:
                 assert [record.value for record in fetched.records] == [b"a record"]
 
 
-def test_brokers_log_in_at_each_other_and_one_more_joins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SSL", "SASL_SSL"])
+def test_brokers_let_each_other_in_and_one_more_joins(tmp_path: Path, protocol: str) -> None:
+    configs, security = by_password(), as_alice()
+    if protocol.endswith("SSL"):
+        authority = Authority.made(tmp_path / "authority")
+        configs = by_certificate(authority, protocol)
+        own = {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": str(authority.trust),
+            "ssl.keystore.location": str(authority.issue("alice.example", common_name="alice")),
+        }
+        over_tls = ClientSecurity.from_properties(own)
+        security = over_tls if protocol == "SSL" else replace(security, tls=over_tls.tls)
+
     async def work() -> None:
-        async with running(tmp_path, 3, by_password()) as cluster:
-            await works(cluster, as_alice(), "first")
+        async with running(tmp_path, 3, configs) as cluster:
+            await works(cluster, security, "first")
             leads = cluster.controller.core.node
             await cluster.stop(leads)
-            await works(cluster, as_alice(), "second")
+            await works(cluster, security, "second")
             await cluster.start(leads)
             await cluster.start(4, join=(cluster.address(1),))
             await cluster.agree()
-            await works(cluster, as_alice(), "third")
+            await works(cluster, security, "third")
             image = await cluster.agree()
             await until(lambda: all(len(part.isr) == 2 for _, part in image.all_partitions()))
+            await cluster.stop(4)
 
     run(work())
 
@@ -158,5 +187,20 @@ def test_a_client_without_a_password_learns_nothing(tmp_path: Path) -> None:
         async with running(tmp_path, 1, by_password()) as cluster, Client(cluster.bootstrap, backoff=once) as client:
             with pytest.raises(ClientError):
                 await Admin(client).topics()
+
+    run(work())
+
+
+def test_a_broker_with_a_certificate_of_another_authority_is_not_trusted_and_does_not_join(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with running(tmp_path, 1, by_certificate(Authority.made(tmp_path / "authority"))) as cluster:
+            cluster.configs = by_certificate(Authority.made(tmp_path / "stranger"))
+            with capture_logs() as logs:
+                joining = asyncio.create_task(cluster.start(2, join=(cluster.address(1),)))
+                await until(lambda: any("let each other in" in line["event"] for line in logs))
+                joining.cancel()
+                await asyncio.gather(joining, return_exceptions=True)
+            assert any("is not accepted" in str(line.get("reason")) for line in logs)
+            assert set(cluster.image(1).brokers) == {1}
 
     run(work())

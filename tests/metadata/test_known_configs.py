@@ -57,7 +57,12 @@ NARROWER = {
     "sasl.server.max.receive.size",
 }
 """Configs that have bounds here which Kafka does not have, or checks elsewhere."""
-FIXED = {"listeners", "listener.security.protocol.map", *(each.key for each in TLS_DEFS)}
+FIXED = {
+    "listeners",
+    "listener.security.protocol.map",
+    "sasl.mechanism.inter.broker.protocol",
+    *(each.key for each in TLS_DEFS),
+}
 """Changed by a restart here, or by a change of the files that they name."""
 
 

@@ -39,7 +39,7 @@ class Core:
     inter_broker_listener: str
     """The name of the listener by which brokers reach each other."""
     peer_security: ClientSecurity
-    """What this broker does before it asks another one."""
+    """Its steps before it asks another broker."""
     image: Callable[[], MetadataImage]
     """Returns the committed image."""
     on_bug: OnBug

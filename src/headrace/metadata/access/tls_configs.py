@@ -37,6 +37,13 @@ TLS_DEFS: Final = (
         ConfigType.LIST,
         values=("TLSv1.2", "TLSv1.3"),
     ),
+    _def(
+        "ssl.endpoint.identification.algorithm",
+        "https",
+        "Whether a broker checks that another one's certificate is for the name or address that it has connected to: "
+        "https, or empty for no.",
+        values=("https", "HTTPS", ""),
+    ),
     _def("ssl.key.password", None, "Password of an encrypted private key.", ConfigType.PASSWORD),
     _def(
         "ssl.keystore.certificate.chain",
