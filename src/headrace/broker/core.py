@@ -65,5 +65,9 @@ class Core:
         """Return a text among the broker configs, as it is now."""
         return self._value(key).text()
 
+    def flag(self, key: str) -> bool:
+        """Return whether a broker config is on, as it is now."""
+        return self._value(key).boolean()
+
     def _value(self, key: str) -> ConfigValue:
         return broker_value(self.image(), self.config.configs, key, node=self.node)

@@ -113,6 +113,14 @@ def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
             f"Whoever reaches {opened.bound} could do everything, as listener {opened.name} asks nobody who it is: "
             f"give it SASL, or SSL with {CLIENT_AUTH}=required, or accept that with --insecure."
         )
+    metrics = configs.get("metrics.listen", "")
+    if not is_allowed and metrics and not configs.get("metrics.credentials"):
+        address = parse_address(metrics)
+        if not address.is_loopback:
+            raise UsageError(
+                f"Whoever reaches {address} could read the metrics: set metrics.credentials, or accept that with "
+                "--insecure."
+            )
 
 
 def described_open(configs: Mapping[str, str]) -> list[ListenerConfig]:

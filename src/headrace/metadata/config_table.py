@@ -785,8 +785,24 @@ _BROKER_ONLY: Final = (
         dynamic=False,
         pattern=r"|\S+:\d{1,5}",
         form="HOST:PORT, or empty",
-        doc="Address where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. There is no "
-        "authentication: choose a loopback address, or one that only the scraper reaches.",
+        doc="Address where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. Beyond loopback it "
+        "needs metrics.credentials.",
+    ),
+    ConfigDef(
+        key="metrics.credentials",
+        type=ConfigType.PASSWORD,
+        default=None,
+        dynamic=False,
+        doc="The secret of those who may see the metrics: USER:PASSWORD (HTTP Basic), or 'Bearer TOKEN'. Null: "
+        "everybody may.",
+    ),
+    ConfigDef(
+        key="metrics.tls",
+        type=ConfigType.BOOLEAN,
+        default="false",
+        dynamic=False,
+        doc="Whether metrics are served by HTTPS, with the certificate of ssl.keystore.location, or of "
+        "listener.name.metrics.ssl.keystore.location.",
     ),
     ConfigDef(
         key="num.partitions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
@@ -17,6 +17,10 @@ from headrace.broker.requests.context import Handler
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.endpoint import Endpoint
+
+
+METRICS: Final = "METRICS"
+"""The name by which the certificates of the endpoint may differ from others: `listener.name.metrics.ssl.*`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ class Metrics:
     async def start(self) -> None:
         """Serve metrics. The modules for that are loaded only here. Raises UsageError."""
         from headrace.broker.metrics.collecting import Collector, Watched
-        from headrace.broker.metrics.endpoint import Endpoint
+        from headrace.broker.metrics.endpoint import Access, Endpoint
 
         watched = Watched(
             node=self._core.node,
@@ -74,7 +78,11 @@ class Metrics:
             condition=self._condition,
             room=self._logs.room,
         )
-        self.endpoint = Endpoint(Collector(watched).collect)
+        credentials = self._core.config.configs.get("metrics.credentials")
+        access = Access(credentials) if credentials else None
+        has_tls = self._core.flag("metrics.tls")
+        tls = await self._requests.doors.tls_of(METRICS) if has_tls else None
+        self.endpoint = Endpoint(Collector(watched).collect, access, tls)
         await self.endpoint.start(self._core.text("metrics.listen"))
 
     async def stop(self) -> None:

@@ -3,6 +3,7 @@
 Promises:
 - One scrape is made at a time, and each shows its own moment.
 - A client that sends slowly, too much or anything else gets an error, or its connection is closed.
+- Where credentials are set, nothing is told without them.
 - At most METRICS_CONNECTIONS_MAX connections are served.
 
 The text is put together in a worker thread. A connection is never kept.
@@ -11,7 +12,10 @@ The text is put together in a worker thread. A connection is never kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import base64
+import hmac
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -23,19 +27,40 @@ from prometheus_client.registry import Collector as Source
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
 from headrace.base.limits import METRICS_CONNECTIONS_MAX, METRICS_REQUEST_BYTES_MAX, METRICS_REQUEST_MS_MAX
+from headrace.net.server.tls import Tls
 
 log = structlog.get_logger(__name__)
 
 Collect = Callable[[], Awaitable[Callable[[], list[Metric]]]]
 """Reads the values on the loop; the function that it returns puts them together in a worker thread."""
 END: Final = b"\r\n\r\n"
+BEARER: Final = "Bearer "
+
+
+class Access:
+    """The right to see the metrics, of those who send the password or the token. Compares in constant time."""
+
+    def __init__(self, credentials: str) -> None:
+        """`credentials`: `USER:PASSWORD`, or `Bearer TOKEN`."""
+        if credentials.startswith(BEARER):
+            self.asks, secret = "Bearer", credentials
+        else:
+            self.asks, secret = 'Basic realm="metrics"', "Basic " + base64.b64encode(credentials.encode()).decode()
+        self._secret = secret.encode()
+
+    def allows(self, authorization: str) -> bool:
+        scheme, _, rest = authorization.partition(" ")
+        return hmac.compare_digest(f"{scheme.capitalize()} {rest.strip()}".encode(), self._secret)
 
 
 class Endpoint:
     """One per broker whose metrics are asked for."""
 
-    def __init__(self, collect: Collect) -> None:
+    def __init__(self, collect: Collect, access: Access | None = None, tls: Tls | None = None) -> None:
+        """`access`: None: everybody may see the metrics. `tls`: None: they are served over plain HTTP."""
         self._collect = collect
+        self._access = access
+        self._tls = tls
         self._server: asyncio.AbstractServer | None = None
         self._busy = asyncio.Lock()
         self._answering: set[asyncio.Task[None]] = set()
@@ -47,14 +72,20 @@ class Endpoint:
         address = parse_address(listen)
         try:
             self._server = await asyncio.start_server(
-                self._on_connection, address.host, address.port, limit=METRICS_REQUEST_BYTES_MAX
+                self._on_connection,
+                address.host,
+                address.port,
+                limit=METRICS_REQUEST_BYTES_MAX,
+                ssl=None if self._tls is None else _newest(self._tls),
+                ssl_handshake_timeout=None if self._tls is None else METRICS_REQUEST_MS_MAX / 1000,
             )
         except OSError as error:
             raise UsageError(
                 f"Cannot serve metrics on {listen} ({error.strerror or error}): choose another metrics.listen."
             ) from error
         self.port = int(self._server.sockets[0].getsockname()[1])
-        log.info("metrics", url=f"http://{Address(address.host, self.port)}/metrics")
+        scheme = "http" if self._tls is None else "https"
+        log.info("metrics", url=f"{scheme}://{Address(address.host, self.port)}/metrics")
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -86,9 +117,13 @@ class Endpoint:
         method, target = (*lines[0].split(" "), "", "")[:2]
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", b"Only GET is.\n")
+        if self._access is not None and not self._access.allows(_header(lines, "authorization")):
+            return _response(
+                "401 Unauthorized", b"Say who you are.\n", more=f"WWW-Authenticate: {self._access.asks}\r\n"
+            )
         if target.partition("?")[0] != "/metrics":
             return _response("404 Not Found", b"There is /metrics.\n")
-        accept = next((line[7:].strip() for line in lines[1:] if line.lower().startswith("accept:")), "")
+        accept = _header(lines, "accept")
         async with self._busy:
             put_together = await self._collect()
             encode, kind = choose_encoder(accept)
@@ -115,6 +150,27 @@ def _registry(families: Iterable[Metric]) -> CollectorRegistry:
     return registry
 
 
-def _response(status: str, body: bytes, kind: str = "text/plain; charset=utf-8", *, with_body: bool = True) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+def _header(lines: Sequence[str], name: str) -> str:
+    """The value of a header; empty: it is not there."""
+    pairs = (line.partition(":") for line in lines[1:])
+    return next((value.strip() for key, _, value in pairs if key.strip().lower() == name), "")
+
+
+def _newest(tls: Tls) -> ssl.SSLContext:
+    """A context that gives each client the certificate of its moment."""
+    front = tls.context
+
+    def on_hello(session: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        session.context = tls.context
+
+    front.sni_callback = on_hello
+    return front
+
+
+def _response(
+    status: str, body: bytes, kind: str = "text/plain; charset=utf-8", *, more: str = "", with_body: bool = True
+) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}Connection: close\r\n\r\n"
+    )
     return head.encode() + (body if with_body else b"")

@@ -221,7 +221,7 @@ def _authority(core: Core, cluster: Cluster) -> Authority:
     super_users = (each.strip() for each in core.text("super.users").split(";"))
     authorizer = Authorizer(
         {each for each in super_users if each},
-        allows_where_no_acl=core.text("allow.everyone.if.no.acl.found") == "true",
+        allows_where_no_acl=core.flag("allow.everyone.if.no.acl.found"),
     )
     authorizer.use(core.image().acls)
     cluster.metadata.subscribe(lambda delta: authorizer.use(delta.after.acls))
@@ -233,7 +233,7 @@ def _audit_log(core: Core) -> AuditLog:
     return AuditLog(
         Path(file) if file else core.config.data / "audit.log",
         core.clock,
-        grants=core.text("audit.log.grants") == "true",
+        grants=core.flag("audit.log.grants"),
         bytes_max=core.number("audit.log.max.bytes"),
         files=core.number("audit.log.max.files"),
     )

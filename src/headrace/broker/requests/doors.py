@@ -59,7 +59,7 @@ class Doors:
                     f"Cannot listen on {each.bound} ({error.strerror or error}): "
                     "stop what listens there, or choose another address."
                 ) from error
-        if self._tls:
+        if self._tls and self._refreshing is None:
             self._refreshing = started(self._refresh(), "certificates", self._core.on_bug)
         return bound
 
@@ -71,22 +71,33 @@ class Doors:
     async def _door(self, listener: ListenerConfig) -> Door:
         tls, greet = None, None
         if listener.protocol.has_tls:
-            settings = self._settings(listener)
+            settings = self._settings(listener.name, self._client_auth(listener))
             tls = await asyncio.get_running_loop().run_in_executor(None, Tls, settings)
             self._tls.append(tls)
             if settings.client_auth is not ClientAuth.NONE:
-                greet = by_certificate(PrincipalMapper(self._value(listener, "ssl.principal.mapping.rules").text()))
+                greet = by_certificate(
+                    PrincipalMapper(self._value(listener.name, "ssl.principal.mapping.rules").text())
+                )
         if listener.protocol.has_sasl:
             greet = self._authentication.greet(listener.name)
         return Door(name=listener.name, tls=tls, greet=greet)
 
-    def _settings(self, listener: ListenerConfig) -> TlsSettings:
+    async def tls_of(self, name: str) -> Tls:
+        """Return TLS of an endpoint that is no listener, with the certificates that are set for all, or for this name.
+        It asks nobody for a certificate. Raises UsageError."""
+        made = await asyncio.get_running_loop().run_in_executor(None, Tls, self._settings(name, ClientAuth.NONE))
+        self._tls.append(made)
+        if self._refreshing is None:
+            self._refreshing = started(self._refresh(), "certificates", self._core.on_bug)
+        return made
+
+    def _settings(self, listener: str, client_auth: ClientAuth) -> TlsSettings:
         values = {key: self._value(listener, key) for key in STORES}
         given = {key: value.value for key, value in values.items() if value.value is not None and not value.is_default}
         return TlsSettings(
-            listener=listener.name,
+            listener=listener,
             stores=stores_of(given),
-            client_auth=self._client_auth(listener),
+            client_auth=client_auth,
             versions=self._list(listener, "ssl.enabled.protocols"),
             suites=self._list(listener, "ssl.cipher.suites"),
         )
@@ -96,14 +107,14 @@ class Doors:
         is_own = any(key in self._core.config.configs for key in keys_of(listener.name, CLIENT_AUTH)[:-1])
         if listener.protocol.has_sasl and not is_own:
             return ClientAuth.NONE
-        return ClientAuth(self._value(listener, CLIENT_AUTH).text())
+        return ClientAuth(self._value(listener.name, CLIENT_AUTH).text())
 
-    def _list(self, listener: ListenerConfig, key: str) -> list[str]:
+    def _list(self, listener: str, key: str) -> list[str]:
         return [item for item in self._value(listener, key).text().split(",") if item]
 
-    def _value(self, listener: ListenerConfig, key: str) -> ConfigValue:
+    def _value(self, listener: str, key: str) -> ConfigValue:
         core = self._core
-        return listener_value(core.image(), core.config.configs, listener.name, key, node=core.node)
+        return listener_value(core.image(), core.config.configs, listener, key, node=core.node)
 
     async def _refresh(self) -> None:
         loop = asyncio.get_running_loop()
