@@ -17,7 +17,7 @@ from headrace.base import limits
 from headrace.base.errors import UsageError
 from headrace.net.pem import PemStores
 from headrace.net.server import handshakes
-from headrace.net.server.listener import Answer, Connection, Door, Later, Listener
+from headrace.net.server.listener import Answer, Connection, Crowd, Door, Later, Listener
 from headrace.net.server.tls import ClientAuth, Tls, TlsSettings
 from tests.broker.group_broker import until
 from tests.certificates import Authority
@@ -240,6 +240,35 @@ def test_slow_handshakes_are_bounded_and_hold_up_nobody(ours: Authority, monkeyp
             assert len(place.listener.handshakes) <= 20
             for _, writer in silent:
                 writer.close()
+
+    run(work())
+
+
+def test_who_would_be_refused_anyway_costs_no_handshake(ours: Authority) -> None:
+    """By the number of connections, and by their rate, which is asked once for each."""
+    asked: list[str] = []
+
+    def counted(host: str) -> int:
+        asked.append(host)
+        return 0
+
+    async def work() -> None:
+        async with serving(settings(ours)) as place:
+            place.listener.newcomer_waits_ms = counted
+            place.listener.crowd_max = Crowd(all=10, of_one_address=1)
+            reader, writer = await place.connect(trusting(ours))
+            writer.write(framed(b"1"))
+            assert await read_frame(reader) == b"1"
+            for _ in range(3):
+                with pytest.raises(REFUSED):
+                    await place.asked(trusting(ours))
+            assert asked == [HOST]
+            writer.close()
+            await until(lambda: not place.listener.gauge.connections)
+            assert await place.asked(trusting(ours)) == b"hello"
+            place.listener.newcomer_waits_ms = lambda _: 1_000
+            with pytest.raises(REFUSED):
+                await place.asked(trusting(ours))
 
     run(work())
 

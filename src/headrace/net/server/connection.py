@@ -154,6 +154,7 @@ class Connection(asyncio.Protocol):
         self.principal = ANONYMOUS
         """The client, as `User:name`."""
         self.listener_name: Final = door.name
+        self.is_encrypted: Final = door.tls is not None
 
     # asyncio.Protocol
 

@@ -5,6 +5,7 @@ Promises:
   slow ones hold up nobody.
 - A handshake that takes longer than TLS_HANDSHAKE_MS_MAX is ended.
 - Each uses the newest certificates.
+- A client that would be refused anyway, as its address has too many connections, costs no handshake.
 - A client whose handshake fails is told why, by TLS's own alert.
 - There is no `Connection` that a client could use before its handshake is over.
 """
@@ -87,12 +88,15 @@ class TlsServer:
         tls: Tls,
         handshakes: Handshakes,
         connect: Callable[[], asyncio.Protocol],
+        *,
+        welcomes: Callable[[str], bool],
     ) -> None:
-        """`connect`: see `Handshakes.begin`."""
+        """`connect`: see `Handshakes.begin`. `welcomes`: whether a client at an address may come in at all."""
         self.sockets = sockets
         self._tls = tls
         self._handshakes = handshakes
         self._connect = connect
+        self._welcomes = welcomes
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
     async def start_serving(self) -> None:
@@ -118,8 +122,12 @@ class TlsServer:
                     raise
                 self._pause(bound, error)
                 return
+            host = str(peer[0]).removeprefix("::ffff:")
+            if not self._welcomes(host):
+                own.close()
+                continue
             own.setblocking(False)
-            self._handshakes.begin(own, str(peer[0]).removeprefix("::ffff:"), self._tls, self._connect)
+            self._handshakes.begin(own, host, self._tls, self._connect)
 
     def _pause(self, bound: socket.socket, error: OSError) -> None:
         """Accept nothing for a while: the process has no file descriptors left."""

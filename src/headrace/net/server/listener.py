@@ -73,7 +73,7 @@ class Listener:
         sockets: Sequence[socket.socket]
         if door.tls is not None:
             sockets = [bound["sock"]] if is_both else await bound_sockets(**bound)
-            server = TlsServer(sockets, door.tls, self.handshakes, connect)
+            server = TlsServer(sockets, door.tls, self.handshakes, connect, welcomes=self.welcomes)
         else:
             made = await asyncio.get_running_loop().create_server(
                 connect, **bound, backlog=BACKLOG, start_serving=False
@@ -109,21 +109,34 @@ class Listener:
         """Admit the connection, unless there are too many, or it was accepted just before the stop. Returns whether it
         was admitted.
         """
-        if not self._servers:
+        if not self._servers or not self._has_room_for(connection.peer_host):
             return False
-        if len(self._connections) >= (most := min(self.crowd_max.all, CONNECTIONS_MAX)):
-            self.log.warning("connection refused: too many", connections_max=most)
-            return False
-        if self._of_address[connection.peer_host] >= (most := self.crowd_max.of_one_address):
-            self.log.warning("connection refused: too many of its address", peer=connection.peer_host, most=most)
-            return False
-        if self.newcomer_waits_ms is not None and (wait_ms := self.newcomer_waits_ms(connection.peer_host)):
-            self.log.warning("connection refused: its address makes too many", peer=connection.peer_host, ms=wait_ms)
+        if not connection.is_encrypted and self._comes_too_soon(connection.peer_host):
             return False
         self._connections[connection] = None
         self._of_address[connection.peer_host] += 1
         self.gauge.connections += 1
         return True
+
+    def welcomes(self, host: str) -> bool:
+        """Whether a client at this address is worth a TLS handshake."""
+        return self._has_room_for(host) and not self._comes_too_soon(host)
+
+    def _has_room_for(self, host: str) -> bool:
+        if len(self._connections) >= (most := min(self.crowd_max.all, CONNECTIONS_MAX)):
+            self.log.warning("connection refused: too many", connections_max=most)
+            return False
+        if self._of_address[host] >= (most := self.crowd_max.of_one_address):
+            self.log.warning("connection refused: too many of its address", peer=host, most=most)
+            return False
+        return True
+
+    def _comes_too_soon(self, host: str) -> bool:
+        """Count one more connection of the address. Returns whether it makes too many."""
+        wait_ms = 0 if self.newcomer_waits_ms is None else self.newcomer_waits_ms(host)
+        if wait_ms:
+            self.log.warning("connection refused: its address makes too many", peer=host, ms=wait_ms)
+        return wait_ms > 0
 
     def forget(self, connection: Connection) -> None:
         """Called when the connection is gone."""
