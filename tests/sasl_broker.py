@@ -1,4 +1,4 @@
-"""A broker with one SASL listener, in this process: PLAIN for two users, SCRAM for those who are made."""
+"""A broker whose first listener has SASL, in this process: PLAIN for two users, SCRAM for those who are made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX: Final = "listener.name.sasl_plaintext."
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SASL: Final = {
-    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
     "connection.failed.authentication.delay.ms": "1",
     f"{PREFIX}plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_admin="of all" user_alice="wonder;land";',

@@ -156,7 +156,7 @@ class Authentication:
         server = ScramServer(
             mechanism,
             partial(users.find, mechanism),
-            nonce=f"{core.random.getrandbits(NONCE_BITS):x}",
+            nonce=f"{core.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}",
             secret=hashlib.sha256(core.cluster_id.encode()).digest(),
             usual_look=partial(users.usual_look, mechanism),
         )
