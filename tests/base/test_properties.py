@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
-from headrace.base.properties import parse_properties
+from headrace.base.properties import encode_properties, parse_properties
 from tests.tiers import examples
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -75,3 +75,14 @@ def test_what_java_stores_is_read(pairs: dict[str, str]) -> None:
 def test_no_text_is_more_than_refused(text: str) -> None:
     with suppress(UsageError):
         parse_properties(text)
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@settings(max_examples=examples(200))
+@given(st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=4))
+def test_what_is_written_is_read_again(wanted: dict[str, str]) -> None:
+    text = encode_properties(wanted)
+    assert text.isascii()
+    assert parse_properties(text) == wanted

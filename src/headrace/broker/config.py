@@ -10,7 +10,7 @@ from typing import Final
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.inter_broker import security_between_brokers
-from headrace.broker.listeners import LISTENERS, Listeners, check_closed, read_listeners
+from headrace.broker.listeners import INTER_BROKER_PROTOCOL, LISTENERS, Listeners, check_closed, read_listeners
 from headrace.net.client.security.settings import ClientSecurity
 from headrace.storage.log.journal.journal import JournalSettings
 from headrace.storage.redis.links.address import RedisAddress
@@ -67,7 +67,8 @@ class BrokerConfig:
     @property
     def described(self) -> Mapping[str, str]:
         """The static configs as they are described: with the listener of the short form."""
-        return {LISTENERS: f"PLAINTEXT://{Address(self.host, self.port)}", **self.configs}
+        name = self.configs.get(INTER_BROKER_PROTOCOL, "PLAINTEXT")
+        return {LISTENERS: f"{name}://{Address(self.host, self.port)}", **self.configs}
 
     @property
     def is_told_as_loopback(self) -> bool:

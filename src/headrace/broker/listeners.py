@@ -81,12 +81,13 @@ class Listeners(NamedTuple):
 
 
 def read_listeners(configs: Mapping[str, str], *, bound: Address, advertised: Address | None) -> Listeners:
-    """Read the configs. `bound` and `advertised` are those of the short form, which is one listener PLAINTEXT: they
-    count where `listeners` and `advertised.listeners` are not set. Raises UsageError.
+    """Read the configs. `bound` and `advertised` are those of the short form, one listener with the name of
+    `security.inter.broker.protocol`. They count where `listeners` and `advertised.listeners` are not set. Raises
+    UsageError.
     """
     protocols = _protocols(configs.get(PROTOCOLS))
     texts = configs.get(LISTENERS)
-    here = [("PLAINTEXT", bound)] if texts is None else list(_endpoints(LISTENERS, texts))
+    here = [(_short_name(configs), bound)] if texts is None else list(_endpoints(LISTENERS, texts))
     _check_distinct(here, texts or "")
     for name, _ in here:
         if name not in protocols:
@@ -149,6 +150,11 @@ def described_open(configs: Mapping[str, str]) -> list[ListenerConfig]:
 def _has_certificates(configs: Mapping[str, str], name: str, protocol: SecurityProtocol) -> bool:
     asked = next((configs[key] for key in keys_of(name, CLIENT_AUTH) if key in configs), "")
     return protocol.has_tls and asked.strip() == "required"
+
+
+def _short_name(configs: Mapping[str, str]) -> str:
+    """The name of the short form's listener: that of the protocol that brokers speak to each other."""
+    return configs.get(INTER_BROKER_PROTOCOL, "PLAINTEXT").strip().upper()
 
 
 def _protocols(text: str | None) -> Mapping[str, SecurityProtocol]:

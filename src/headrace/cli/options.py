@@ -51,11 +51,11 @@ LogLevel = Annotated[
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 
 ConfigFile = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--config-file",
         metavar="FILE",
-        help="Broker configs as Kafka's server.properties has them; --config goes before them. For secrets.",
+        help="Broker configs, as Kafka's server.properties has them. For secrets. May be given several times.",
     ),
 ]
 Insecure = Annotated[
@@ -109,12 +109,12 @@ def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def broker_configs(file: Path | None, pairs: Iterable[str] | None) -> dict[str, str]:
-    """The configs of a file and of the command line, which goes before it. Raises UsageError."""
+def broker_configs(files: Iterable[Path] | None, pairs: Iterable[str] | None) -> dict[str, str]:
+    """The configs of files, later ones first, and before them those of the command line. Raises UsageError."""
     found: dict[str, str] = {}
-    if file is not None:
+    for file in files or ():
         try:
-            found = parse_properties(file.read_text(encoding="utf-8"))
+            found |= parse_properties(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise UsageError(f"--config-file {file} cannot be read: {reason}.") from None

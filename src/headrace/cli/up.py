@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headrace.base.addresses import parse_address
 from headrace.base.errors import UsageError
 from headrace.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -25,6 +27,7 @@ from headrace.cli.options import (
     whole_number,
 )
 from headrace.cli.output import print_line
+from headrace.cli.work.ready import OnceReady
 
 
 def up(
@@ -60,6 +63,13 @@ def up(
     config: Config = None,
     config_file: ConfigFile = None,
     insecure: Insecure = False,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS, passwords and ACLs: makes a CA, certificates and an administrator in --data, once.",
+        ),
+    ] = False,
     log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
@@ -68,14 +78,20 @@ def up(
 
     Prints one line, "ready HOST:PORT", on standard output as soon as it serves; logs go to standard error. With --nodes
     there is a line "broker ID pid PID listen HOST:PORT" for each before it, and "ready" names all of them. A line
-    "redis URL" comes first where --engine is redis.
+    "redis URL" comes first where --engine is redis, and with --secure a line "client FILE": the client properties of
+    the administrator.
     """
-    configs = broker_configs(config_file, config)
     check_engine(engine, redis)
+    files, once_ready = list(config_file or ()), None
+    if secure:
+        own, once_ready = _made_secure(data.resolve(), listen, advertise)
+        files.insert(0, own)
+    named = list(config or ())
     if durable is not None:
-        configs["durable.url"] = durable
+        named.append(f"durable.url={durable}")
     if insecure:
-        configs["headrace.insecure.listeners"] = "true"
+        named.append("headrace.insecure.listeners=true")
+    configs = broker_configs(files, named)
     if nodes is not None:
         if advertise is not None:
             raise UsageError("--advertise names one address, --nodes has several: start each with 'headrace broker'.")
@@ -84,14 +100,19 @@ def up(
                 "listeners are those of one broker, --nodes has several: start each with 'headrace broker'."
             )
         options = ["--log-level", log_level, *(["--json"] if json else [])]
-        options += [part for pair in config or () for part in ("--config", pair)]
-        options += ["--config-file", str(config_file.resolve())] if config_file is not None else []
-        options += ["--config", f"durable.url={durable}"] if durable is not None else []
-        options += ["--insecure"] if insecure else []
+        options += [part for file in files for part in ("--config-file", str(file.resolve()))]
+        options += [part for pair in named for part in ("--config", pair)]
         from headrace.cli.work.supervisor import supervise
 
         with redis_for(engine, redis, data.resolve()) as url:
-            supervise(data=data.resolve(), listen=listen or DEFAULT_BOOTSTRAP, count=nodes, options=options, redis=url)
+            supervise(
+                data=data.resolve(),
+                listen=listen or DEFAULT_BOOTSTRAP,
+                count=nodes,
+                options=options,
+                redis=url,
+                once_ready=once_ready,
+            )
         return
     from headrace.cli.work.serve import serve
 
@@ -104,7 +125,20 @@ def up(
             json_logs=json,
             log_level=log_level,
             redis=url,
+            once_ready=once_ready,
         )
+
+
+def _made_secure(data: Path, listen: str | None, advertise: str | None) -> tuple[Path, OnceReady]:
+    """Make what --secure needs, and print where the administrator's client properties are. Returns the brokers'
+    configs, and the work that is left once they serve."""
+    from headrace.cli.work.securing import enrol
+    from headrace.cli.work.securing import secure as made
+
+    addresses = [parse_address(each, default_port=0) for each in (listen, advertise) if each is not None]
+    secured = made(data / "security", addresses)
+    print_line(f"client {secured.client}")
+    return secured.configs, partial(enrol, secured)
 
 
 @contextmanager

@@ -31,8 +31,9 @@ LOCK_NAME: Final = ".lock"
 PLACES: Final = ("logs", "journal")
 """Directories of the data directory that may be volumes of their own (`places`)."""
 LOCAL: Final = "local"
-EMBEDDED: Final = "redis"
-"""The directory of a Redis that `headrace up` runs for this broker. It may be there before the identity."""
+BESIDE: Final = ("redis", "security")
+"""Directories of `headrace up`: of a Redis that it runs for this broker, and of what --secure makes. They may be there
+before the identity."""
 MADE: Final = "places.json"
 """The file that notes that these directories were made once."""
 
@@ -116,7 +117,7 @@ def load(disk: Disk, data: Path, broker_id: BrokerId, engine: str = LOCAL) -> Id
                 f"{found.engine}, or choose another directory."
             )
         return found
-    names = [name for name in disk.list_directory(data) if name not in (LOCK_NAME, FILE_NAME + ".tmp", EMBEDDED)]
+    names = [name for name in disk.list_directory(data) if name not in (LOCK_NAME, FILE_NAME + ".tmp", *BESIDE)]
     strangers = [name for name in names if name not in PLACES or disk.list_directory(data / name)]  # mount points
     if strangers:
         raise UsageError(

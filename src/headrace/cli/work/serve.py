@@ -26,6 +26,7 @@ from headrace.broker.system import SystemClock, descriptors, system_random, tune
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
 from headrace.cli.options import DEFAULT_BOOTSTRAP
+from headrace.cli.work.ready import OnceReady
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
 from headrace.storage.log.compaction.running import run_in_child
@@ -48,10 +49,11 @@ def serve(
     with_parent: bool = False,
     log_level: str = "info",
     redis: str | None = None,
+    once_ready: OnceReady | None = None,
 ) -> None:
     """Run until a signal. `listen`: None: the usual address, or as the configs say. `redis`: the URL of the Redis that
-    has the logs; None: the disk has them. Raises HeadraceError where the broker cannot start, or has to stop by
-    itself."""
+    has the logs; None: the disk has them. `once_ready`: done before the line is printed. Raises HeadraceError where the
+    broker cannot start, or has to stop by itself."""
     configure_logs(json_logs=json_logs, level=log_level)
     if listen is not None and "listeners" in configs:
         raise UsageError("--listen and the config listeners say the same thing: leave one of them out.")
@@ -70,7 +72,7 @@ def serve(
         report_metadata=log_level.lower() == "debug",
         configs=configs,
     )
-    run(_serve(config, with_parent=with_parent))
+    run(_serve(config, with_parent=with_parent, once_ready=once_ready))
 
 
 def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
@@ -78,7 +80,7 @@ def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
     return open_objects(url, disk) if url else None
 
 
-async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
+async def _serve(config: BrokerConfig, *, with_parent: bool, once_ready: OnceReady | None) -> None:
     _allow_many_files()
     disk = LocalDisk()
     broker = Broker(
@@ -98,6 +100,8 @@ async def _serve(config: BrokerConfig, *, with_parent: bool) -> None:
         return
     tune_interpreter()
     try:
+        if once_ready is not None:
+            await once_ready([broker.address])
         sys.stdout.write(f"ready {broker.address}\n")
         sys.stdout.flush()
         over = asyncio.ensure_future(broker.over())

@@ -25,24 +25,36 @@ from headrace.base.errors import HeadraceError
 from headrace.broker.home.nodes import Node, prepare
 from headrace.broker.system import system_random
 from headrace.cli.output import note
+from headrace.cli.work.ready import OnceReady
 from headrace.storage.disk import LocalDisk
 
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 30.0
 
 
-def supervise(*, data: Path, listen: str, count: int, options: Sequence[str], redis: str | None = None) -> None:
+def supervise(
+    *,
+    data: Path,
+    listen: str,
+    count: int,
+    options: Sequence[str],
+    redis: str | None = None,
+    once_ready: OnceReady | None = None,
+) -> None:
     """Run until a signal. `options` are passed to every broker unchanged. `redis`: the URL of the Redis that has the
-    logs; None: the brokers' disk has them. Raises HeadraceError."""
+    logs; None: the brokers' disk has them. `once_ready`: done before the last line is printed. Raises HeadraceError."""
     claim, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random(), shared=redis is not None)
     try:
-        asyncio.run(_Supervisor(nodes, options, redis).run())
+        asyncio.run(_Supervisor(nodes, options, redis, once_ready).run())
     finally:
         claim.release()
 
 
 class _Supervisor:
-    def __init__(self, nodes: Sequence[Node], options: Sequence[str], redis: str | None) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], options: Sequence[str], redis: str | None, once_ready: OnceReady | None
+    ) -> None:
+        self._once_ready = once_ready
         self._nodes = nodes
         self._redis = redis
         self._options = options
@@ -58,6 +70,8 @@ class _Supervisor:
         try:
             ready = await self._start()
             if ready and not self._asked.is_set():
+                if self._once_ready is not None:
+                    await self._once_ready([parse_address(each) for each in ready])
                 print("ready " + ",".join(ready), flush=True)
                 await self._watch()
         finally:
