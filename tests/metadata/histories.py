@@ -630,6 +630,7 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
     ),
     st.builds(ev.AclCreated, acl=acls),
     st.builds(ev.AclDeleted, acl=acls),
+    st.builds(ev.SecretMade, secret=st.binary()),
     st.builds(
         ev.ScramCredentialChanged,
         user=st.sampled_from(("a", "ü")),

@@ -15,7 +15,7 @@ import json
 import typing
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 from headrace.base.errors import CorruptData
@@ -240,9 +240,11 @@ class AlterScram(Command[Refusals]):
     RESULT: ClassVar[Any] = Refusals
     REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
     alterations: tuple[ScramAlteration, ...]
+    secret: bytes = field(default=b"", repr=False)
+    """As in `alter_scram`."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
-        decision = alter_scram(image, self.alterations)
+        decision = alter_scram(image, self.alterations, self.secret)
         return Decision(decision.events, tuple(decision.result))
 
 

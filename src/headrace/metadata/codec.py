@@ -26,7 +26,7 @@ import immutables
 
 from headrace.base.errors import CorruptData
 from headrace.metadata.access.acls import Acl, AclFilter, found
-from headrace.metadata.events import MetadataEvent, ScramCredentialChanged
+from headrace.metadata.events import MetadataEvent, ScramCredentialChanged, SecretMade
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import StorageStateSealed
 from headrace.metadata.values import BrokerImage, TopicImage
@@ -43,10 +43,12 @@ def encode_event(event: MetadataEvent) -> dict[str, Any]:
 
 
 def shown_event(event: MetadataEvent) -> dict[str, Any]:
-    """As `encode_event`, for people: without the keys of a credential. No event can be read from it."""
+    """As `encode_event`, for people: without secrets and the keys of a credential. No event can be read from it."""
     shown = encode_event(event)
     if isinstance(event, ScramCredentialChanged) and event.credential is not None:
         shown["credential"] = {"iterations": event.credential.iterations}
+    if isinstance(event, SecretMade):
+        shown["secret"] = None
     return shown
 
 

@@ -12,7 +12,7 @@ Number 23 is reserved for an event that no code emits yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from headrace.base.ids import (
@@ -405,6 +405,15 @@ class ScramCredentialChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretMade:
+    """The cluster got a secret that all brokers share, and no client knows."""
+
+    TYPE: ClassVar[int] = 42
+    VERSION: ClassVar[int] = 0
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumGrown:
     """Older versions wrote this when the quorum had `controller.voters` voters, and promoted nobody after it. It is
     read and has no effect."""
@@ -505,6 +514,7 @@ MetadataEvent: TypeAlias = (
     | AclCreated
     | AclDeleted
     | ScramCredentialChanged
+    | SecretMade
     | QuorumGrown
     | VoteWithheld
     | QuorumRecovered

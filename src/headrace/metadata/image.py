@@ -11,7 +11,7 @@ It never decides. An event that should not have been emitted is the controller's
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Final
@@ -49,6 +49,7 @@ from headrace.metadata.events import (
     QuorumRecovered,
     QuotaChanged,
     ScramCredentialChanged,
+    SecretMade,
     TopicCreated,
     VoteWithheld,
 )
@@ -103,6 +104,8 @@ class MetadataImage:
     """The rights of clients. It stays one object until an ACL is created or deleted."""
     scram: ScramCredentials = NO_SCRAM
     """Credentials of users."""
+    secret: bytes = field(default=b"", repr=False)
+    """Known to brokers alone; empty: there is none yet. The answers to unknown names follow from it."""
     leaderships: immutables.Map[BrokerId, int] = _NO_COUNTS
     """Number of partitions that each broker leads; absent: none. This and the next two follow from `topics`."""
     copies: immutables.Map[BrokerId, int] = _NO_COUNTS
@@ -224,6 +227,7 @@ class MetadataImage:
             quotas=builder.quotas,
             acls=builder.acls,
             scram=builder.scram,
+            secret=builder.secret,
             leaderships=builder.leaderships.finish(),
             copies=builder.copies.finish(),
             preferences=builder.preferences.finish(),
@@ -263,6 +267,8 @@ class MetadataImage:
             yield QuotaChanged(entity=entity, changes=dict(quotas))
         for acl in found(self.acls, AclFilter()):
             yield AclCreated(acl=acl)
+        if self.secret:
+            yield SecretMade(secret=self.secret)
         for user, credentials in self.scram.items():
             for mechanism, credential in credentials.items():
                 yield ScramCredentialChanged(user=user, mechanism=mechanism, credential=credential)

@@ -62,6 +62,7 @@ from headrace.metadata.events import (
     QuotaChanged,
     ReplicasChanged,
     ScramCredentialChanged,
+    SecretMade,
     SegmentPublished,
     SegmentsDeleted,
     SegmentsReplaced,
@@ -102,6 +103,7 @@ class ImageBuilder:
         self.quotas = image.quotas
         self.acls = image.acls
         self.scram = image.scram
+        self.secret = image.secret
         self.brokers = image.brokers.mutate()
         self.topics = image.topics.mutate()
         self.topic_ids = image.topic_ids.mutate()
@@ -187,6 +189,8 @@ class ImageBuilder:
                 self.acls = without_acl(self.acls, event.acl)
             case ScramCredentialChanged():
                 self.scram = with_credential(self.scram, event.user, event.mechanism, event.credential)
+            case SecretMade():
+                self.secret = event.secret
             case QuorumGrown():
                 pass
             case VoteWithheld():

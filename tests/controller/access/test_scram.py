@@ -43,6 +43,23 @@ def test_the_image_for_people_has_no_keys() -> None:
     assert "key" not in json.dumps(shown_event(event))
 
 
+def test_the_first_user_brings_the_secret_of_the_cluster() -> None:
+    alice, bob = ScramAlteration("alice", SHA_256, CREDENTIAL), ScramAlteration("bob", SHA_256, CREDENTIAL)
+    assert alter_scram(EMPTY_IMAGE, [ScramAlteration("alice", SHA_256)], b"one").events == ()
+    made = alter_scram(EMPTY_IMAGE, [alice], b"one").events
+    image = EMPTY_IMAGE.replay(made)
+    assert image.secret == b"one"
+    image = image.replay(alter_scram(image, [bob], b"two").events)
+    assert image.secret == b"one"
+    shown = (
+        repr(image),
+        repr(made),
+        json.dumps(image_as_json(image)),
+        *(json.dumps(shown_event(each)) for each in made),
+    )
+    assert not any("one" in each.replace("None", "") or "b25l" in each for each in shown), "in Base64, too"
+
+
 @pytest.mark.parametrize(
     ("bad", "code"),
     [

@@ -27,6 +27,7 @@ from headrace.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 
+SECRET_BYTES = 32
 NO_CREDENTIAL = ScramCredential(b"", b"", b"", 0)
 """Stands for one that cannot be, and that the controller refuses."""
 
@@ -44,7 +45,8 @@ async def handle(
         wanted.append(ScramAlteration(each.name, _mechanism(each.mechanism), _credential(each)))
         if number % RESOURCES_PER_TURN_MAX == RESOURCES_PER_TURN_MAX - 1:
             await asyncio.sleep(0)
-    answers = await submitted(context, AlterScram(alterations=tuple(wanted)))
+    secret = context.services.random.getrandbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
+    answers = await submitted(context, AlterScram(alterations=tuple(wanted), secret=secret))
     refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
     return _response({each.user: refusal for each, refusal in zip(wanted, refusals, strict=True)})
 

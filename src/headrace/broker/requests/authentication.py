@@ -5,7 +5,6 @@ Promises: a listener whose configs do not fit is refused when the broker starts,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -157,7 +156,7 @@ class Authentication:
             mechanism,
             partial(users.find, mechanism),
             nonce=f"{core.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}",
-            secret=hashlib.sha256(core.cluster_id.encode()).digest(),
+            secret=core.image().secret or core.cluster_id.encode(),
             usual_look=partial(users.usual_look, mechanism),
         )
         return ScramExchange(server)

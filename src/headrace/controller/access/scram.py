@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, SCRAM_SALT_BYTES_MAX, SCRAM_USERS_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.access.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential, ScramMechanism
-from headrace.metadata.events import MetadataEvent, ScramCredentialChanged
+from headrace.metadata.events import MetadataEvent, ScramCredentialChanged, SecretMade
 from headrace.metadata.image import MetadataImage
 from headrace.wire.errors import ErrorCode
 
@@ -26,8 +26,11 @@ class ScramAlteration:
     credential: ScramCredential | None = field(default=None)
 
 
-def alter_scram(image: MetadataImage, alterations: Sequence[ScramAlteration]) -> Decision[list[Refusal | None]]:
-    """Return one answer for each alteration, in order; None: done."""
+def alter_scram(
+    image: MetadataImage, alterations: Sequence[ScramAlteration], secret: bytes = b""
+) -> Decision[list[Refusal | None]]:
+    """Return one answer for each alteration, in order; None: done. `secret`: random bytes. They become the cluster's
+    secret where it has none yet."""
     times = Counter(each.user for each in alterations)
     room = SCRAM_USERS_MAX - len(image.scram)
     events: list[MetadataEvent] = []
@@ -43,6 +46,8 @@ def alter_scram(image: MetadataImage, alterations: Sequence[ScramAlteration]) ->
             event = ScramCredentialChanged(user=each.user, mechanism=each.mechanism, credential=each.credential)
             events.append(event)
         answers.append(refusal)
+    if events and secret and not image.secret:
+        events.insert(0, SecretMade(secret=secret))
     return Decision(tuple(events), answers)
 
 
