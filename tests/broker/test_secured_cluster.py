@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.broker.cluster.lost_quorum import check_lost, examine, probe
 from headrace.broker.config import BrokerConfig
@@ -169,7 +170,8 @@ def test_a_broker_that_lets_in_nobody_is_not_taken_for_a_lost_one(tmp_path: Path
 def test_a_broker_that_no_other_would_let_in_does_not_start(
     tmp_path: Path, changed: Mapping[str, str], said: str
 ) -> None:
-    config = BrokerConfig(data=tmp_path, configs={**by_password(), **changed})
+    others = (Address("127.0.0.1", 1),)
+    config = BrokerConfig(data=tmp_path, join=others, configs={**by_password(), **changed})
     with pytest.raises(UsageError, match=said) as refused:
         config.check_addresses()
     assert "s3cret" not in str(refused.value)

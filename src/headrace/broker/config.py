@@ -60,9 +60,11 @@ class BrokerConfig:
             advertised = Address(self.advertised_host or self.host, self.advertised_port or 0)
         return read_listeners(self.configs, bound=Address(self.host, self.port), advertised=advertised)
 
-    def peer_security(self) -> ClientSecurity:
-        """Return how this broker opens connections to others. Raises UsageError."""
-        return security_between_brokers(self.configs, self.listeners().of_brokers)
+    def peer_security(self, *, has_others: bool = False) -> ClientSecurity:
+        """Return how this broker opens connections to others. `has_others`: there are some, beside those of `join`.
+        Raises UsageError."""
+        listener = self.listeners().of_brokers
+        return security_between_brokers(self.configs, listener, has_others=has_others or bool(self.join))
 
     @property
     def described(self) -> Mapping[str, str]:

@@ -1,7 +1,8 @@
 """How this broker opens connections to others: as the listener between brokers asks its clients to.
 
 Promises: TLS and SASL as the configs of that listener say, by Kafka's names. The broker's own certificate is shown to
-the others, where there is one. Configs by which no other broker would let this one in are refused at the start.
+the others, where there is one. Configs by which no other broker would let this one in are refused at the start. A
+broker without others may leave the login out.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 TLS_KEYS: Final = (*sorted(pem.NAMES), ENABLED, IDENTIFICATION)
 
 
-def security_between_brokers(configs: Mapping[str, str], listener: ListenerConfig) -> ClientSecurity:
-    """The security of this broker as the client of others. Raises UsageError."""
+def security_between_brokers(
+    configs: Mapping[str, str], listener: ListenerConfig, *, has_others: bool
+) -> ClientSecurity:
+    """The security of this broker as the client of others, if it `has_others`. Raises UsageError."""
     given = {"security.protocol": str(listener.protocol)}
     if listener.protocol.has_tls:
         given |= _found(configs, listener.name, TLS_KEYS)
-    if listener.protocol.has_sasl:
-        mechanism = configs.get(MECHANISM, "").strip()
+    mechanism = configs.get(MECHANISM, "").strip()
+    if listener.protocol.has_sasl and not mechanism and not has_others:
+        given["security.protocol"] = "SSL" if listener.protocol.has_tls else "PLAINTEXT"
+    elif listener.protocol.has_sasl:
         if not mechanism:
             raise UsageError(
                 f"{MECHANISM} is missing: brokers reach each other by listener {listener.name}, which is "

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.cli.acl import acl
 from headrace.cli.broker import broker
 from headrace.cli.command_config import CommandConfig, give_command_config, remember
 from headrace.cli.consume import consume
@@ -31,6 +32,7 @@ from headrace.cli.top import top
 from headrace.cli.topic import topic
 from headrace.cli.txn import txn
 from headrace.cli.up import up
+from headrace.cli.user import user
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -74,6 +76,8 @@ app.command()(sim)
 app.add_typer(topic)
 app.add_typer(group)
 app.add_typer(txn)
+app.add_typer(user)
+app.add_typer(acl)
 app.add_typer(durable)
 app.add_typer(pipeline)
 app.command()(produce)

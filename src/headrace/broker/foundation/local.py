@@ -40,6 +40,7 @@ async def on_local_logs(
     await loop.run_in_executor(None, check_superseded, disk, config.data)
     security = config.peer_security()
     identity = await identify(disk, config.data, config.broker_id, random, config.join, security)
+    config.peer_security(has_others=len(identity.voters) > 1)  # or they would not let it in
     await loop.run_in_executor(None, check_memory, disk, config.data)
     await loop.run_in_executor(None, check_places, disk, config.data, identity)
     me = Peer(identity.broker_id, identity.directory_id)

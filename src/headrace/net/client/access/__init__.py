@@ -1,0 +1,1 @@
+"""Administers who may do what: ACLs, and the SCRAM credentials of users."""
