@@ -51,7 +51,7 @@ def meant(kind: type[E], text: str, option: str, *, but: Sequence[str] = ("Unkno
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The ACLs that options name. What they leave open is open."""
+    """The ACLs that options name. Options that are not given leave it open."""
 
     principals: tuple[str, ...]
     operations: tuple[AclOperation, ...]
