@@ -110,7 +110,17 @@ def test_rights_from_their_creation_to_their_end(headrace: Headrace, bootstrap: 
     said(headrace, "topic", "create", "orders")
     as_alice = ("--command-config", client_file(tmp_path, bootstrap, "PLAIN", "alice", "wonder;land"))
     assert "orders" not in said(headrace, "topic", "list", *as_alice)
-    given = "--principal User:alice --consumer --topic ord --group g --resource-pattern-type prefixed".split()
+    given = [
+        "--principal",
+        "User:alice",
+        "--consumer",
+        "--topic",
+        "ord",
+        "--group",
+        "g",
+        "--resource-pattern-type",
+        "prefixed",
+    ]
     assert "would be created" in said(headrace, "acl", "allow", *given)
     assert headrace.json("acl", "list") == []
     text = said(headrace, "acl", "allow", *given, "--execute")
