@@ -131,7 +131,7 @@ CERTIFIED = {**TLS, "ssl.client.auth": "required"}
         (CERTIFIED, False),
         ({**CERTIFIED, "listener.name.ssl.ssl.client.auth": "none"}, True),
         ({**TLS, "listener.name.ssl.ssl.client.auth": "required"}, False),
-        ({"listeners": "SASL_PLAINTEXT://h:1"}, False),
+        ({"listeners": "SASL_PLAINTEXT://h:1,PLAINTEXT://127.0.0.1:2"}, False),
         ({"listeners": "PLAINTEXT://h:1", "ssl.client.auth": "required"}, True),
         ({"listeners": "PLAINTEXT://h:1", INSECURE: "True"}, False),
         ({"listeners": "PLAINTEXT://h:1", INSECURE: "false"}, True),

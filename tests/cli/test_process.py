@@ -125,7 +125,7 @@ def test_configs_come_from_a_file_too(tmp_path: Path) -> None:
         assert told.count('"leader"') == 5
         admin = AdminClient({"bootstrap.servers": address})
         resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-        configs = admin.describe_configs([resource])[resource].result(30)
+        configs = admin.describe_configs([resource])[resource].result(60)
         assert (configs["ssl.key.password"].value, configs["ssl.key.password"].is_sensitive) == (None, True)
     missing = headrace("up", "--data", str(tmp_path / "other"), "--config-file", str(tmp_path / "none"))
     assert missing.stderr == f"headrace: --config-file {tmp_path / 'none'} cannot be read: No such file or directory.\n"

@@ -79,15 +79,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def test_the_client_file_opens_the_door_to_librdkafka(secured: Secured) -> None:
     admin = AdminClient(dict(secured.librdkafka()))
-    admin.create_topics([NewTopic("guarded", 1)])["guarded"].result(30)
+    admin.create_topics([NewTopic("guarded", 1)])["guarded"].result(60)
     told: list[object] = []
     producer = Producer({**secured.librdkafka(), "acks": "all"})
     producer.produce("guarded", b"value", on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert told == [None]
     consumer = Consumer({**secured.librdkafka(), "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["guarded"])
-    record = consumer.poll(30)
+    record = consumer.poll(60)
     assert record is not None
     assert record.value() == b"value"
     consumer.close()
@@ -145,7 +145,7 @@ def test_brokers_of_a_cluster_are_secured_alike_and_all_is_there_after_a_restart
     with up(tmp_path / "data", "--nodes", "3") as cluster:
         before = cluster.client.read_text()
         admin = AdminClient(dict(cluster.librdkafka()))
-        admin.create_topics([NewTopic("three", 3, 3)])["three"].result(30)
+        admin.create_topics([NewTopic("three", 3, 3)])["three"].result(60)
         children = psutil.Process(cluster.process.pid).children(recursive=True)
         shown = " ".join(word for child in children for word in child.cmdline())
         assert str(cluster.client.with_name("broker.properties")) in shown
@@ -153,10 +153,10 @@ def test_brokers_of_a_cluster_are_secured_alike_and_all_is_there_after_a_restart
         producer = Producer({**cluster.librdkafka(), "acks": "all"})
         for number in range(30):
             producer.produce("three", b"x", partition=number % 3)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
     with up(tmp_path / "data", "--nodes", "3") as cluster:
         assert cluster.client.read_text() == before
-        topics = AdminClient(dict(cluster.librdkafka())).list_topics(timeout=30).topics
+        topics = AdminClient(dict(cluster.librdkafka())).list_topics(timeout=60).topics
         assert {len(each.isrs) for each in topics["three"].partitions.values()} <= {1, 2, 3}
 
 

@@ -31,7 +31,7 @@ from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from tests.sasl_broker import confluent_config, sasl_broker
 
 CONFIGS: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 ALICE: Final = "wonder;land"
 
 

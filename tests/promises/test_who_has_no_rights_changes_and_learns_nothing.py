@@ -51,7 +51,10 @@ async def test_no_api_tells_or_changes_anything(tmp_path: Path) -> None:
         secrets.append(found.salt.topic_id.bytes)
         for case in REQUESTS:
             for _ in range(examples(3)):
-                frame = frame_of(case, found.salt.salted(random_instance(case, random), random))
+                message = found.salt.salted(random_instance(case, random), random)
+                if getattr(message, "acks", 1) == 0:
+                    continue  # it has no answer
+                frame = frame_of(case, message)
                 answer = await asked(found.address, frame)
                 if answer is None:
                     continue
@@ -69,7 +72,7 @@ async def asked(address: str, frame: bytes) -> bytes | None:
     reader, writer = await asyncio.open_connection(host, int(port), local_addr=(NOBODY, 0))
     try:
         writer.write(frame)
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(60):
             return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
         return None
