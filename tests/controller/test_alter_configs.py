@@ -376,3 +376,14 @@ def test_no_more_than_so_many_groups_have_configs(image: MetadataImage, monkeypa
     assert refused.code is ErrorCode.POLICY_VIOLATION
     _, refused = change(image, 32, "g", ("consumer.session.timeout.ms", 0, "51000"))
     assert refused is None
+
+
+@pytest.mark.parametrize("op", [AlterOp.SET, AlterOp.APPEND])
+def test_a_config_of_one_listener_is_set_where_the_broker_is_started(image: MetadataImage, op: int) -> None:
+    for key in ("listener.name.a.sasl.enabled.mechanisms", "listener.name.a.plain.sasl.jaas.config"):
+        changes = (Alteration(key, op, "PLAIN"),)
+        resource = ResourceAlteration(ResourceType.BROKER, "", changes)
+        (refusal,) = alter_configs(image, [resource]).result
+        assert refusal is not None
+        assert refusal.code == ErrorCode.INVALID_CONFIG
+        assert "cannot be changed while a broker runs" in refusal.message

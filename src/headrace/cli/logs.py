@@ -17,8 +17,10 @@ def configure_logs(*, json_logs: bool, level: str = "info") -> None:
     if level.upper() not in LEVELS:
         raise UsageError(f"--log-level {level} cannot be: choose {', '.join(LEVELS).lower()}.")
     on_terminal = sys.stderr.isatty() and not json_logs
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if on_terminal else structlog.processors.JSONRenderer()
+    renderer: structlog.typing.Processor = (  # no values of variables: secrets are among them
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False))
+        if on_terminal
+        else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

@@ -223,7 +223,8 @@ def _altered(image: MetadataImage, target: _Target, alteration: Alteration, boun
     if (definition := target.table.get(key)) is None:
         if alteration.op == AlterOp.DELETE:  # it is not set; Kafka's tools remove what they might have set
             return None
-        return _bad(_problem(image, target, {key: value}, bounds))
+        fixed = f"Config {key} cannot be changed while a broker runs: set it where the broker is started."
+        return _bad(_problem(image, target, {key: value}, bounds) or fixed)  # known, where it is a listener's
     if value is None and alteration.op != AlterOp.DELETE:
         return Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for config {key}.")
     if not definition.dynamic:
