@@ -24,6 +24,7 @@ from headrace.net.client.delivery import Delivery, SealedBatch
 from headrace.net.client.errors import ClientError
 from headrace.net.client.groups import Groups, TopicPartition
 from headrace.net.client.offsets import Found, list_offsets
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.client.two_phase import TwoPhase
 from headrace.net.client.view import TopicView
 
@@ -37,9 +38,10 @@ MESSAGE_BYTES_DEFAULT = 1_048_588
 class Brokers:
     """A context manager for one thread."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: ClientSecurity = PLAIN) -> None:
         self.bootstrap = bootstrap
-        self._cluster = Cluster(bootstrap, client_id="headrace-spark")
+        self.security = security
+        self._cluster = Cluster(bootstrap, client_id="headrace-spark", security=security)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = threading.Event()
         """Set when the loop's thread has left the loop."""

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from headrace.base.errors import UsageError
 from headrace.base.limits import SPARK_REPEATS_WINDOW_MAX, SPARK_TASKS_MAX
 from headrace.base.reading import INT_MAX, is_natural, json_value
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.spark.read.columns import Columns
 
 EARLIEST: Final = -2
@@ -43,6 +44,11 @@ OPTIONS: Final = (
     "isolation",
     *STREAM_OPTIONS,
 )
+
+KAFKA: Final = "kafka."
+"""Stands before options of Kafka's clients, as in Spark's own source."""
+SECURITY_OPTIONS: Final = tuple(KAFKA + name for name in ("security.protocol", "sasl.", "ssl."))
+"""What the names of options of security begin with: any of Kafka's client properties."""
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic, partition, offset. EARLIEST and LATEST stand for the ends."""
@@ -80,6 +86,8 @@ class ReadOptions:
     store: str | None
     """URL of the store, as the broker's `durable.url`."""
     bootstrap: str | None
+    security: ClientSecurity = PLAIN
+    """How brokers let this side in."""
     selection: Selection
     starting: Bound
     ending: Bound
@@ -111,7 +119,7 @@ def parse_options(
     """Parse options; their names are case-insensitive. `streaming` is None where it is not known yet. `begins` is a
     word for the start of partitions that `startingOffsets` does not name; None: Spark's default. Raises UsageError.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    given, security = without_security(options)
     if "path" in given:  # set by load(path)
         path = given.pop("path")
         if given.setdefault("store", path) != path:
@@ -129,6 +137,7 @@ def parse_options(
     return ReadOptions(
         store=store,
         bootstrap=bootstrap,
+        security=security,
         selection=_selection(given),
         starting=_bound("starting", given, begins or ("latest" if streaming else "earliest"), streaming),
         ending=_bound("ending", given, "latest", streaming),
@@ -146,6 +155,15 @@ def parse_options(
         trigger_records_max=positive("maxRecordsPerTrigger", given, "records"),
         trigger_bytes_max=positive("maxBytesPerTrigger", given, "bytes"),
     )
+
+
+def without_security(options: Mapping[str, str]) -> tuple[dict[str, str], ClientSecurity]:
+    """The other options, by their names in lower case, and the security that `kafka.security.protocol`, `kafka.sasl.*`
+    and `kafka.ssl.*` ask for. Raises UsageError.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    named = {name: given.pop(name) for name in list(given) if name.startswith(SECURITY_OPTIONS)}
+    return given, ClientSecurity.from_properties(named, prefix=KAFKA)
 
 
 def _check_kind(given: Mapping[str, str], streaming: bool | None) -> None:

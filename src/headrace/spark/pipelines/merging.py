@@ -101,8 +101,8 @@ def compact(
         size = sum(part.bytes for part in its)
         before = _digest(session(), spec, its, meter, f"{name}: as it is") if compares else {}
         meter.stage(f"{name}: compacting", size)
-        with Brokers(spec.source.bootstrap) as brokers:
-            topic, is_compacted = brokers.begin(_compacted(spec.source.bootstrap, name, its, dry_run, meter)).result()
+        with Brokers(spec.source.bootstrap, spec.source.security) as brokers:
+            topic, is_compacted = brokers.begin(_compacted(brokers, name, its, dry_run, meter)).result()
         if compares:
             after = _digest(session(), spec, its, meter, f"{name}: as it is now")
             kind = "last" if is_compacted else "all"
@@ -121,13 +121,13 @@ def _bytes(each: PartitionRange) -> int:
 
 
 async def _compacted(
-    bootstrap: str, name: str, parts: Sequence[_Part], dry_run: bool, meter: Meter
+    brokers: Brokers, name: str, parts: Sequence[_Part], dry_run: bool, meter: Meter
 ) -> tuple[CompactedTopic, bool]:
     """The topic's result, and whether the topic is compacted."""
     from headrace.net.client.admin import Admin
 
     topic = CompactedTopic(name)
-    async with Cluster(bootstrap) as cluster:
+    async with Cluster(brokers.bootstrap, security=brokers.security) as cluster:
         configs = await Admin(cluster).topic_configs(name)
         is_compacted = any(config.name == POLICY and "compact" in (config.value or "") for config in configs)
         for part in parts:
@@ -153,7 +153,7 @@ async def _asked(cluster: Cluster, part: PartitionRange, *, execute: bool) -> Ma
     leaders = {int(each.index): int(each.leader) for each in view.partitions}
     for broker in await Members(cluster).brokers():
         if broker.id == leaders.get(part.partition):
-            async with DurableLink(broker.address) as link:
+            async with DurableLink(broker.address, cluster.security) as link:
                 answer = await link.merge(part.topic.id, part.partition, execute=execute, below=part.end)
             if not answer["has_store"]:
                 raise UsageError(f"Broker {broker.id} has no durable store (durable.url): there is nothing to compact.")

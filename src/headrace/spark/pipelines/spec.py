@@ -23,7 +23,7 @@ from headrace.base.limits import (
     REPLAY_BATCH_BYTES,
     STATISTICS_TOP_MAX,
 )
-from headrace.spark.options import STREAM_OPTIONS, ReadOptions, parse_options
+from headrace.spark.options import KAFKA, SECURITY_OPTIONS, STREAM_OPTIONS, ReadOptions, parse_options
 from headrace.spark.write.sink import WriteOptions, parse_write_options
 
 MATERIALISE: Final = "materialise"
@@ -342,6 +342,18 @@ def _spark(section: _Section) -> SparkOf:
     )
 
 
+def _flat(given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """The keys of a section, where `kafka.ssl.ca.location = "..."` is tables within a table."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        is_kafkas = f"{before}{key}.".startswith(KAFKA)
+        if is_kafkas and isinstance(value, Mapping):
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[before + key] = value
+    return found
+
+
 class _Section:
     """One table of the file. Its methods raise UsageError where a key's value is wrong."""
 
@@ -349,8 +361,9 @@ class _Section:
         self.name = name
         if not isinstance(given, Mapping):
             raise UsageError(f"Key {name} must be a section: [{name}].")
-        self.given: Mapping[str, Any] = given
-        if keys and (unknown := set(given) - set(keys)):
+        self.given: Mapping[str, Any] = _flat(given) if "bootstrap" in keys else given
+        unknown = {key for key in self.given if key not in keys and not key.startswith(SECURITY_OPTIONS)}
+        if keys and unknown:
             raise UsageError(f"Section [{name}] has no key '{min(unknown)}'; it has: {', '.join(keys)}.")
 
     def wrong(self, key: str, wanted: str) -> UsageError:
@@ -367,6 +380,8 @@ class _Section:
         found = {}
         for key, value in self.given.items():
             if not isinstance(value, str | bool | int):
+                if key.startswith(SECURITY_OPTIONS):  # it may be a secret
+                    raise UsageError(f"Key {key} of section [{self.name}] must be a text, a number or true or false.")
                 raise self.wrong(key, "a text, a number or true or false")
             found[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return found

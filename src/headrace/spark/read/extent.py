@@ -82,7 +82,11 @@ class Sources:
     def __init__(self, options: ReadOptions, *, store: Store | None = None, brokers: Brokers | None = None) -> None:
         self.options = options
         self.store = store if store is not None or options.store is None else Store.open(options.store)
-        self.brokers = brokers if brokers is not None or options.bootstrap is None else Brokers(options.bootstrap)
+        self.brokers = (
+            brokers
+            if brokers is not None or options.bootstrap is None
+            else Brokers(options.bootstrap, options.security)
+        )
         self._mirrored: dict[TopicId, MirroredTopic] = {}
         self._stable: dict[tuple[TopicId, int], tuple[str, int]] = {}
         """The last stable offsets in the store, each with the head of the catalog that it was read by."""

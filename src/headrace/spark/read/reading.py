@@ -86,7 +86,11 @@ class TaskReader:
         self._options = options
         self._columns = columns
         self._store = store if store is not None or options.store is None else Store.open(options.store)
-        self._brokers = brokers if brokers is not None or options.bootstrap is None else Brokers(options.bootstrap)
+        self._brokers = (
+            brokers
+            if brokers is not None or options.bootstrap is None
+            else Brokers(options.bootstrap, options.security)
+        )
         self._quarantine = None if options.quarantine is None else Quarantine(options.quarantine)
         self._at = 0
         """The next wanted offset of the part that is being read."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.errors import UsageError
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.spark.options import OPTIONS as READ_OPTIONS
-from headrace.spark.options import boolean, positive
+from headrace.spark.options import boolean, positive, without_security
 from headrace.wire.compression import Compression
 
 OPTIONS: Final = (
@@ -51,6 +52,8 @@ class WriteOptions:
     """Options of ``df.write`` or ``df.writeStream``."""
 
     bootstrap: str
+    security: ClientSecurity = PLAIN
+    """How brokers let this side in."""
     topic: str | None
     """None: each row's own."""
     compression: Compression
@@ -69,7 +72,7 @@ class WriteOptions:
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Parse options; their names are case-insensitive. Raises UsageError."""
-    given = {name.lower(): value for name, value in options.items()}
+    given, security = without_security(options)
     if "path" in given:
         raise UsageError("A topic has no path: leave it out of save() or start(), and give option topic.")
     for own in ("checkpointlocation", "queryname"):  # Spark's own
@@ -85,6 +88,7 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
         raise UsageError("Option bootstrap is missing: .option('bootstrap', HOST:PORT), the brokers to write to.")
     return WriteOptions(
         bootstrap=bootstrap,
+        security=security,
         topic=_topic(given),
         compression=_compression(given),
         batch_bytes=positive("batchBytes", given, "bytes") or BATCH_BYTES,

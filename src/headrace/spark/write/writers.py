@@ -72,7 +72,7 @@ class HeadraceWriter(DataSourceArrowWriter):
         self._query = options.query_id or str(uuid4())
         self._run = new_run()
         self._targets: dict[str, Target] = {}
-        with Brokers(options.bootstrap) as brokers:
+        with Brokers(options.bootstrap, options.security) as brokers:
             if options.topic is not None:
                 self._targets[options.topic] = find_target(brokers, options.topic)
             if options.exactly_once:
@@ -83,12 +83,14 @@ class HeadraceWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
-            commit(self._options.bootstrap, Batch(self._query, 0, self._run), prepared_by(messages))
+            commit(
+                self._options.bootstrap, Batch(self._query, 0, self._run), prepared_by(messages), self._options.security
+            )
         tell("The write", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
-            give_up(self._options.bootstrap, Batch(self._query, 0, self._run))
+            give_up(self._options.bootstrap, Batch(self._query, 0, self._run), self._options.security)
         else:
             tell_aborted("The write", messages)
 
@@ -109,7 +111,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
         self._start = start
         self._run = new_run(start)
         if options.exactly_once and HeadraceStreamWriter._checked != start:
-            with Brokers(options.bootstrap) as brokers:
+            with Brokers(options.bootstrap, options.security) as brokers:
                 check_brokers(brokers)
             HeadraceStreamWriter._checked = start
 
@@ -128,13 +130,13 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         if self._options.exactly_once and (query := _query_of(messages)) is not None:
             batch = Batch(query, batchId, _run_of(messages) or self._run)
-            commit(self._options.bootstrap, batch, prepared_by(messages))
+            commit(self._options.bootstrap, batch, prepared_by(messages), self._options.security)
         tell(f"Batch {batchId}", messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         if self._options.exactly_once:
             batch = Batch(_query_of(messages), batchId, _run_of(messages) or self._start)
-            give_up(self._options.bootstrap, batch)
+            give_up(self._options.bootstrap, batch, self._options.security)
         else:
             tell_aborted(f"Batch {batchId}", messages)
 

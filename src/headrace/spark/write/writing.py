@@ -24,6 +24,7 @@ from headrace.base.limits import (
 )
 from headrace.net.client.delivery import Delivery, SealedBatch, UndeliveredError
 from headrace.net.client.errors import ClientError, RefusedError
+from headrace.net.client.security.settings import ClientSecurity
 from headrace.net.client.two_phase import Prepared
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.packing import STAMP_HEADERS, Layout, Packed, Packer, Stamp, packer_for
@@ -186,9 +187,9 @@ class TaskWriter:
         return found
 
 
-def _key(options: WriteOptions, transaction: str | None) -> tuple[str, int, bool]:
+def _key(options: WriteOptions, transaction: str | None) -> tuple[str, ClientSecurity, int, bool]:
     """A kept producer serves tasks with the same."""
-    return options.bootstrap, options.delivery_timeout_ms, transaction is not None
+    return options.bootstrap, options.security, options.delivery_timeout_ms, transaction is not None
 
 
 class Producer:
@@ -203,7 +204,7 @@ class Producer:
         """Raises ClientError."""
         self._key = _key(options, transaction)
         self._since = 0.0
-        self.brokers = Brokers(options.bootstrap)
+        self.brokers = Brokers(options.bootstrap, options.security)
         try:
             self.delivery: Delivery = self.brokers.delivery(options.delivery_timeout_ms, transaction)
         except BaseException:

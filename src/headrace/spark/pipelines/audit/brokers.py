@@ -15,7 +15,7 @@ from headrace.net.client.errors import ClientError
 from headrace.net.client.members import Members
 from headrace.net.client.offsets import LATEST
 from headrace.net.client.transactions import Transactions
-from headrace.spark.brokers import EARLIEST_LOCAL
+from headrace.spark.brokers import EARLIEST_LOCAL, Brokers
 from headrace.spark.pipelines.audit.unmirrored import Absent, absent_by_brokers
 from headrace.spark.read.extent import ReadTopic, Sources
 from headrace.storage.tier.mirror import MirroredState, MirroredTopic
@@ -32,19 +32,19 @@ def problems_beside(
     brokers = sources.brokers
     assert brokers is not None
     starts = brokers.offsets(topic.name, [partition], EARLIEST_LOCAL)
-    catalog = brokers.begin(_catalog(brokers.bootstrap, topic, partition)).result()
+    catalog = brokers.begin(_catalog(brokers, topic, partition)).result()
     ends = brokers.offsets(topic.name, [partition], LATEST)
     problems = [
         *mirror_problems(topic.name, partition, mirrored, catalog),
         *seam_problems(topic.name, partition, catalog, starts[partition].offset, ends[partition].offset),
-        *brokers.begin(_hanging(brokers.bootstrap, topic, partition)).result(),
+        *brokers.begin(_hanging(brokers, topic, partition)).result(),
     ]
     return problems, absent_by_brokers(topic, int(partition), catalog) if mirrored.end_offset < 0 else None
 
 
-async def _hanging(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> list[str]:
+async def _hanging(brokers: Brokers, topic: ReadTopic, partition: PartitionIndex) -> list[str]:
     """The transactions that nobody will end, behind which no reader of committed records gets."""
-    async with Cluster(bootstrap) as cluster:
+    async with Cluster(brokers.bootstrap, security=brokers.security) as cluster:
         transactions = Transactions(cluster)
         found = await transactions.open_in([topic.name], partitions=[partition])
         left = await transactions.hanging(found)
@@ -55,13 +55,13 @@ async def _hanging(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) 
     ]
 
 
-async def _catalog(bootstrap: str, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:
+async def _catalog(brokers: Brokers, topic: ReadTopic, partition: PartitionIndex) -> PartitionCatalog:
     """The brokers' catalog, with its chain proven."""
-    async with Cluster(bootstrap) as cluster:
+    async with Cluster(brokers.bootstrap, security=brokers.security) as cluster:
         alive = [broker for broker in await Members(cluster).brokers() if not broker.fenced]
         if not alive:
             raise ClientError("no broker lives")
-        async with DurableLink(alive[0].address) as link:
+        async with DurableLink(alive[0].address, cluster.security) as link:
             for _ in range(DURABLE_CATALOG_TRIES_MAX):
                 found = await _whole(link, topic, partition)
                 if found is not None:

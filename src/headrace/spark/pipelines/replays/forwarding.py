@@ -100,7 +100,14 @@ def recall(work: Forward) -> Mapping[int, Recalled]:
     """The rows of the portion that the target has, by task. Raises ClientError, DamagedHistory."""
     if not work.options.include_identity:
         return {}
-    return recalled(work.options.bootstrap, work.target, work.query, work.portion, with_keys=work.is_compacted)
+    return recalled(
+        work.options.bootstrap,
+        work.target,
+        work.query,
+        work.portion,
+        with_keys=work.is_compacted,
+        security=work.options.security,
+    )
 
 
 def send(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from headrace.base.ids import PartitionIndex
 from headrace.net.client.offsets import EARLIEST, LATEST
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.spark.brokers import Brokers
 from headrace.spark.options import ReadOptions, parse_options
 from headrace.spark.pipelines.replays.log import Portion, made_anew
@@ -55,19 +56,25 @@ class _Found:
 
 
 def recalled(
-    bootstrap: str, target: Target, query: str, portion: Portion, *, with_keys: bool
+    bootstrap: str,
+    target: Target,
+    query: str,
+    portion: Portion,
+    *,
+    with_keys: bool,
+    security: ClientSecurity = PLAIN,
 ) -> Mapping[int, Recalled]:
     """The rows of each task that the target has. Raises UsageError where the target was made again, ClientError,
     DamagedHistory.
     """
     found: dict[int, _Found] = defaultdict(_Found)
     planned = {PartitionIndex(at): portion.target_ends.get(at, 0) for at in range(target.partitions)}
-    with Brokers(bootstrap) as brokers:
+    with Brokers(bootstrap, security) as brokers:
         if brokers.topic(target.topic).id != target.id:
             raise made_anew(target.topic)
         ends = brokers.offsets(target.topic, planned, LATEST)  # an unclean election may have removed some
         starts = {at: min(end, ends[at].offset) for at, end in planned.items()}
-        options = _options(bootstrap, target.topic, starts, with_keys=with_keys)
+        options = replace(_options(bootstrap, target.topic, starts, with_keys=with_keys), security=security)
         sources = Sources(options, brokers=brokers)
         for task in plan_tasks(sources, sources.ranges()):
             with TaskReader(options, options.columns) as reader:

@@ -64,7 +64,7 @@ def planned_replay(spec: Replay) -> list[Planned]:
     """The ranges that a run would read now. Neither starts Spark nor writes anything."""
     follower = Follower(spec.source)
     try:
-        with Brokers(spec.target.bootstrap) as brokers:
+        with Brokers(spec.target.bootstrap, spec.target.security) as brokers:
             run = _Run(spec, follower, brokers)
             start = formatted(run.state.positions) if run.state is not None else follower.initial()
             ranges = follower.ranges(parsed(start), parsed(follower.latest(start, Limits())))
@@ -95,7 +95,7 @@ def replay(
     wait = wait or stop.wait
     follower = Follower(spec.source)
     try:
-        with Brokers(spec.target.bootstrap) as brokers:
+        with Brokers(spec.target.bootstrap, spec.target.security) as brokers:
             run = _Run(spec, follower, brokers, session, meter or Meter())
             pace = Pace(spec.records_per_second, spec.bytes_per_second)
             run.begin()
@@ -288,7 +288,7 @@ class _Run:
         batch = Batch(self.state.query, portion.number, new_run())
         if not any(task.parts for task in tasks):
             if exactly_once and self._is_resumed:  # an earlier run may have decided it
-                commit(self.spec.target.bootstrap, batch, ())
+                commit(self.spec.target.bootstrap, batch, (), self.spec.target.security)
             return Sent(0, 0, 0)
         name, version = self.spec.name, self.state.version
         keeps = self.spec.keeps_partitions  # it needs the target's present partitions
@@ -323,10 +323,10 @@ def written_once(batch: Batch, frame: DataFrame, target: WriteOptions) -> list[d
     try:
         rows = collected(frame)
     except Exception:
-        give_up(target.bootstrap, batch)
+        give_up(target.bootstrap, batch, target.security)
         raise
     winners = (Prepared(row["name"], row["producer_id"], row["epoch"]) for row in rows if row["name"] is not None)
-    commit(target.bootstrap, batch, tuple(winners))
+    commit(target.bootstrap, batch, tuple(winners), target.security)
     return rows
 
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.client.two_phase import Prepared, TwoPhase
 from headrace.spark.brokers import Brokers
 from headrace.spark.write.exactly.driving import carry_out, open_of
@@ -44,21 +45,21 @@ def check_brokers(brokers: Brokers) -> None:
     brokers.ask(check)
 
 
-def commit(bootstrap: str, batch: Batch, winners: tuple[Prepared, ...]) -> None:
+def commit(bootstrap: str, batch: Batch, winners: tuple[Prepared, ...], security: ClientSecurity = PLAIN) -> None:
     """Commit the batch, unless it is committed already: then finish that. Raises TransactionsLost, OutcomeForgotten,
     ConcurrentWrite, ClientError, CorruptData.
     """
     query = batch.query
     assert query is not None, "a task has told it"
     ending = Ending(batch=batch.number, run=batch.run, winners=winners)
-    with Brokers(bootstrap) as brokers:
+    with Brokers(bootstrap, security) as brokers:
         done = brokers.ask(lambda cluster: carry_out(cluster, query, ending))
     assert done.followed is not None, "it is committed, or an error was raised"
     if done.followed.run != batch.run:
         log.info("Batch %d of query %s was written by an earlier run: its rows are there once.", batch.number, query)
 
 
-def give_up(bootstrap: str, batch: Batch) -> None:
+def give_up(bootstrap: str, batch: Batch, security: ClientSecurity = PLAIN) -> None:
     """Abort all that this run has written of the batch, unless it is committed already. Raises ConcurrentWrite,
     ClientError, CorruptData.
     """
@@ -74,5 +75,5 @@ def give_up(bootstrap: str, batch: Batch) -> None:
             if done.followed is not None:
                 log.warning("Batch %d of query %s had been committed before it failed.", batch.number, query)
 
-    with Brokers(bootstrap) as brokers:
+    with Brokers(bootstrap, security) as brokers:
         brokers.ask(end)
