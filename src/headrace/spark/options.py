@@ -48,7 +48,7 @@ OPTIONS: Final = (
 KAFKA: Final = "kafka."
 """Stands before options of Kafka's clients, as in Spark's own source."""
 SECURITY_OPTIONS: Final = tuple(KAFKA + name for name in ("security.protocol", "sasl.", "ssl."))
-"""What the names of options of security begin with: any of Kafka's client properties."""
+"""The beginnings of the names of options of security, which are Kafka's client properties."""
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic, partition, offset. EARLIEST and LATEST stand for the ends."""
