@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 
@@ -12,7 +14,9 @@ from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.broker.boot import Broker
+from headrace.storage.commit_log import MemberStatus
 from headrace.broker.config import BrokerConfig
+from headrace.broker.home.ports import HeldPorts
 from headrace.broker.listeners import INSECURE, SecurityProtocol, read_listeners
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.work.diagnosis import findings
@@ -186,16 +190,16 @@ async def brokers(directory: Path, *configs: Mapping[str, str]) -> AsyncIterator
         running: list[Broker] = []
         for number, each in enumerate(configs, 1):
             name = each.get("inter.broker.listener.name", "PLAINTEXT")
-            config = BrokerConfig(
-                data=directory / str(number),
-                port=0,
-                broker_id=BrokerId(number),
-                join=(running[0].addresses[name],) if running else (),
-                configs={**QUICK, **each},
-            )
-            made = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk())
-            running.append(await stack.enter_async_context(made))
+            join = (running[0].addresses[name],) if running else ()
+            running.append(await stack.enter_async_context(broker_of(directory, number, each, join)))
         yield running
+
+
+def broker_of(directory: Path, number: int, configs: Mapping[str, str], join: tuple[Address, ...] = ()) -> Broker:
+    config = BrokerConfig(
+        data=directory / str(number), port=0, broker_id=BrokerId(number), join=join, configs={**QUICK, **configs}
+    )
+    return Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk())
 
 
 def ports_of(running: list[Broker], name: str) -> dict[int, int]:
@@ -218,6 +222,44 @@ def test_a_client_is_told_the_addresses_of_its_listener(tmp_path: Path) -> None:
                         await told_everywhere(client, wanted)
 
     run(work())
+
+
+@pytest.mark.skipif(is_redis(), reason="there, the metadata is in Redis")
+def test_brokers_that_were_all_stopped_find_each_other_by_the_listener_of_brokers(tmp_path: Path) -> None:
+    """By what the log of the metadata tells: nobody is told whom to join."""
+    held = HeldPorts.free("127.0.0.1", 6, SystemRandom())
+    ports = iter(held.numbers)
+    configs = [
+        {
+            "listeners": f"CLIENT://127.0.0.1:{next(ports)},BROKERS://127.0.0.1:{next(ports)}",
+            "listener.security.protocol.map": MAP,
+            "inter.broker.listener.name": "BROKERS",
+        }
+        for _ in range(3)
+    ]
+
+    async def work() -> None:
+        async with brokers(tmp_path, *configs) as running:
+            await until(lambda: all(len(broker.image.live_brokers()) == 3 for broker in running))
+            await until(lambda: sum(member.is_voter for member in members(running)) == 3)
+        again = [broker_of(tmp_path, number, each) for number, each in enumerate(configs, 1)]
+        await asyncio.gather(*(broker.start() for broker in again))
+        await until(lambda: all(len(broker.image.live_brokers()) == 3 for broker in again))
+        for broker in again:
+            await broker.stop()
+
+    run(work())
+    held.release()
+
+
+def members(running: list[Broker]) -> list[MemberStatus]:
+    """As the controller has them."""
+    return [
+        member
+        for broker in running
+        if broker.parts.metadata.is_controller
+        for member in broker.parts.metadata.quorum().members
+    ]
 
 
 async def told_everywhere(client: RawClient, wanted: Mapping[int, int]) -> None:

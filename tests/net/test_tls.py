@@ -99,6 +99,32 @@ def test_frames_are_answered_whatever_their_size(ours: Authority) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("host", ["localhost", "", "::"])
+def test_every_address_of_a_host_is_served(ours: Authority, host: str) -> None:
+    """Also IPv6, where the machine has it; a free port is the same for all."""
+
+    async def work() -> None:
+        listener = Listener(echo)
+        port = await listener.bind(host, 0, Door(name="SSL", tls=Tls(settings(ours))))
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(HOST, port)
+        await listener.accept()
+        assert await Place(listener, Tls(settings(ours)), port).asked(trusting(ours)) == b"hello"
+        await listener.stop()
+
+    run(work())
+
+
+def test_a_taken_port_is_an_error(ours: Authority) -> None:
+    async def work() -> None:
+        async with serving(settings(ours)) as place:
+            for host in (HOST, "localhost"):
+                with pytest.raises(OSError, match="in use"):
+                    await place.listener.bind(host, place.port, Door(name="OTHER", tls=place.tls))
+
+    run(work())
+
+
 def test_a_frame_right_behind_the_handshake_is_not_lost(ours: Authority) -> None:
     """A client of TLS 1.3 sends its first request with the end of its handshake: both come in one read."""
 
