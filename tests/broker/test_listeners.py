@@ -14,13 +14,13 @@ from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.broker.boot import Broker
-from headrace.storage.commit_log import MemberStatus
 from headrace.broker.config import BrokerConfig
 from headrace.broker.home.ports import HeldPorts
 from headrace.broker.listeners import INSECURE, SecurityProtocol, read_listeners
 from headrace.broker.system import SystemClock, system_random
 from headrace.cli.work.diagnosis import findings
 from headrace.cli.work.opened import OPENED
+from headrace.storage.commit_log import MemberStatus
 from headrace.storage.disk import LocalDisk
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
