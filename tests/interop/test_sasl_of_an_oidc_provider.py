@@ -1,0 +1,85 @@
+"""Tokens of a real OpenID provider (zitadel, in Go), which librdkafka fetches. They expire while it produces."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+import pytest
+
+from tests.broker.group_broker import until
+from tests.sasl_broker import sasl_broker
+from tests.tiers import IS_LONG, of_tier
+
+PROGRAM: Final = Path(__file__).with_name("oidc")
+CLIENT: Final = "sid1"
+TOKEN_S: Final = 4
+TIMEOUT_S: Final = 60.0
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("go") is None, reason="there is no go on the PATH to build the provider with"
+)
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the provider. In the short tier it is built from modules that are there already."""
+    program = tmp_path_factory.mktemp("oidc") / "provider"
+    environment = os.environ | ({} if IS_LONG else {"GOPROXY": "off"})
+    built = subprocess.run(
+        ["go", "build", "-o", str(program), "."],
+        cwd=PROGRAM,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        pytest.skip(f"the provider cannot be built: {built.stderr[-200:]}")
+    with subprocess.Popen(
+        [str(program), str(TOKEN_S)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+async def test_tokens_expire_while_a_client_produces(issuer: str, tmp_path: Path) -> None:
+    configs = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": f"{issuer}keys",
+        "sasl.oauthbearer.expected.issuer": issuer,
+        "sasl.oauthbearer.expected.audience": CLIENT,
+        "sasl.oauthbearer.clock.skew.seconds": "0",
+    }
+    errors: list[Any] = []
+    async with asyncio.timeout(120), sasl_broker(tmp_path, configs) as broker:
+        counts = broker.parts.requests.authentication.counts
+        await until(lambda: broker.parts.requests.authentication._keys["SASL_PLAINTEXT"].keys is not None)
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": str(broker.address),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": CLIENT,
+                "sasl.oauthbearer.client.secret": "verysecret",
+                "sasl.oauthbearer.token.endpoint.url": f"{issuer}oauth/token",
+                "sasl.oauthbearer.scope": "openid",
+                "error_cb": errors.append,
+            }
+        )
+        sent = 0
+        while counts.succeeded_again < of_tier(short=1, long=5):
+            producer.produce("t", b"hello")
+            sent += 1
+            assert await asyncio.to_thread(producer.flush, TIMEOUT_S) == 0
+        assert (errors, counts.failed, counts.failed_again, counts.expired) == ([], 0, 0, 0)
+        partitions = [each.log.log_end_offset for each in broker.parts.partitions.replicas if each.topic == "t"]
+        assert sum(partitions) == sent
