@@ -97,6 +97,9 @@ def test_the_client_file_is_one_of_our_commands(secured: Secured) -> None:
     options = ("--bootstrap", secured.bootstrap, "--command-config", str(secured.client))
     assert warm.ran("topic", "create", "ours", *options, timeout=60).returncode == 0
     assert "ours" in warm.ran("topic", "list", "--json", *options, timeout=60).stdout
+    refused = warm.ran("topic", "list", *options[:2], timeout=60)
+    assert refused.returncode == 1
+    assert "does it ask for TLS, or a login?" in refused.stderr
 
 
 @pytest.mark.parametrize(
