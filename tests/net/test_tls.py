@@ -254,6 +254,25 @@ def test_certificates_change_under_open_connections(tmp_path: Path) -> None:
     run(work())
 
 
+class Vanishing(PemStores):
+    """A key that is taken away between two reads of it, as `rm` in the middle of a change does."""
+
+    def load_identity(self, context: ssl.SSLContext) -> None:
+        Path(self.chain_file).unlink()
+        context.load_cert_chain(self.chain_file)
+
+
+def test_a_key_that_goes_while_it_is_read_stops_nothing(ours: Authority, tmp_path: Path) -> None:
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(ours.issue(HOST).read_bytes())
+    tls = Tls(TlsSettings(listener="SSL", stores=PemStores(chain_file=str(chain))))
+    tls._settings = replace(tls._settings, stores=Vanishing(chain_file=str(chain)))
+    known = tls.context
+    chain.write_bytes(ours.issue(HOST).read_bytes())
+    assert not tls.refresh()
+    assert tls.context is known
+
+
 def test_slow_handshakes_are_bounded_and_hold_up_nobody(ours: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshakes, "TLS_HANDSHAKES_MAX", 20)
 

@@ -77,7 +77,7 @@ class Tls:
         self._stamps = stamps
         try:
             self.context = make_context(self._settings)
-        except UsageError as error:
+        except (UsageError, OSError, ValueError) as error:  # a file may go while it is read
             log.error("changed certificates cannot be used; the old ones stay", reason=str(error))
             return False
         log.info("changed certificates are used from now on", listener=self._settings.listener)
