@@ -678,9 +678,10 @@ async def test_a_round_ends_where_its_topic_is_compacted_no_more(
         before = history_of(here)
         merged = await merge(here)
         assert (merged.after, len(merged.problems)) == (0, 1)
-        assert [each.descriptor.records for each in before] == [each.descriptor.records for each in history_of(here)][
-            : len(before.entries)
-        ]
+        # Ordinary merges may begin at once. They join segments, and leave every record.
+        assert sum(each.descriptor.records for each in history_of(here)) >= sum(
+            each.descriptor.records for each in before
+        )
 
 
 async def test_history_of_a_topic_that_does_not_say_so_is_merged_as_it_is(tmp_path: Path) -> None:
