@@ -120,9 +120,9 @@ async def test_and_nobody_else(broker: Broker, client: Client) -> None:
     counts = broker.parts.requests.authentication.counts
     for mechanism in MECHANISMS:
         before = counts.failed
-        with pytest.raises(PermissionError):
-            await asyncio.to_thread(client, broker, mechanism, "wonderland")
-        assert counts.failed > before
+        while counts.failed == before:  # kafka-python may give up before it has tried
+            with pytest.raises(PermissionError):
+                await asyncio.to_thread(client, broker, mechanism, "wonderland")
     assert not broker.image.topics
 
 

@@ -121,8 +121,8 @@ async def test_clients_log_in(broker: Broker, authority: Authority, client: Call
         assert await asyncio.to_thread(client, at, authority.trust, mechanism, PASSWORD)
     before = counts.failed
     assert before == 0
-    assert not await asyncio.to_thread(client, at, authority.trust, "SCRAM-SHA-512", "wonderland")
-    assert counts.failed > before
+    while counts.failed == before:  # kafka-python may give up before it has tried
+        assert not await asyncio.to_thread(client, at, authority.trust, "SCRAM-SHA-512", "wonderland")
     await until(lambda: counts.unauthenticated == 0)
 
 

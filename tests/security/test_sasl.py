@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.metadata.access.scram import NO_SCRAM, ScramCredential, ScramMechanism, with_credential
+from headrace.metadata.access.scram import NO_SCRAM, ScramCredential, ScramCredentials, ScramMechanism, with_credential
 from headrace.security.sasl import WRONG_PASSWORD, PlainExchange
-from headrace.security.scram import AuthenticationFailed, KnownUsers, ScramServer
+from headrace.security.scram import AuthenticationFailed, KnownUsers, ScramServer, looks_of
 
 PASSWORDS = {"alice": "secret", "ünal": "päss", "nobody": ""}
 SHA_256 = ScramMechanism.SCRAM_SHA_256
@@ -55,6 +55,12 @@ def test_any_bytes_are_refused(message: bytes) -> None:
         PlainExchange(PASSWORDS).step(message)
 
 
+def of(credentials: ScramCredentials) -> KnownUsers:
+    users = KnownUsers()
+    users.credentials, users.looks = credentials, looks_of(credentials)
+    return users
+
+
 def answered(users: KnownUsers, name: str) -> tuple[bytes, int]:
     """The salt's length and the iterations that a client is told for this name."""
     server = ScramServer(
@@ -74,8 +80,7 @@ def test_the_iterations_of_a_name_do_not_tell_whether_it_is_known() -> None:
     for number in range(20):
         credential = ScramCredential(bytes(64), bytes(32), bytes(32), 4_096 if number % 2 else 8_192)
         known = with_credential(known, f"user{number}", SHA_256, credential)
-    users = KnownUsers()
-    users.use(known)
+    users = of(known)
     told = [answered(users, f"nobody{number}") for number in range(200)]
     assert told == [answered(users, f"nobody{number}") for number in range(200)], "the same each time"
     assert 60 < sum(iterations == 4_096 for _, iterations in told) < 140
@@ -85,8 +90,7 @@ def test_the_iterations_of_a_name_do_not_tell_whether_it_is_known() -> None:
 
 def test_a_salt_that_is_made_up_looks_like_kafka_s() -> None:
     known = with_credential(NO_SCRAM, "a", SHA_256, ScramCredential(b"1ab2c3", bytes(32), bytes(32), 8_192))
-    users = KnownUsers()
-    users.use(known)
+    users = of(known)
     (look,) = {users.usual_look(SHA_256, place) for place in (0.0, 0.5, 0.999)}
     assert look == (8_192, 6, True)
     assert users.usual_look(ScramMechanism.SCRAM_SHA_512, 0.5).iterations == 4_096

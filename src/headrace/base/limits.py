@@ -829,6 +829,8 @@ SCRAM_SALT_BYTES_MAX: Final = 1_024
 """Length of the salt of a SCRAM credential."""
 SCRAM_ALTERATIONS_PER_REQUEST_MAX: Final = 1_000
 """Credentials that one request sets and deletes. Each costs a few hashes."""
+SCRAM_USERS_COUNTED_AT_ONCE_MAX: Final = 1_000
+"""Users whose credentials are looked through on the event loop; more are in a worker thread."""
 AUTHENTICATION_MS_MAX: Final = 30_000
 """Time from a client's connection to the end of its authentication."""
 AUTHENTICATION_REQUESTS_MAX: Final = 16

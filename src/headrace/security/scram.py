@@ -17,7 +17,7 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.errors import HeadraceError
@@ -154,30 +154,36 @@ class ScramServer:
         return hashlib.new(self._mechanism.digest, message).digest()
 
 
+Looks: TypeAlias = Mapping[ScramMechanism, Sequence[tuple[Look, int]]]
+"""How many users have each look, by mechanism, sorted."""
+
+
+def looks_of(credentials: ScramCredentials) -> Looks:
+    """Count them. Takes some 3 ms for 1,000 users."""
+    found: dict[ScramMechanism, Counter[Look]] = {}
+    for of_user in credentials.values():
+        for mechanism, credential in of_user.items():
+            found.setdefault(mechanism, Counter())[Look.of(credential)] += 1
+    return {mechanism: sorted(counts.items()) for mechanism, counts in found.items()}
+
+
 class KnownUsers:
     """The users that have credentials."""
 
     def __init__(self) -> None:
-        self._known = NO_SCRAM
-        self._looks: dict[ScramMechanism, list[tuple[Look, int]]] = {}
-
-    def use(self, credentials: ScramCredentials) -> None:
-        """Answer by these from now on."""
-        if credentials is not self._known:
-            self._known = credentials
-            self._looks.clear()
+        self.credentials = NO_SCRAM
+        self.counted = NO_SCRAM
+        """The credentials of which `looks` are; they may be older ones."""
+        self.looks: Looks = {}
 
     def find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
-        credentials = self._known.get(user)
+        credentials = self.credentials.get(user)
         return None if credentials is None else credentials.get(mechanism)
 
     def usual_look(self, mechanism: ScramMechanism, place: float) -> Look:
         """The look of the user at this place, in [0, 1), where users are sorted by it. So an unknown name looks like
         some user, and as often as users look so."""
-        counts = self._looks.get(mechanism)
-        if counts is None:
-            found = Counter(Look.of(each[mechanism]) for each in self._known.values() if mechanism in each)
-            counts = self._looks[mechanism] = sorted(found.items()) or [(USUAL_LOOK, 1)]
+        counts = self.looks.get(mechanism) or ((USUAL_LOOK, 1),)
         rest = place * sum(number for _, number in counts)
         for look, number in counts:
             rest -= number

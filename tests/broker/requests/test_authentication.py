@@ -10,6 +10,11 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.broker.boot import Broker
+from headrace.broker.requests import authentication
+from headrace.controller.access.scram import ScramAlteration
+from headrace.controller.asks import AlterScram
+from headrace.metadata.access.scram import ScramMechanism
+from headrace.security.scram import credential_of
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -91,3 +96,16 @@ async def test_mechanisms_are_changed_while_the_broker_runs(tmp_path: Path) -> N
         for secret in (JAAS, "sasl.jaas.config"):
             assert await alter(secret, f"{PLAIN_MODULE} required user_a=b;") != 0
         assert "of all" not in repr(broker._config)
+
+
+async def test_many_users_are_counted_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown name has iterations as the users have them, as soon as they are counted."""
+    monkeypatch.setattr(authentication, "SCRAM_USERS_COUNTED_AT_ONCE_MAX", 0)
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    credential = credential_of(mechanism, "secret", salt=b"salt", iterations=5_000)
+    async with asyncio.timeout(60), sasl_broker(tmp_path) as broker:
+        wanted = (ScramAlteration("alice", mechanism, credential),)
+        assert await broker.parts.control.submit(AlterScram(alterations=wanted, secret=b"s")) == (None,)
+        while not (await login(broker, "SCRAM-SHA-256", b"n,,n=mallory,r=c")).auth_bytes.endswith(b",i=5000"):
+            pass
+        assert (await login(broker, "SCRAM-SHA-256", b"n,,n=alice,r=c")).auth_bytes.endswith(b"s=c2FsdA==,i=5000")

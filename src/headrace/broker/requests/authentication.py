@@ -5,6 +5,7 @@ Promises: a listener whose configs do not fit is refused when the broker starts,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,16 +13,18 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from headrace.base.errors import UsageError
+from headrace.base.limits import SCRAM_USERS_COUNTED_AT_ONCE_MAX
 from headrace.broker.core import Core
+from headrace.broker.kit.tasks import in_thread, started
 from headrace.metadata.access.listener_configs import keys_of
 from headrace.metadata.access.sasl_configs import JAAS
-from headrace.metadata.access.scram import ScramMechanism
+from headrace.metadata.access.scram import ScramCredentials, ScramMechanism
 from headrace.metadata.configs import ConfigValue, listener_value
 from headrace.metadata.delta import ImageDelta
 from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules, Witness
 from headrace.security.jaas import LoginModule, read_jaas
 from headrace.security.sasl import OAUTHBEARER, PLAIN, SERVED, Begin, PlainExchange, ScramExchange
-from headrace.security.scram import KnownUsers, ScramServer
+from headrace.security.scram import KnownUsers, ScramServer, looks_of
 
 if TYPE_CHECKING:
     from headrace.broker.requests.oauth_keys import OauthKeys
@@ -47,6 +50,7 @@ class Authentication:
         self.counts: Final = AuthenticationCounts()
         self._gatekeepers: list[Gatekeeper] = []
         self._users = KnownUsers()
+        self._counting: asyncio.Task[None] | None = None
         self._keys: dict[str, OauthKeys] = {}
         """Keys of issuers, by listener."""
 
@@ -59,6 +63,8 @@ class Authentication:
     def stop(self) -> None:
         for keys in self._keys.values():
             keys.stop()
+        if self._counting is not None:
+            self._counting.cancel()
 
     def on_delta(self, delta: ImageDelta) -> None:
         """Adopt changed configs."""
@@ -149,9 +155,24 @@ class Authentication:
         verifier = TokenVerifier(rules, lambda: known.keys, known.miss)
         return partial(OauthExchange, verifier, self._core.clock.now_ms)
 
+    def _users_now(self) -> KnownUsers:
+        """Return the users. Where they are many and have changed, their looks are counted again in a thread."""
+        users = self._users
+        users.credentials = now = self._core.image().scram
+        if users.counted is not now and self._counting is None:
+            if len(now) <= SCRAM_USERS_COUNTED_AT_ONCE_MAX:
+                users.counted, users.looks = now, looks_of(now)
+            else:
+                self._counting = started(self._count(now), "counting the looks of credentials", self._core.on_bug)
+        return users
+
+    async def _count(self, credentials: ScramCredentials) -> None:
+        self._users.looks = await in_thread(lambda: looks_of(credentials))
+        self._users.counted = credentials
+        self._counting = None
+
     def _scram(self, mechanism: ScramMechanism) -> ScramExchange:
-        core, users = self._core, self._users
-        users.use(core.image().scram)
+        core, users = self._core, self._users_now()
         server = ScramServer(
             mechanism,
             partial(users.find, mechanism),
