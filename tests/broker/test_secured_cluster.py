@@ -119,6 +119,34 @@ def test_brokers_let_each_other_in_and_one_more_joins(tmp_path: Path, protocol: 
     run(work())
 
 
+def test_sessions_that_end_keep_nobody_out(tmp_path: Path) -> None:
+    """Clients log in again (KIP-368); links between brokers are opened again."""
+
+    async def work() -> None:
+        short = {"listener.name.plaintext.plain.connections.max.reauth.ms": "300"}
+        async with running(tmp_path, 3, {**by_password(), **short}) as cluster:
+            leads, begun = cluster.controller.core.node, asyncio.get_running_loop().time()
+            async with Client(cluster.bootstrap, security=as_alice()) as client:
+                await Admin(client).create_topic("t")
+                async with Producer(client) as producer:
+                    sent = 0
+                    while asyncio.get_running_loop().time() < begun + 1.5:
+                        await producer.send("t", value=b"%d" % sent, timestamp_ms=1)
+                        await producer.flush()
+                        sent += 1
+                async with Consumer(client) as consumer:
+                    consumer.assign("t", partition=0, offset=0)
+                    found = list[bytes | None]()
+                    while len(found) < sent:
+                        found += [record.value for fetched in await consumer.poll() for record in fetched.records]
+            assert found == [b"%d" % number for number in range(sent)]
+            assert cluster.controller.core.node == leads
+            image = await cluster.agree()
+            assert all(len(part.isr) == 2 for _, part in image.all_partitions())
+
+    run(work())
+
+
 def test_a_broker_with_a_wrong_password_does_not_join_and_says_so_once(tmp_path: Path) -> None:
     async def work() -> None:
         async with running(tmp_path, 1, by_password()) as cluster:

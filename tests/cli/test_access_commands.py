@@ -147,6 +147,15 @@ def test_rights_from_their_creation_to_their_end(headrace: Headrace, bootstrap: 
     assert "no ACL is like this" in said(headrace, "acl", "remove", "--principal", "User:alice", "--execute")
 
 
+def test_commands_ask_brokers_about_what_kafka_has_no_api_for(headrace: Headrace) -> None:
+    said(headrace, "topic", "create", "moving")
+    for command in (["durable", "list"], ["topic", "moves"], ["topic", "move", "moving", "--to", 1, "--dry-run"]):
+        said(headrace, *command)
+    code, out, err = headrace("doctor", "--json")
+    assert (code, err) == (0, "")
+    assert b"does not answer" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
