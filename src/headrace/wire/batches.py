@@ -38,6 +38,7 @@ LENGTH_END: Final = 12
 """Bytes that `batch_length` does not count: base offset and the length itself."""
 CRC_START: Final = 21
 """The CRC covers everything from here."""
+ATTRIBUTES_END: Final = 23
 MAGIC: Final = 2
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -123,6 +124,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         return self.attributes & LOG_APPEND_TIME != 0
+
+
+def is_of_transaction(buffer: Buffer) -> bool:
+    """Whether the buffer begins with a whole header, of a batch of a transaction."""
+    return len(buffer) >= HEADER_BYTES and buffer[ATTRIBUTES_END - 1] & TRANSACTIONAL != 0
 
 
 def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:

@@ -98,6 +98,17 @@ def test_one_client_has_its_share_and_what_is_left_out_is_counted(tmp_path: Path
     assert [line.get("left_out") for line in told[-3:]] == [None, 7, 0]
 
 
+def test_who_claims_many_names_has_one_share(tmp_path: Path) -> None:
+    log = audit(tmp_path / "log", Clock())
+    for number in range(AUDIT_LINES_OF_A_CLIENT_BURST_MAX + 7):
+        log.authenticated(f"User:{number}", "10.0.0.9", "CLIENT", "PLAIN", "wrong password")
+    log.decided(decided(DENIED))
+    log.stop()
+    told = lines(tmp_path / "log")
+    assert len(told) == AUDIT_LINES_OF_A_CLIENT_BURST_MAX + 2
+    assert [told[1]["principal"], told[-2]["principal"], told[-1]["left_out"]] == ["User:1", "User:alice", 7]
+
+
 def test_files_are_put_aside_and_the_oldest_go(tmp_path: Path) -> None:
     log = audit(tmp_path / "log", Clock(), bytes_max=4096)
     for number in range(100):
@@ -106,6 +117,7 @@ def test_files_are_put_aside_and_the_oldest_go(tmp_path: Path) -> None:
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files == ["log", "log.1", "log.2"]
     assert all(path.stat().st_size <= 4096 for path in tmp_path.iterdir())
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
     assert lines(tmp_path / "log")[-2]["resource"] == "TOPIC:99"
 
 

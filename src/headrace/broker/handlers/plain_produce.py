@@ -22,6 +22,7 @@ from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.net.server.listener import Answer, Connection, Later
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import Api, ApiKey, api
+from headrace.wire.batches import is_of_transaction
 from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import encode_response_frame
@@ -73,7 +74,7 @@ class _Road:
             return None
         correlation_id, acks, timeout_ms, topics = wanted
         rights = self._rights(connection, ApiKey.PRODUCE)
-        if rights.are_bounded and not self._may_write([topic for topic, _ in topics], rights):
+        if rights.are_bounded and not self._may_write(topics, rights):
             return None
         answer: _Answer | _AnswerOfMany
         if len(topics) == 1 and len(topics[0][1]) == 1:
@@ -105,12 +106,15 @@ class _Road:
         self._deadlines.add(answer, timeout_ms if timeout_ms > REQUEST_WAIT_MS_MIN else REQUEST_WAIT_MS_MIN)
         return answer
 
-    def _may_write(self, topics: Iterable[bytes], rights: Rights) -> bool:
-        """Whether the client may write to each topic. One that does not exist is left to the general handler."""
+    def _may_write(self, topics: Iterable[tuple[bytes, Batches]], rights: Rights) -> bool:
+        """Whether the client may write to each topic. Batches of a transaction, or of a topic that does not exist, are
+        left to the general handler."""
         image = self._metadata.image
-        for topic in topics:
+        for topic, batches in topics:
             name = named(topic_of(topic, by_id=self._by_id), image, by_id=self._by_id)
             if name is None or not rights.may(AclOperation.WRITE, ResourceType.TOPIC, name):
+                return False
+            if any(is_of_transaction(records) for _, records in batches):
                 return False
         return True
 

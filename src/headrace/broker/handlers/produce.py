@@ -41,6 +41,7 @@ from headrace.broker.requests.current_leaders import told_in_produce
 from headrace.metadata.access.acls import AclOperation
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
+from headrace.wire.batches import is_of_transaction
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -338,7 +339,7 @@ class ProduceJob:
 
 def _all_forbidden(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
     if request.acks == ACKS_NONE:
-        raise Unanswerable(f"Produce with acks=0 by '{request.transactional_id}': {error.message}")
+        raise Unanswerable(f"Produce with acks=0 by '{request.transactional_id or ''}': {error.message}")
     return ProduceResponse(responses=tuple(_forbidden(topic, error) for topic in request.topic_data))
 
 
@@ -351,6 +352,20 @@ def _forbidden(topic: TopicProduceData, error: ErrorCode) -> TopicProduceRespons
             for each in topic.partition_data
         ),
     )
+
+
+_on_transaction = on_transaction(_all_forbidden)
+
+
+def _transaction(request: ProduceRequest, context: RequestContext) -> Admitted | Refused:
+    """Access for those who may write as the transactional id. As on Kafka, a batch of a transaction needs one."""
+    if request.transactional_id is None and any(
+        data.records is not None and is_of_transaction(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ):
+        return Refused(_all_forbidden(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    return _on_transaction(request, context)
 
 
 _on_topics = on_topics(
@@ -370,7 +385,7 @@ HANDLER = Handler(
     int(ApiKey.PRODUCE),
     (3, 13),
     handle,
-    in_turn(on_transaction(_all_forbidden), _topics),
+    in_turn(_transaction, _topics),
     pipelined=True,
     shortcuts=shortcuts,
 )

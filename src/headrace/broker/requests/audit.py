@@ -3,8 +3,10 @@
 Promises:
 - Denials are written, grants only where that is asked for. No line has a payload or a secret, and no name can break
   out of its line.
+- Each file is its owner's alone, also after it was put aside.
 - Writing takes a thread of its own, and a bounded queue. One client cannot fill the log: it has a rate, and all of
-  them have one together. The next line of a client tells how many of its lines were left out.
+  them have one together. The next line of a client tells how many of its lines were left out. Failed logins of an
+  address have one rate, whatever names they claim.
 
 Never does: keep a request waiting.
 """
@@ -14,10 +16,12 @@ from __future__ import annotations
 import json
 import logging
 import logging.handlers
+import os
 import queue
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +40,13 @@ from headrace.security.authorizer import Client
 from headrace.wire.apis import api
 
 LINES: Final = logging.Formatter("%(message)s")
+
+
+class _OwnersFile(logging.handlers.RotatingFileHandler):
+    """Files that nobody else may read, each one that it opens."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=lambda name, how: os.open(name, how, 0o600))
 
 
 class _Bucket:
@@ -74,10 +85,7 @@ class AuditLog:
     def start(self) -> None:
         """Open the file. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.touch(mode=0o600)
-        handler = logging.handlers.RotatingFileHandler(
-            self._path, maxBytes=self._bytes_max, backupCount=self._files, encoding="utf-8"
-        )
+        handler = _OwnersFile(self._path, maxBytes=self._bytes_max, backupCount=self._files, encoding="utf-8")
         handler.setFormatter(LINES)
         self._listener = logging.handlers.QueueListener(self._queue, handler)
         self._listener.start()
@@ -103,11 +111,16 @@ class AuditLog:
             return
         client = Client(principal[:ACL_TEXT_CHARACTERS_MAX], host)
         facts = {"event": "authentication", "listener": listener, "mechanism": mechanism, "allowed": problem is None}
-        self._tell(client, lambda: facts if problem is None else {**facts, "reason": problem})
+        if problem is None:
+            self._tell(client, lambda: facts)
+        else:
+            self._tell(client, lambda: {**facts, "reason": problem}, Client("", host))
 
-    def _tell(self, client: Client, facts: Callable[[], dict[str, Any]]) -> None:
+    def _tell(self, client: Client, facts: Callable[[], dict[str, Any]], payer: Client | None = None) -> None:
+        """`payer`: whose rate it is; None: that of the client. One that has not logged in may
+        claim any name."""
         now = self._clock.monotonic()
-        bucket = self._bucket(client, now)
+        bucket = self._bucket(payer or client, now)
         if not (bucket.has_one(now) and self._all.has_one(now)):
             bucket.left_out += 1
             return
