@@ -397,8 +397,8 @@ _BROKER_ONLY: Final = (
         type=ConfigType.STRING,
         default="",
         dynamic=False,
-        doc="Principals that may do everything, as User:alice;User:bob. The brokers' own has to be among them, or to "
-        "have the right CLUSTER_ACTION.",
+        doc="Principals that may do everything, as User:alice;User:bob. The brokers' own has to be among them: "
+        "brokers know no ACLs before they have come together.",
     ),
     ConfigDef(
         key="allow.everyone.if.no.acl.found",
