@@ -175,3 +175,10 @@ def test_a_denial_for_every_group_holds_for_a_name_that_begins_with_a_star() -> 
         acl("*a", allows(), resource=ResourceType.GROUP),
     )
     assert not authorizer.decide(ALICE, Action(AclOperation.READ, ResourceType.GROUP, "*a")).is_allowed
+
+
+def test_a_decision_about_a_name_as_long_as_a_request_is_not_kept() -> None:
+    authorizer = using(acl("a", allows(), pattern=PatternType.PREFIXED))
+    for length in (1, 1_000, 1_000_000):
+        assert authorizer.decide(ALICE, Action(AclOperation.READ, ResourceType.TOPIC, "a" * length)).is_allowed
+    assert sorted(len(name) for _, _, name in authorizer._decided) == [1, 1_000]

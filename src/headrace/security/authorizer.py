@@ -16,7 +16,7 @@ from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
-from headrace.base.limits import AUTHORIZATIONS_KEPT_MAX
+from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, AUTHORIZATIONS_KEPT_MAX
 from headrace.metadata.access.acls import (
     ANY_NAME,
     ANYBODY,
@@ -104,7 +104,9 @@ class Authorizer:
         if (verdict := self._decided.get(key)) is None:
             if len(self._decided) >= AUTHORIZATIONS_KEPT_MAX:
                 self._decided.clear()
-            verdict = self._decided[key] = self._decide(client, action)
+            verdict = self._decide(client, action)
+            if len(name) <= ACL_TEXT_CHARACTERS_MAX:  # else it may be as long as a request
+                self._decided[key] = verdict
         return verdict
 
     def decide_by_type(self, client: Client, operation: AclOperation, resource_type: ResourceType) -> Verdict:

@@ -84,6 +84,13 @@ def test_no_name_breaks_out_of_its_line(tmp_path: Path) -> None:
     assert all(32 <= byte < 127 for byte in told)
 
 
+def test_a_line_is_short_however_long_a_name_is(tmp_path: Path) -> None:
+    log = audit(tmp_path / "log", Clock())
+    log.decided(decided(DENIED, name="n" * 1_000_000))
+    log.stop()
+    assert all(len(line) < 10_000 for line in (tmp_path / "log").read_bytes().splitlines())
+
+
 def test_one_client_has_its_share_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
     clock = Clock()
     log = audit(tmp_path / "log", clock)

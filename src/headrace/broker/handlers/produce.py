@@ -27,7 +27,7 @@ from typing import Final
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN
+from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN, TOPIC_NAME_CHARS_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.handlers.transactional_produce import Admitting
@@ -267,8 +267,9 @@ class ProduceJob:
         for name, topic_id, outcomes in self._topics:
             for outcome in outcomes:
                 if outcome.error is not ErrorCode.NONE:
+                    shown = str(name or topic_id)[:TOPIC_NAME_CHARS_MAX]  # it may be as long as a request
                     raise Unanswerable(
-                        f"Produce with acks=0 to partition {outcome.index} of '{name or topic_id}': "
+                        f"Produce with acks=0 to partition {outcome.index} of '{shown}': "
                         f"{outcome.message or outcome.error.message}"
                     )
 
@@ -339,7 +340,8 @@ class ProduceJob:
 
 def _all_forbidden(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
     if request.acks == ACKS_NONE:
-        raise Unanswerable(f"Produce with acks=0 by '{request.transactional_id or ''}': {error.message}")
+        shown = (request.transactional_id or "")[:TOPIC_NAME_CHARS_MAX]
+        raise Unanswerable(f"Produce with acks=0 by '{shown}': {error.message}")
     return ProduceResponse(responses=tuple(_forbidden(topic, error) for topic in request.topic_data))
 
 

@@ -170,7 +170,7 @@ def _facts(decided: Decided) -> dict[str, Any]:
         "listener": decided.listener,
         "api": str(decided.api) if known is None else known.name,
         "operation": operation.name,
-        "resource": f"{kind.name}:{name}",
+        "resource": f"{kind.name}:{name[:ACL_TEXT_CHARACTERS_MAX]}",
         "allowed": decided.verdict.is_allowed,
         "acl": None
         if acl is None
