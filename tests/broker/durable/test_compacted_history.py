@@ -663,7 +663,7 @@ async def test_a_round_ends_where_its_topic_is_compacted_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
-        await here.create(**COMPACTED)
+        await here.create(**COMPACTED, retention_ms="-1", retention_bytes="-1")
         written = Written(here)
         await written.write(40)
         await exported(here, 60)
