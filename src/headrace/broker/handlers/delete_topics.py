@@ -32,9 +32,9 @@ STRICT_VERSION: Final = 5
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Return one result for each topic: first those that name no topic clearly, then the others in their order."""
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
-    bad = [state for state in states if (state.name is None) == (state.topic_id == NO_TOPIC_ID)]
+    bad = [state for state in states if not _names_one(state)]
     mutations = context.mutations(strict_from=STRICT_VERSION)
-    good = [state for state in states if state not in bad]
+    good = [state for state in states if _names_one(state)]
     allowed = [mutations.may_make(_size(state, context)) for state in good]
     throttled = [_forbidden(state, EXCEEDED) for state, may in zip(good, allowed, strict=True) if not may]
     wanted = tuple(
@@ -50,6 +50,11 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
         answers = tuple(TopicAnswer(name=ref.name, topic_id=ref.topic_id, refusal=refusal) for ref in wanted)
     results = (*map(_unclear, bad), *map(_result, answers), *throttled)
     return DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=results)
+
+
+def _names_one(state: DeleteTopicState) -> bool:
+    """Whether it names a topic clearly: by its name or its id."""
+    return (state.name is None) != (state.topic_id == NO_TOPIC_ID)
 
 
 def _size(state: DeleteTopicState, context: RequestContext) -> int:

@@ -207,11 +207,11 @@ def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Admitted
             refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
             continue
         names = {each: by_name_or_id(each, context) for each in group.topics or ()}
-        denied = [
+        denied = dict.fromkeys(
             each
             for each, name in names.items()
             if name is not None and not context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        ]
+        )
         if denied:
             unread[group.group_id] = tuple(_nothing(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in denied)
             group = group._replace(topics=tuple(each for each in group.topics or () if each not in denied))
