@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from typing import Annotated
 
 import typer
@@ -89,8 +90,9 @@ give_command_config(app)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code. `arguments` default to the process's."""
-    try:
-        code = app(list(sys.argv[1:] if arguments is None else arguments), prog_name="headrace", standalone_mode=False)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:  # in a context of its own: what one command remembers is not for the next in this process
+        code = copy_context().run(app, given, prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         return _on_broken_pipe()
