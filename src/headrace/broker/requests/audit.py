@@ -74,7 +74,8 @@ class AuditLog:
     def __init__(self, path: Path, clock: Clock, *, grants: bool, bytes_max: int, files: int) -> None:
         """`grants`: whether they are written, too. `bytes_max`: of a file, before it is put aside. `files`: how many
         are kept beside the one that is written."""
-        self._path, self._clock, self._grants = path, clock, grants
+        self._path, self._clock = path, clock
+        self.hears_of_grants = grants
         self._bytes_max, self._files = bytes_max, files
         self._queue: queue.Queue[Any] = queue.Queue(AUDIT_QUEUE_LINES_MAX)
         self._listener: logging.handlers.QueueListener | None = None
@@ -101,13 +102,13 @@ class AuditLog:
 
     def decided(self, decided: Decided) -> None:
         """`Audit`: an authorizer has decided."""
-        if decided.verdict.is_allowed and not self._grants:
+        if decided.verdict.is_allowed and not self.hears_of_grants:
             return
         self._tell(decided.client, lambda: _facts(decided))
 
     def authenticated(self, principal: str, host: str, listener: str, mechanism: str, problem: str | None) -> None:
         """`Witness`: a client has proven who it is, or (`problem`) has not."""
-        if problem is None and not self._grants:
+        if problem is None and not self.hears_of_grants:
             return
         client = Client(principal[:ACL_TEXT_CHARACTERS_MAX], host)
         facts = {"event": "authentication", "listener": listener, "mechanism": mechanism, "allowed": problem is None}

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from headrace.base.ids import TopicId
+from headrace.base.limits import AUDITED_CLIENTS_MAX
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.authentication import Witness
@@ -62,6 +63,10 @@ class Decided(NamedTuple):
 
 class Audit(Witness, Protocol):
     """The record of what clients were allowed and denied."""
+
+    @property
+    def hears_of_grants(self) -> bool:
+        """Whether it wants to hear of what was allowed."""
 
     def decided(self, decided: Decided) -> None:
         """An authorizer has decided."""
@@ -131,6 +136,8 @@ class ClientRights:
     def may(self, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
         action = Action(operation, kind, name)
         verdict = self._authorizer.decide(self._client, action)
+        if verdict.is_allowed and not self._audit.hears_of_grants:
+            return True
         self._audit.decided(Decided(self._client, self._listener, self._api, action, verdict))
         return verdict.is_allowed
 
@@ -153,6 +160,8 @@ class Authority:
         """`audit`: None, where there is no authorizer."""
         self._authorizer = authorizer
         self._audit = audit
+        self._known: dict[tuple[str, str, str, int], ClientRights] = {}
+        """By principal, address, listener and API: to look them up takes less time than to make them."""
 
     def start(self) -> None:
         """Begin to keep the record. Raises OSError."""
@@ -178,8 +187,15 @@ class Authority:
         """The rights of the connection's client for a request of this API."""
         if self._authorizer is None or self._audit is None:
             return EVERYTHING
-        client = Client(connection.principal, connection.peer_host)
-        return ClientRights(self._authorizer, client, self._audit, connection.listener_name, api)
+        who = (connection.principal, connection.peer_host, connection.listener_name, api)
+        rights = self._known.get(who)
+        if rights is None:
+            if len(self._known) >= AUDITED_CLIENTS_MAX:
+                self._known.clear()
+            client = Client(connection.principal, connection.peer_host)
+            rights = ClientRights(self._authorizer, client, self._audit, connection.listener_name, api)
+            self._known[who] = rights
+        return rights
 
 
 def named(topic: bytes, image: MetadataImage, *, by_id: bool) -> str | None:
