@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.command_config import reached
+from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import note, print_json, print_line, print_table
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.metadata.access.acls import Acl
     from headrace.net.client.cluster import Cluster
 
-T = TypeVar("T")
 
 acl = typer.Typer(name="acl", help="List, give, deny and remove rights (ACLs).", no_args_is_help=True)
 
@@ -77,7 +76,7 @@ def list_(
     wanted = Wanted.of(
         principal, operation, topic, group, transactional_id, host, cluster=cluster, pattern=resource_pattern_type
     )
-    _print(_with_cluster(bootstrap, lambda client: matching(client, wanted)), json=json)
+    _print(with_cluster(bootstrap, lambda client: matching(client, wanted)), json=json)
 
 
 @acl.command()
@@ -162,7 +161,7 @@ def remove(
             await ask(client, found)
         return found
 
-    found = _with_cluster(bootstrap, action)
+    found = with_cluster(bootstrap, action)
     _tell(found, "removed", "would be removed", "no ACL is like this", executed=execute, json=json)
 
 
@@ -180,7 +179,7 @@ def _create(
             await ask(client, lacking)
         return lacking
 
-    lacking = _with_cluster(bootstrap, action)
+    lacking = with_cluster(bootstrap, action)
     _tell(lacking, "created", "would be created", "all of this is there already", executed=execute, json=json)
 
 
@@ -217,13 +216,3 @@ def _tell(acls: Sequence[Acl], done: str, would_be: str, nothing: str, *, execut
         print_line(nothing)
     elif acls and not executed:
         note("nothing was changed: add --execute to do this")
-
-
-def _with_cluster(bootstrap: str, action: Callable[[Cluster], Awaitable[T]]) -> T:
-    from headrace.net.loops import run
-
-    async def main() -> T:
-        async with reached(bootstrap) as cluster:
-            return await action(cluster)
-
-    return run(main())

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.net.client.cluster import Cluster
     from headrace.net.client.security import ClientSecurity
 
+T = TypeVar("T")
 CommandConfig = Annotated[
     Path | None,
     typer.Option(
@@ -108,3 +109,14 @@ def reached(bootstrap: str, **settings: Any) -> Cluster:
     from headrace.net.client.cluster import Cluster
 
     return Cluster(bootstrap, security=security(), **settings)
+
+
+def with_cluster(bootstrap: str, action: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Run the action with the cluster, as `reached`, on a loop of its own, and return its result."""
+    from headrace.net.loops import run
+
+    async def main() -> T:
+        async with reached(bootstrap) as cluster:
+            return await action(cluster)
+
+    return run(main())

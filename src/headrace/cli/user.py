@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.command_config import reached
+from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from headrace.metadata.access.scram import ScramMechanism
     from headrace.net.client.access.users import Credentials
-    from headrace.net.client.cluster import Cluster
 
-T = TypeVar("T")
 PASSWORD: Final = "HEADRACE_USER_PASSWORD"
 PASSWORD_CHARS_MAX: Final = 1_024
 ITERATIONS: Final = 8_192
@@ -54,7 +51,7 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
 
     rows = [
         (name, mechanism, iterations)
-        for name, credentials in _with_cluster(bootstrap, users).items()
+        for name, credentials in with_cluster(bootstrap, users).items()
         for mechanism, iterations in credentials.items()
     ]
     for name, mechanism, iterations in rows if json else ():
@@ -111,7 +108,7 @@ def delete(
     if not chosen:
         raise UsageError(f"User '{name}' has no such credential: see 'headrace user list'.")
     if execute:
-        _with_cluster(bootstrap, lambda cluster: ask(cluster, name, chosen))
+        with_cluster(bootstrap, lambda cluster: ask(cluster, name, chosen))
     _tell(name, chosen, "deleted", "would be deleted", executed=execute, json=json)
 
 
@@ -129,7 +126,7 @@ def _set(
 
     if execute:
         password = _password(name, from_stdin=from_stdin)
-        _with_cluster(
+        with_cluster(
             bootstrap, lambda cluster: set_password(cluster, name, password, mechanisms, iterations=iterations)
         )
     _tell(name, mechanisms, "set", "would be set", executed=execute, json=json)
@@ -166,7 +163,7 @@ def _mechanisms(names: list[str] | None) -> list[ScramMechanism]:
 def _known(bootstrap: str, name: str) -> Credentials:
     from headrace.net.client.access.users import users
 
-    return _with_cluster(bootstrap, lambda cluster: users(cluster, [name])).get(name, {})
+    return with_cluster(bootstrap, lambda cluster: users(cluster, [name])).get(name, {})
 
 
 def _tell(name: str, mechanisms: list[ScramMechanism], done: str, would_be: str, *, executed: bool, json: bool) -> None:
@@ -177,13 +174,3 @@ def _tell(name: str, mechanisms: list[ScramMechanism], done: str, would_be: str,
             print_line(f"credential of {name} for {mechanism.title} {done if executed else would_be}")
     if not executed:
         note("nothing was changed: add --execute to do this")
-
-
-def _with_cluster(bootstrap: str, action: Callable[[Cluster], Awaitable[T]]) -> T:
-    from headrace.net.loops import run
-
-    async def main() -> T:
-        async with reached(bootstrap) as cluster:
-            return await action(cluster)
-
-    return run(main())

@@ -17,6 +17,7 @@ from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import NewPartitions
 from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -30,13 +31,10 @@ STRICT_VERSION: Final = 3
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """Return one result for each topic, in the order of the request."""
     mutations = context.mutations(strict_from=STRICT_VERSION)
-    allowed = [request.validate_only or mutations.may_make(_size(topic, context)) for topic in request.topics]
-    wanted = tuple(_new_partitions(topic) for topic, may in zip(request.topics, allowed, strict=True) if may)
-    throttled = tuple(
-        CreatePartitionsTopicResult(name=topic.name, error_code=EXCEEDED, error_message=EXCEEDED.message)
-        for topic, may in zip(request.topics, allowed, strict=True)
-        if not may
-    )
+    topics = request.topics
+    made, refused = (topics, ()) if request.validate_only else mutations.part(topics, lambda each: _size(each, context))
+    wanted = tuple(_new_partitions(topic) for topic in made)
+    throttled = tuple(_forbidden(topic, EXCEEDED) for topic in refused)
     if throttled and not wanted:
         return CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=throttled)
     ask = CreatePartitions(topics=wanted, validate_only=request.validate_only)
@@ -68,6 +66,10 @@ def _result(answer: TopicAnswer) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=answer.name or "", error_code=code, error_message=message)
 
 
+def _forbidden(topic: CreatePartitionsTopic, error: ErrorCode) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=error.message)
+
+
 HANDLER = Handler(
     int(ApiKey.CREATE_PARTITIONS),
     (0, 3),
@@ -75,9 +77,7 @@ HANDLER = Handler(
     on_topics(
         CreatePartitionsResponse,
         AclOperation.ALTER,
-        lambda topic, error: CreatePartitionsTopicResult(
-            name=topic.name, error_code=error, error_message=error.message
-        ),
+        _forbidden,
         answers="results",
     ),
 )

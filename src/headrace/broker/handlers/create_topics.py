@@ -41,13 +41,10 @@ STRICT_VERSION: Final = 6
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Return one result for each topic, in the order of the request."""
     mutations = context.mutations(strict_from=STRICT_VERSION)
-    allowed = [request.validate_only or mutations.may_make(_size(topic, context)) for topic in request.topics]
-    wanted = tuple(_new_topic(topic, context) for topic, may in zip(request.topics, allowed, strict=True) if may)
-    throttled = tuple(
-        CreatableTopicResult(name=topic.name, error_code=EXCEEDED, error_message=EXCEEDED.message)
-        for topic, may in zip(request.topics, allowed, strict=True)
-        if not may
-    )
+    topics = request.topics
+    made, refused = (topics, ()) if request.validate_only else mutations.part(topics, lambda each: _size(each, context))
+    wanted = tuple(_new_topic(topic, context) for topic in made)
+    throttled = tuple(_forbidden(topic, EXCEEDED) for topic in refused)
     if throttled and not wanted:
         return CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=throttled)
     ask = CreateTopics(topics=wanted, validate_only=request.validate_only)

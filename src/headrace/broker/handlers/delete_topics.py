@@ -35,13 +35,9 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     bad = [state for state in states if not _names_one(state)]
     mutations = context.mutations(strict_from=STRICT_VERSION)
     good = [state for state in states if _names_one(state)]
-    allowed = [mutations.may_make(_size(state, context)) for state in good]
-    throttled = [_forbidden(state, EXCEEDED) for state, may in zip(good, allowed, strict=True) if not may]
-    wanted = tuple(
-        TopicRef(name=state.name, topic_id=TopicId(state.topic_id))
-        for state, may in zip(good, allowed, strict=True)
-        if may
-    )
+    gone, refused = mutations.part(good, lambda state: _size(state, context))
+    throttled = [_forbidden(state, EXCEEDED) for state in refused]
+    wanted = tuple(TopicRef(name=state.name, topic_id=TopicId(state.topic_id)) for state in gone)
     if throttled and not wanted:
         return DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=(*map(_unclear, bad), *throttled))
     answers = await submitted(context, DeleteTopics(topics=wanted), request.timeout_ms)

@@ -10,8 +10,8 @@ counts changes for the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 from headrace.base.limits import QUOTA_CLIENTS_MAX, QUOTA_THROTTLE_MS_MAX
 from headrace.base.ports import Clock
@@ -28,6 +28,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.wire.errors import ErrorCode
 
+T = TypeVar("T")
 EXCEEDED: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 DEFAULTS: Final = quota_entity({IP: None})
 
@@ -56,6 +57,14 @@ class Mutations:
             return False
         self._bucket.use(number, self._now)
         return True
+
+    def part(self, items: Iterable[T], size: Callable[[T], int]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+        """Return the items whose changes may be made, and the others. `size`: the number of changes of an item."""
+        made: list[T] = []
+        refused: list[T] = []
+        for item in items:
+            (made if self.may_make(size(item)) else refused).append(item)
+        return tuple(made), tuple(refused)
 
     @property
     def wait_ms(self) -> int:

@@ -59,8 +59,6 @@ class Doors:
                     f"Cannot listen on {each.bound} ({error.strerror or error}): "
                     "stop what listens there, or choose another address."
                 ) from error
-        if self._tls and self._refreshing is None:
-            self._refreshing = started(self._refresh(), "certificates", self._core.on_bug)
         return bound
 
     def stop(self) -> None:
@@ -72,8 +70,7 @@ class Doors:
         tls, greet = None, None
         if listener.protocol.has_tls:
             settings = self._settings(listener.name, self._client_auth(listener))
-            tls = await asyncio.get_running_loop().run_in_executor(None, Tls, settings)
-            self._tls.append(tls)
+            tls = await self._made(settings)
             if settings.client_auth is not ClientAuth.NONE:
                 greet = by_certificate(
                     PrincipalMapper(self._value(listener.name, "ssl.principal.mapping.rules").text())
@@ -85,7 +82,11 @@ class Doors:
     async def tls_of(self, name: str) -> Tls:
         """Return TLS of an endpoint that is no listener, with the certificates that are set for all, or for this name.
         It asks nobody for a certificate. Raises UsageError."""
-        made = await asyncio.get_running_loop().run_in_executor(None, Tls, self._settings(name, ClientAuth.NONE))
+        return await self._made(self._settings(name, ClientAuth.NONE))
+
+    async def _made(self, settings: TlsSettings) -> Tls:
+        """Return TLS whose certificates are read again when they change."""
+        made = await asyncio.get_running_loop().run_in_executor(None, Tls, settings)
         self._tls.append(made)
         if self._refreshing is None:
             self._refreshing = started(self._refresh(), "certificates", self._core.on_bug)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.command_config import reached
+from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, plain_number, whole_number
 from headrace.cli.output import print_json, print_line, print_table
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.net.client.cluster import Cluster
     from headrace.wire.moves import AskedView, MoveAnswer, MoveRequest, MoveView
 
-T = TypeVar("T")
 Place = tuple[str, int]
 LOOK_EVERY_S = 0.1
 MEGABYTE = 1_000_000
@@ -95,7 +93,7 @@ def moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
 
         return (await under_way(cluster))[0]
 
-    found = _with_cluster(bootstrap, action)
+    found = with_cluster(bootstrap, action)
     if json:
         for one in found:
             print_json(one._asdict())
@@ -122,16 +120,6 @@ def _rate(throttle: float | None) -> int:
     return int(throttle * MEGABYTE)
 
 
-def _with_cluster(bootstrap: str, action: Callable[[Cluster], Awaitable[T]]) -> T:
-    from headrace.net.loops import run
-
-    async def main() -> T:
-        async with reached(bootstrap) as cluster:
-            return await action(cluster)
-
-    return run(main())
-
-
 def _ask(bootstrap: str, request: MoveRequest, *, wait: bool, json: bool) -> None:
     async def action(cluster: Cluster) -> tuple[MoveAnswer, dict[Place, int], bool]:
         from headrace.net.client.moves import measured
@@ -150,7 +138,7 @@ def _ask(bootstrap: str, request: MoveRequest, *, wait: bool, json: bool) -> Non
             arrived = await Watch(cluster, going, json=json).until_over()
         return answer, sizes, arrived
 
-    answer, _, arrived = _with_cluster(bootstrap, action)
+    answer, _, arrived = with_cluster(bootstrap, action)
     if not answer.asked and not json:
         print_line("nothing is to be moved: it is there already, or on its way")
     if not arrived or any(one.refusal for one in answer.asked):

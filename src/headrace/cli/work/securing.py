@@ -8,7 +8,6 @@ Promises: every file with a secret is readable by its owner alone. No secret is 
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import secrets
@@ -24,12 +23,9 @@ from headrace.base.errors import UsageError
 from headrace.base.properties import encode_properties, parse_properties
 from headrace.metadata.access.scram import ScramMechanism
 from headrace.metadata.config_table import STANDARD_AUTHORIZER
+from headrace.net.client.access.users import set_password, users
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.errors import check
 from headrace.net.client.security.settings import ClientSecurity
-from headrace.wire.apis import ApiKey
-from headrace.wire.messages import alter_user_scram_credentials as alter
-from headrace.wire.messages import describe_user_scram_credentials as describe
 
 try:
     from cryptography import x509
@@ -48,7 +44,6 @@ MECHANISM: Final = "SCRAM-SHA-512"
 """For clients. Brokers use PLAIN among themselves: their credential is there before any cluster."""
 JAAS: Final = "sasl.jaas.config"
 ITERATIONS: Final = 8192
-SALT_BYTES: Final = 24
 CA_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 398
 RENEWED_DAYS_BEFORE: Final = 30
@@ -98,16 +93,9 @@ async def enrol(secured: Secured, brokers: Sequence[Address]) -> None:
         }
     )
     async with Cluster(brokers, security=security) as cluster:
-        asked = describe.DescribeUserScramCredentialsRequest(users=(describe.UserName(ADMINISTRATOR),))
-        known = (await cluster.ask_any(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, asked)).results[0]
-        if not known.error_code:
-            return
-        salt = secrets.token_bytes(SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac("sha512", secured.password.encode(), salt, ITERATIONS)
-        wish = alter.ScramCredentialUpsertion(ADMINISTRATOR, ScramMechanism.SCRAM_SHA_512, ITERATIONS, salt, salted)
-        request = alter.AlterUserScramCredentialsRequest(upsertions=(wish,))
-        made = (await cluster.ask_any(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request)).results[0]
-        check(made.error_code, f"the administrator of --secure: {made.error_message}")
+        if ADMINISTRATOR not in await users(cluster, [ADMINISTRATOR]):
+            mechanisms = [ScramMechanism.SCRAM_SHA_512]
+            await set_password(cluster, ADMINISTRATOR, secured.password, mechanisms, iterations=ITERATIONS)
 
 
 def _broker_configs(certificate: Path, ca: Path, password: str) -> Mapping[str, str]:
