@@ -183,6 +183,23 @@ def test_a_broker_that_lets_in_nobody_is_not_taken_for_a_lost_one(tmp_path: Path
     run(work())
 
 
+@pytest.mark.parametrize("speaks_tls", [True, False])
+def test_nor_is_one_that_speaks_tls_where_this_side_does_not_or_the_reverse(tmp_path: Path, speaks_tls: bool) -> None:
+    authority, foreign = Authority.made(tmp_path / "ca"), Authority.made(tmp_path / "foreign")
+    trusting = ("security.protocol=SSL", f"ssl.truststore.location={foreign.trust}")
+    distrustful = ClientSecurity.from_properties(dict(each.split("=") for each in trusting))
+
+    async def work() -> None:
+        async with running(tmp_path, 3, by_certificate(authority) if speaks_tls else {}) as cluster:
+            await cluster.stop(1)
+            one = examine(LocalDisk(), cluster.data(1))
+            for security in (PLAIN, distrustful) if speaks_tls else (distrustful,):
+                living, silent = await probe(one, security=security)
+                assert (living, set(silent)) == ({}, {cluster.address(2), cluster.address(3)})
+
+    run(work())
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -29,7 +29,7 @@ from headrace.broker.home import identity, lineage
 from headrace.broker.home.joining import cluster_at
 from headrace.controller.lost_quorum import recovered, superseded
 from headrace.metadata.image import MetadataImage
-from headrace.net.client.errors import AnswerLostError, AuthenticationError, ClientError
+from headrace.net.client.errors import AuthenticationError, ClientError, ConnectionLostError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.raft.membership import Membership, Peer
 from headrace.raft.messages import EntryKind, HardState, SnapshotMark
@@ -184,7 +184,7 @@ async def _lives(address: Address, cluster_id: str, security: ClientSecurity) ->
     try:
         async with asyncio.timeout(QUORUM_PROBE_MS / 1000):
             return await cluster_at(address, timeout_ms=2 * QUORUM_PROBE_MS, security=security) == cluster_id
-    except (TimeoutError, AnswerLostError, AuthenticationError):
+    except (TimeoutError, ConnectionLostError, AuthenticationError):  # it has just taken a connection
         return None
     except (ClientError, OSError):
         return False

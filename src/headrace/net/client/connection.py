@@ -348,7 +348,7 @@ async def connect(
         if isinstance(error, ConnectionLostError) and isinstance(connection.lost, TlsError):
             raise connection.lost from error
         if isinstance(error, AnswerLostError) and security.is_plain and not connection.versions:
-            raise ConnectionLostError(
+            raise AnswerLostError(
                 f"{address} hung up at the first request: does it ask for TLS, or a login?"
             ) from error
         raise
