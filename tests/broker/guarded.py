@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,9 +34,10 @@ class Guarded(NamedTuple):
 
 
 @asynccontextmanager
-async def guarded(directory: Path) -> AsyncIterator[Guarded]:
+async def guarded(directory: Path, configs: Mapping[str, str] | None = None) -> AsyncIterator[Guarded]:
     """A broker with an authorizer, and something to find in it."""
-    config = BrokerConfig(data=directory, port=0, host="0.0.0.0", advertised_host=ROOT, configs={**QUICK, **CONFIGS})
+    given = {**QUICK, **CONFIGS, **(configs or {})}
+    config = BrokerConfig(data=directory, port=0, host="0.0.0.0", advertised_host=ROOT, configs=given)
     async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
         listener = broker.parts.requests.listener
         admit = listener.admit

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, AUTHORIZATIONS_KEPT_MAX
 from headrace.metadata.access.acls import (
@@ -73,6 +73,13 @@ ALLOWED: Final = Verdict(is_allowed=True)
 DENIED: Final = Verdict(is_allowed=False)
 
 
+class Memory(Protocol):
+    """Remembers verdicts for somebody who asks often."""
+
+    def clear(self) -> None:
+        """Forget all."""
+
+
 class Authorizer:
     """Decides by the ACLs that it was given last. Runs on the event loop alone."""
 
@@ -84,6 +91,7 @@ class Authorizer:
         self._acls = NO_ACLS
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         self._decided: dict[tuple[Client, int, str], Verdict] = {}
+        self._memories: list[Memory] = []
 
     def use(self, acls: Acls) -> None:
         """Decide by these ACLs from now on."""
@@ -96,6 +104,12 @@ class Authorizer:
         self._acls = acls
         self._prefix_lengths = {kind: tuple(sorted(each)) for kind, each in lengths.items()}
         self._decided.clear()
+        for memory in self._memories:
+            memory.clear()
+
+    def remember_in(self, memory: Memory) -> None:
+        """Clear it whenever the ACLs change."""
+        self._memories.append(memory)
 
     def decide(self, client: Client, action: Action) -> Verdict:
         """Whether the client may do this."""

@@ -54,6 +54,7 @@ class _Road:
         self._image: MetadataImage | None = None
         """The image of the remembered partitions."""
         self._rights = services.authority.rights
+        self._grants = services.authority.grants()
         self.on_error = services.on_error
 
     def serve(self, frame: memoryview, connection: Connection) -> PlainAnswer | None:
@@ -77,11 +78,19 @@ class _Road:
 
     def _may_commit(self, wanted: PlainCommit, rights: Rights) -> bool:
         """Whether the client may read as the group, and each topic."""
-        image = self._metadata.image
-        names = [named(topic_of(topic, by_id=self._by_id), image, by_id=self._by_id) for topic, _ in wanted.topics]
-        return rights.may(AclOperation.READ, ResourceType.GROUP, wanted.group_id) and all(
-            name is not None and rights.may(AclOperation.READ, ResourceType.TOPIC, name) for name in names
-        )
+        grants, group = self._grants, wanted.group_id
+        if not grants.has(rights, group):
+            if not rights.may(AclOperation.READ, ResourceType.GROUP, group):
+                return False
+            grants.add(rights, group)
+        return all(grants.has(rights, topic) or self._is_granted(topic, rights) for topic, _ in wanted.topics)
+
+    def _is_granted(self, topic: bytes, rights: Rights) -> bool:
+        name = named(topic_of(topic, by_id=self._by_id), self._metadata.image, by_id=self._by_id)
+        if name is None or not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
+            return False
+        self._grants.add(rights, topic)
+        return True
 
     def _offsets(self, wanted: PlainCommit) -> tuple[NewOffset, ...] | None:
         """Return the offsets to commit; None where a partition does not exist."""

@@ -83,6 +83,7 @@ class _Road:
         self._by_id = version >= TOPIC_ID_VERSION
         self._long_road = long_road
         self._rights = services.authority.rights
+        self._grants = services.authority.grants()
         self._known: dict[tuple[bytes, int], Replica] = {}
         self._known_to_racks: dict[tuple[bytes, int], Replica] = {}
         """As `_known`, for readers that name their rack: followers' replicas are among these."""
@@ -127,11 +128,16 @@ class _Road:
 
     def _may_read(self, wanted: PlainFetch, rights: Rights) -> bool:
         """Whether the client may read each topic. One that does not exist is left to the general handler."""
-        image = self._services.metadata.image
         for topic, _ in wanted.topics:
-            name = named(topic_of(topic, wanted.version), image, by_id=self._by_id)
-            if name is None or not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
+            if not self._grants.has(rights, topic) and not self._is_granted(topic, wanted.version, rights):
                 return False
+        return True
+
+    def _is_granted(self, topic: bytes, version: int, rights: Rights) -> bool:
+        name = named(topic_of(topic, version), self._services.metadata.image, by_id=self._by_id)
+        if name is None or not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
+            return False
+        self._grants.add(rights, topic)
         return True
 
     def _find_all(self, wanted: PlainFetch) -> list[_Place] | None:

@@ -64,6 +64,7 @@ class _Road:
         self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], Partition] = {}
         self._rights = services.authority.rights
+        self._grants = services.authority.grants()
         self.on_error = services.on_error
         services.partitions.remember_in(self._known)
 
@@ -109,13 +110,19 @@ class _Road:
     def _may_write(self, topics: Iterable[tuple[bytes, Batches]], rights: Rights) -> bool:
         """Whether the client may write to each topic. Batches of a transaction, or of a topic that does not exist, are
         left to the general handler."""
-        image = self._metadata.image
         for topic, batches in topics:
-            name = named(topic_of(topic, by_id=self._by_id), image, by_id=self._by_id)
-            if name is None or not rights.may(AclOperation.WRITE, ResourceType.TOPIC, name):
+            if not self._grants.has(rights, topic) and not self._is_granted(topic, rights):
                 return False
-            if any(is_of_transaction(records) for _, records in batches):
-                return False
+            for _, records in batches:
+                if is_of_transaction(records):
+                    return False
+        return True
+
+    def _is_granted(self, topic: bytes, rights: Rights) -> bool:
+        name = named(topic_of(topic, by_id=self._by_id), self._metadata.image, by_id=self._by_id)
+        if name is None or not rights.may(AclOperation.WRITE, ResourceType.TOPIC, name):
+            return False
+        self._grants.add(rights, topic)
         return True
 
     def _find_all(self, topic: bytes, batches: Batches) -> list[Place] | None:

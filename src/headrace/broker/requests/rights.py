@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from headrace.base.ids import TopicId
-from headrace.base.limits import AUDITED_CLIENTS_MAX
+from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, AUDITED_CLIENTS_MAX, AUTHORIZATIONS_KEPT_MAX
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.authentication import Witness
@@ -153,6 +153,33 @@ class ClientRights:
         return sum(1 << each for each in allowed)
 
 
+class Grants:
+    """Remembers what the clients of a shortcut were granted, by the words of their requests, until ACLs change."""
+
+    __slots__ = ("_granted", "_is_kept")
+
+    def __init__(self, *, is_kept: bool) -> None:
+        """`is_kept`: False, where somebody wants to hear of each grant."""
+        self._is_kept = is_kept
+        self._granted: set[tuple[Rights, bytes | str]] = set()
+
+    def has(self, rights: Rights, name: bytes | str) -> bool:
+        """Whether this was granted."""
+        return (rights, name) in self._granted
+
+    def add(self, rights: Rights, name: bytes | str) -> None:
+        """Remember that this was granted."""
+        if not self._is_kept or len(name) > ACL_TEXT_CHARACTERS_MAX:
+            return
+        if len(self._granted) >= AUTHORIZATIONS_KEPT_MAX:
+            self._granted.clear()
+        self._granted.add((rights, name))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._granted.clear()
+
+
 class Authority:
     """Tells the rights of clients. `authorizer`: None: they may do everything."""
 
@@ -182,6 +209,13 @@ class Authority:
     def is_asked(self) -> bool:
         """Whether there is an authorizer."""
         return self._authorizer is not None
+
+    def grants(self) -> Grants:
+        """Return a new memory, for one shortcut."""
+        grants = Grants(is_kept=self._audit is not None and not self._audit.hears_of_grants)
+        if self._authorizer is not None:
+            self._authorizer.remember_in(grants)
+        return grants
 
     def rights(self, connection: Connection, api: int) -> Rights:
         """The rights of the connection's client for a request of this API."""
