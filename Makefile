@@ -36,6 +36,7 @@ CASE ?=
 GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed groups-rebalance-classic \
   groups-rebalance-consumer groups-death-classic groups-death-consumer groups-commits-1-page-cache groups-commits-1 \
   groups-commits-10-page-cache groups-commits-10 groups-join-consumer-replicated groups-commits-1-page-cache-replicated
+SECURED_CASES := secured-produce-1k secured-fetch-1k secured-connections authorised-unbatched authorised-unbatched-raw
 TRANSACTION_CASES := transactions-1-page-cache transactions-8-page-cache transactions-64-page-cache transactions-1 \
   transactions-8 transactions-64 transactions-read-page-cache transactions-recovery
 PROFILE ?=
@@ -46,7 +47,7 @@ PART ?=
 FIRST ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -108,6 +109,9 @@ bench-failover: $(VENV)/.made/test ## the longest pause when a controller and le
 
 bench-transactions: $(VENV)/.made/test ## transactions a second of 1, 8 and 64 producers, read_committed, recovery of 10,000, beside Kafka (needs Java and Maven); CASE= for one
 	@$(BIN)/python -m benchmarks.load --pairs 3 $(if $(CASE),--case $(CASE),$(addprefix --case ,$(TRANSACTION_CASES)))
+
+bench-secured: $(VENV)/.made/test ## produce and fetch over TLS with SCRAM and new connections beside Kafka, and what ACLs cost (needs Java and Maven); CASE= for one
+	@$(BIN)/python -m benchmarks.load --pairs 3 $(if $(CASE),--case $(CASE),$(addprefix --case ,$(SECURED_CASES)))
 
 bench-groups: $(VENV)/.made/test ## groups of 100 members: to a stable group, after one leaves, commits a second, beside Kafka (needs Java and Maven)
 	@$(BIN)/python -m benchmarks.load --pairs 3 $(addprefix --case ,$(GROUP_CASES))

@@ -57,6 +57,16 @@ class Target(NamedTuple):
         return now > best * factor if self.better is Better.HIGHER else now * factor < best
 
 
+def at_least(ratio: float) -> Target:
+    """A multiple of theirs, or more."""
+    return Target(ratio, Better.HIGHER)
+
+
+def at_most(ratio: float) -> Target:
+    """A multiple of theirs, or less."""
+    return Target(ratio, Better.LOWER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """One run: the rate that is compared, and what else is worth keeping, with units in the names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from benchmarks.load.cases import About, Better, Case, Target
+from benchmarks.load.cases import About, Better, Case, Target, at_least, at_most
 from benchmarks.load.clusters import HEADRACE_CLUSTER, HEADRACE_WITH_STORE, KAFKA_CLUSTER
 from benchmarks.load.controllers import CreateTopics, Failover, Reelection
 from benchmarks.load.end_to_end import EndToEnd, StartUp
@@ -19,14 +19,6 @@ from benchmarks.load.rivals import WITHOUT_JOURNAL, Durability
 
 PAGE_CACHE, FSYNC = Durability.PAGE_CACHE, Durability.FSYNC
 MILLION: Final = 1_000_000
-
-
-def at_least(ratio: float) -> Target:
-    return Target(ratio, Better.HIGHER)
-
-
-def at_most(ratio: float) -> Target:
-    return Target(ratio, Better.LOWER)
 
 
 def _produce_1k(name: str, records: int, ours: Durability, theirs: Durability, reach: float) -> Produce:

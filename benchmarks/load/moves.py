@@ -28,6 +28,7 @@ from benchmarks.load.clusters import Cluster
 from benchmarks.load.controllers import await_quorum
 from benchmarks.load.failover import TIMEOUT_S, Load
 from benchmarks.load.perf_tools import produce
+from benchmarks.load.rivals import door_of
 from headrace.net import loops
 from headrace.net.client import moves
 from headrace.net.client.cluster import Cluster as Connected
@@ -82,7 +83,7 @@ class MovePartition:
         if rival.name not in self._filled:
             topic = f"{self.about.name}-data"
             make_topic(entrant, topic, 1, {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"})
-            produce(rival.bootstrap, topic, self.records, RECORD_BYTES, ())
+            produce(door_of(rival), topic, self.records, RECORD_BYTES, ())
             self._filled[rival.name], self._added[rival.name] = topic, 0
         topic = self._filled[rival.name]
         leaders(entrant, topic, 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, count, make_topic, portion, topic_on
+from benchmarks.load.rivals import Door, door_of
 from tools import kafka_jars
 
 RUN_TIMEOUT_S: Final = 600.0
@@ -35,7 +36,7 @@ class Produce:
             entrant.rival.start()
         bootstrap = entrant.rival.bootstrap
         with topic_on(entrant, self.about.name, self.partitions) as topic:
-            figures = produce(bootstrap, topic, self.records, self.record_bytes, self.props)
+            figures = produce(door_of(entrant.rival), topic, self.records, self.record_bytes, self.props)
             held = count(bootstrap, topic, self.partitions)
         assert held == self.records, f"{topic} holds {held} records, not {self.records}"
         return Figures(rate=figures[self.rate], others=figures, megabytes=self.records * self.record_bytes / MEGABYTE)
@@ -59,7 +60,7 @@ class Filled:
         name, rival = f"{case}-data", entrant.rival
         if rival.name not in self._on:
             make_topic(entrant, name, 1)
-            produce(rival.bootstrap, name, self.records, self.record_bytes, ())
+            produce(door_of(rival), name, self.records, self.record_bytes, ())
             self._on.add(rival.name)
         return name
 
@@ -80,9 +81,11 @@ class Fetch:
 
     def run(self, entrant: Entrant) -> Figures:
         topic, records = self.filled.topic(self.about.name, entrant), self.filled.records
+        bootstrap, config = door_of(entrant.rival)
         said = _java(
             "ConsumerPerformance",
-            *("--bootstrap-server", entrant.rival.bootstrap, "--topic", topic),
+            *("--bootstrap-server", bootstrap, "--topic", topic),
+            *(() if config is None else ("--consumer.config", str(config))),
             *("--messages", str(records), "--timeout", str(FETCH_TIMEOUT_MS), "--hide-header"),
         )
         figures = parse_consumer(said)
@@ -94,13 +97,15 @@ class Fetch:
 
 
 def produce(
-    bootstrap: str, topic: str, records: int, record_bytes: int, props: Sequence[str], throughput: int = -1
+    door: Door, topic: str, records: int, record_bytes: int, props: Sequence[str], throughput: int = -1
 ) -> dict[str, float]:
     """Run ProducerPerformance; its figures."""
     said = _java(
         "ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)),
-        *("--throughput", str(throughput), "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all", *props),
+        *(() if door.config is None else ("--producer.config", str(door.config))),
+        *("--throughput", str(throughput), "--producer-props", f"bootstrap.servers={door.bootstrap}"),
+        *("acks=all", *props),
     )
     return parse_producer(said)
 

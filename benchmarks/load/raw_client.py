@@ -6,15 +6,20 @@ import socket
 import statistics
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, leaders, portion, topic_on
+from benchmarks.load.rivals import door_of
+from headrace.base.properties import parse_properties
+from headrace.security.jaas import read_jaas
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.batches import Record, encode_batch
 from headrace.wire.headers import decode_response_header, encode_request_frame
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from headrace.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 VERSION: Final = 9
 LENGTH_BYTES: Final = 4
@@ -88,10 +93,30 @@ class Raw:
 
 
 def connected(entrant: Entrant, topic: str, partitions: int) -> socket.socket:
-    """To the one broker that leads all of the topic."""
+    """To the one broker that leads all of the topic, by the way in for the load."""
     (address,) = leaders(entrant, topic, partitions)
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)))
+    bootstrap, config = door_of(entrant.rival)
+    host, _, port = (address if config is None else bootstrap).rpartition(":")
+    connection = socket.create_connection((host, int(port)), TIMEOUT_S)
+    if config is not None:
+        _log_in(connection, parse_properties(config.read_text()))
+    return connection
+
+
+def _log_in(connection: socket.socket, config: Mapping[str, str]) -> None:
+    """By PLAIN, in plain text."""
+    options = read_jaas(config["sasl.jaas.config"]).options
+    token = "\0".join(("", options["username"], options["password"])).encode()
+    for codec, request in (
+        (api(int(ApiKey.SASL_HANDSHAKE)), SaslHandshakeRequest(mechanism="PLAIN")),
+        (api(int(ApiKey.SASL_AUTHENTICATE)), SaslAuthenticateRequest(auth_bytes=token)),
+    ):
+        assert codec is not None
+        connection.sendall(b"".join(bytes(part) for part in encode_request_frame(codec, 1, 1, "raw", request)))
+        left = int.from_bytes(connection.recv(LENGTH_BYTES, socket.MSG_WAITALL), "big")
+        answer = memoryview(connection.recv(left, socket.MSG_WAITALL))
+        _, at = decode_response_header(codec.key, 1, answer)
+        assert codec.decode_response(1, answer[at:]).error_code == 0, "the load may come in"
 
 
 def _produce() -> Api:

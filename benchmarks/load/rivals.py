@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from benchmarks.load import kafka_peer
 from benchmarks.load.kafka_peer import KafkaPeer
@@ -29,6 +29,14 @@ class Durability(StrEnum):
 
     PAGE_CACHE = "page cache"
     FSYNC = "fsync before the acknowledgement"
+
+
+class Door(NamedTuple):
+    """The way in for the load."""
+
+    bootstrap: str
+    config: Path | None = None
+    """Kafka's properties of clients; None: they need none."""
 
 
 class Rival(Protocol):
@@ -51,6 +59,19 @@ class Rival(Protocol):
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """A rival whose load comes in otherwise than those who make and count its topics."""
+
+    @property
+    def door(self) -> Door: ...
+
+
+def door_of(rival: Rival) -> Door:
+    """The way in for the load."""
+    return rival.door if isinstance(rival, Guarded) else Door(rival.bootstrap)
 
 
 class Headrace:
