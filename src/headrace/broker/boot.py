@@ -31,7 +31,7 @@ from headrace.broker.parts import Parts, Ports, core_of
 from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import Endpoint, endpoint_at
+from headrace.metadata.values import Endpoint, Engine, endpoint_at
 from headrace.storage.log.compaction.running import CleaningRunner
 
 log = structlog.get_logger(__name__)
@@ -209,6 +209,7 @@ class Broker:
     async def _enter_cluster(self, parts: Parts, foundation: Foundation) -> None:
         """Bind, register and open the logs. A broker that is alone accepts connections only once it serves; the others
         must first reach the quorum. Clients are served once the broker is ready."""
+        self._check_own_rights(parts, foundation)
         _begin_audit(parts)
         self._bound = await parts.requests.doors.bind(self._config.listeners().all)
         endpoints = self._endpoints()
@@ -233,6 +234,14 @@ class Broker:
         await parts.membership.become_ready()
         await parts.partitions.settled()
         parts.requests.start()
+
+    def _check_own_rights(self, parts: Parts, foundation: Foundation) -> None:
+        """Raises UsageError where there are other brokers, and they would refuse this one."""
+        has_others = any(broker != parts.core.node for broker in parts.metadata.image.brokers)
+        if has_others or (foundation.kind is Engine.LOCAL and not foundation.is_alone):
+            caution = self._config.check_own_rights()
+            if caution is not None:
+                log.warning(caution)
 
     def _endpoints(self) -> list[Endpoint]:
         """Return the addresses that others are told."""

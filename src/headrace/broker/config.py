@@ -11,6 +11,7 @@ from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.inter_broker import security_between_brokers
 from headrace.broker.listeners import INTER_BROKER_PROTOCOL, LISTENERS, Listeners, check_closed, read_listeners
+from headrace.broker.own_principal import AUTHORIZER, SUPER_USERS, check_own_rights, super_users
 from headrace.net.client.security.settings import ClientSecurity
 from headrace.storage.log.journal.journal import JournalSettings
 from headrace.storage.redis.links.address import RedisAddress
@@ -52,6 +53,16 @@ class BrokerConfig:
         told an impossible address, and a stranger who could do everything, where nobody has accepted that."""
         check_closed(self.listeners(), self.configs)
         self.peer_security()
+        super_users(self.configs.get(SUPER_USERS, ""))
+        if self.join:
+            self.check_own_rights()
+
+    def check_own_rights(self) -> str | None:
+        """Raises UsageError where an authorizer is set, and other brokers would refuse this one. Returns what is to be
+        said where that cannot be known. A broker without others may be anybody."""
+        if not self.configs.get(AUTHORIZER, "").strip():
+            return None
+        return check_own_rights(self.configs, self.listeners().of_brokers, self.peer_security(has_others=True))
 
     def listeners(self) -> Listeners:
         """Return the listeners. Raises UsageError."""

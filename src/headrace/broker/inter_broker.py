@@ -19,6 +19,13 @@ from headrace.net.client.security.tls import ENABLED, IDENTIFICATION
 from headrace.security.sasl_client import MECHANISMS
 
 MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+LOGIN_KEYS: Final = (
+    JAAS,
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url",
+)
 TLS_KEYS: Final = (*sorted(pem.NAMES), ENABLED, IDENTIFICATION)
 
 
@@ -42,7 +49,7 @@ def security_between_brokers(
             raise UsageError(
                 f"{MECHANISM} is {mechanism:.40}, which is not known here: choose {', '.join(MECHANISMS)}."
             )
-        given |= {"sasl.mechanism": mechanism, **_found(configs, listener.name, (JAAS,), mechanism)}
+        given |= {"sasl.mechanism": mechanism, **_found(configs, listener.name, LOGIN_KEYS, mechanism)}
         if JAAS not in given:
             raise UsageError(
                 f"{PREFIX}{listener.name.lower()}.{mechanism.lower()}.{JAAS} is missing, or has no username and "

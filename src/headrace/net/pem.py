@@ -62,6 +62,20 @@ class PemStores:
         """The present state of the files. A missing one has a state, too."""
         return tuple(_stamp(path) for path in (self.trust_file, self.chain_file, self.key_file) if path)
 
+    def certificate(self) -> bytes | None:
+        """This side's own certificate, in DER; None: it has none. Raises UsageError."""
+        if not self.has_identity:
+            return None
+        text = self.chain_text or _read(self.chain_file)
+        begin = text.find(ssl.PEM_HEADER)
+        end = text.find(ssl.PEM_FOOTER, begin)
+        try:
+            if begin >= 0 and end >= 0:
+                return ssl.PEM_cert_to_DER_cert(text[begin : end + len(ssl.PEM_FOOTER)])
+        except ValueError:
+            pass
+        raise UsageError(f"{_place(self.chain_file, CHAIN_TEXTS)} holds no certificate that can be read.")
+
     def load_trust(self, context: ssl.SSLContext) -> None:
         """Have the context trust these. Each certificate is trusted by itself, as in Java. Raises UsageError."""
         if not self.has_trust:

@@ -14,6 +14,7 @@ from headrace.broker.groups.service import GroupService
 from headrace.broker.kit.deferred import Deadlines
 from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.sampled_rate import Window
+from headrace.broker.own_principal import AUTHORIZER, SUPER_USERS, super_users
 from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.building import Replication
@@ -216,11 +217,10 @@ def _bucket_quotas(core: Core, cluster: Cluster) -> BucketQuotas:
 
 def _authority(core: Core, cluster: Cluster) -> Authority:
     """Return the authority, which follows the ACLs of the image where an authorizer is set."""
-    if not core.text("authorizer.class.name"):
+    if not core.text(AUTHORIZER):
         return Authority(None, None)
-    super_users = (each.strip() for each in core.text("super.users").split(";"))
     authorizer = Authorizer(
-        {each for each in super_users if each},
+        super_users(core.text(SUPER_USERS)),
         allows_where_no_acl=core.flag("allow.everyone.if.no.acl.found"),
     )
     authorizer.use(core.image().acls)

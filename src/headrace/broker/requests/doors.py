@@ -121,8 +121,16 @@ class Doors:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(TLS_REFRESH_MS / 1000)
-            for tls in self._tls:
-                await loop.run_in_executor(None, tls.refresh)
+            changed = [await loop.run_in_executor(None, tls.refresh) for tls in self._tls]
+            if any(changed) and len(self._core.image().brokers) > 1:
+                self._check_own_rights()
+
+    def _check_own_rights(self) -> None:
+        """Say so where other brokers will refuse the new certificate's name."""
+        try:
+            self._core.config.check_own_rights()
+        except UsageError as error:
+            log.error("other brokers will refuse this one", reason=str(error))
 
 
 def by_certificate(mapper: PrincipalMapper) -> Greet:

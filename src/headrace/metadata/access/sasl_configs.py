@@ -45,6 +45,20 @@ SASL_DEFS: Final = (
         doc="Whether tokens of any issuer count, where sasl.oauthbearer.expected.issuer is not set.",
     ),
     ConfigDef(
+        key="sasl.oauthbearer.client.credentials.client.id",
+        type=ConfigType.STRING,
+        default=None,
+        dynamic=False,
+        doc="The name by which this broker asks sasl.oauthbearer.token.endpoint.url for its own token.",
+    ),
+    ConfigDef(
+        key="sasl.oauthbearer.client.credentials.client.secret",
+        type=ConfigType.PASSWORD,
+        default=None,
+        dynamic=False,
+        doc="The secret that goes with sasl.oauthbearer.client.credentials.client.id.",
+    ),
+    ConfigDef(
         key="sasl.oauthbearer.clock.skew.seconds",
         type=ConfigType.INT,
         default="30",
@@ -100,6 +114,13 @@ SASL_DEFS: Final = (
         doc="Where the issuer's public keys (JWKS) are: https://, file://, or http:// on this machine.",
     ),
     ConfigDef(
+        key="sasl.oauthbearer.scope",
+        type=ConfigType.STRING,
+        default=None,
+        dynamic=False,
+        doc="The scope of the token that this broker asks for.",
+    ),
+    ConfigDef(
         key="sasl.oauthbearer.scope.claim.name",
         type=ConfigType.STRING,
         default="scope",
@@ -112,6 +133,14 @@ SASL_DEFS: Final = (
         default="sub",
         dynamic=False,
         doc="The claim of a token that has the user's name.",
+    ),
+    ConfigDef(
+        key="sasl.oauthbearer.token.endpoint.url",
+        type=ConfigType.STRING,
+        default=None,
+        dynamic=False,
+        doc="Where this broker has its own token from, if brokers log in at each other by OAUTHBEARER. It is https://, "
+        "http:// on this machine, or file:///PATH of a token that somebody keeps fresh.",
     ),
     ConfigDef(
         key="sasl.mechanism.inter.broker.protocol",
