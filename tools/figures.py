@@ -90,6 +90,12 @@ GROUPS: Final = (
         cases=("transactions-*",),
     ),
     Group(
+        title="Security",
+        bound="TLS of a produce or fetch is bounded by the client, and new connections by both sides' handshakes. "
+        "An authorizer's cost is that of one look into what was granted before, for each request.",
+        cases=("secured-*", "authorised-*"),
+    ),
+    Group(
         title="Moves of a partition",
         bound="A hand-over is bounded by six waits for the disk, and not by the size of the partition. "
         "Kafka's reassignment copies the whole partition between brokers.",

@@ -205,8 +205,10 @@ class Connections:
             begun = time.perf_counter()
             with (
                 socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S) as plain,
-                context.wrap_socket(plain, server_hostname=host) as connection,
+                context.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False) as connection,
             ):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as all clients of Kafka
+                connection.do_handshake()
                 connection.sendall(frame)
                 assert len(connection.recv(LENGTH_BYTES)) == LENGTH_BYTES, "it was answered"
             return time.perf_counter() - begun

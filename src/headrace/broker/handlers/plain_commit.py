@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
@@ -33,6 +34,9 @@ from headrace.wire.plain_commit import (
     topic_of,
     write_plain_answer,
 )
+
+API: Final = int(ApiKey.OFFSET_COMMIT)
+"""As a plain number, which is at hand sooner than a member of an enumeration."""
 
 
 def shortcuts(services: Services, in_words_of: Callable[[ErrorCode, int], ErrorCode]) -> dict[int, Shortcut]:
@@ -62,7 +66,7 @@ class _Road:
         wanted = read_plain_commit(frame)
         if wanted is None:
             return None
-        rights = self._rights(connection, ApiKey.OFFSET_COMMIT)
+        rights = self._rights(connection, API)
         if rights.are_bounded and not self._may_commit(wanted, rights):
             return None
         shard = self._groups.shard(wanted.group_id)

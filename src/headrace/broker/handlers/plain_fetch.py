@@ -47,6 +47,8 @@ READ_COMMITTED: Final = 1
 LongRoad = Callable[[memoryview, Services, MetadataImage, Connection, Rights], Answer]
 """Answers a fetch that has waited, from its frame, by the general handler, under the image and the rights that it came
 with."""
+API: Final = int(ApiKey.FETCH)
+"""As a plain number, which is at hand sooner than a member of an enumeration."""
 
 
 def shortcuts(services: Services, long_road: LongRoad) -> dict[int, Shortcut]:
@@ -93,7 +95,7 @@ class _Road:
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Deferred | None:
         """`Shortcut`."""
         wanted = read_plain_fetch(frame)
-        rights = self._rights(connection, ApiKey.FETCH)
+        rights = self._rights(connection, API)
         if rights.are_bounded and wanted is not None and not self._may_read(wanted, rights):
             return None
         places = None if wanted is None else self._find_all(wanted)

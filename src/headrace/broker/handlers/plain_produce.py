@@ -46,6 +46,8 @@ NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
 Place: TypeAlias = tuple[Partition, Walked]
 """The partition of a batch, and the facts of its records."""
+API: Final = int(ApiKey.PRODUCE)
+"""As a plain number, which is at hand sooner than a member of an enumeration."""
 
 
 def shortcuts(services: Services) -> dict[int, Shortcut]:
@@ -74,7 +76,7 @@ class _Road:
         if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
         correlation_id, acks, timeout_ms, topics = wanted
-        rights = self._rights(connection, ApiKey.PRODUCE)
+        rights = self._rights(connection, API)
         if rights.are_bounded and not self._may_write(topics, rights):
             return None
         answer: _Answer | _AnswerOfMany
