@@ -57,7 +57,7 @@ class _Road:
         self._known: dict[tuple[bytes, int], tuple[NamedPartition, TopicId]] = {}
         self._image: MetadataImage | None = None
         """The image of the remembered partitions."""
-        self._rights = services.authority.rights
+        self._rights = services.authority.rights if services.authority.is_asked else None
         self._grants = services.authority.grants()
         self.on_error = services.on_error
 
@@ -66,8 +66,7 @@ class _Road:
         wanted = read_plain_commit(frame)
         if wanted is None:
             return None
-        rights = self._rights(connection, API)
-        if rights.are_bounded and not self._may_commit(wanted, rights):
+        if self._rights is not None and not self._may_commit(wanted, self._rights(connection, API)):
             return None
         shard = self._groups.shard(wanted.group_id)
         if not isinstance(shard, GroupShard):

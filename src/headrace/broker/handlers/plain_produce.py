@@ -65,7 +65,7 @@ class _Road:
         self._version = version
         self._by_id = version >= TOPIC_ID_VERSION
         self._known: dict[tuple[bytes, int], Partition] = {}
-        self._rights = services.authority.rights
+        self._rights = services.authority.rights if services.authority.is_asked else None
         self._grants = services.authority.grants()
         self.on_error = services.on_error
         services.partitions.remember_in(self._known)
@@ -76,8 +76,7 @@ class _Road:
         if wanted is None or wanted.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
         correlation_id, acks, timeout_ms, topics = wanted
-        rights = self._rights(connection, API)
-        if rights.are_bounded and not self._may_write(topics, rights):
+        if self._rights is not None and not self._may_write(topics, self._rights(connection, API)):
             return None
         answer: _Answer | _AnswerOfMany
         if len(topics) == 1 and len(topics[0][1]) == 1:
