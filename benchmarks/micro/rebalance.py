@@ -271,6 +271,9 @@ class Nothing:
     def matching(self, pattern: str) -> frozenset[str]:
         return frozenset()
 
+    def visible(self, sight: object) -> frozenset[str]:
+        return frozenset()
+
 
 class Machine:
     """The state machine alone."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 import uuid
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
-from headrace.coordinators.groups.consumer.model import Partitions, TopicShape
+from headrace.coordinators.groups.consumer.model import Partitions, Sight, TopicShape
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.model import (
     Group,
@@ -36,6 +36,14 @@ class Cluster:
 
     shapes: dict[str, TopicShape] = field(default_factory=dict)
     version: int = 1
+    rights: Mapping[str, frozenset[str]] | None = None
+    """The topics that each principal may describe; None: everybody may describe all."""
+
+    def visible(self, sight: Sight) -> frozenset[str] | None:
+        matching = self.matching(sight.pattern) or frozenset()
+        if self.rights is None:
+            return matching
+        return None if sight.principal is None else matching & self.rights.get(sight.principal, frozenset())
 
     def shape(self, name: str) -> TopicShape | None:
         return self.shapes.get(name)
@@ -59,7 +67,7 @@ class Cluster:
                     TopicId(uuid.UUID(int=1000 + 10 * self.version + len(shapes))) if before is None else before.id
                 )
                 shapes[name] = TopicShape(topic_id, partitions)
-        return Cluster(shapes, self.version + 1)
+        return replace(self, shapes=shapes, version=self.version + 1)
 
     def partitions(self, names: Iterable[str]) -> Partitions:
         return frozenset(

@@ -27,10 +27,16 @@ from confluent_kafka.admin import (
 )
 
 from headrace.broker.boot import Broker
+from headrace.coordinators.groups.model import Group
 from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from tests.sasl_broker import confluent_config, sasl_broker
 
-CONFIGS: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:admin"}
+CONFIGS: Final = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:admin",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
 TIMEOUT_S: Final = 60.0
 ALICE: Final = "wonder;land"
 
@@ -114,6 +120,35 @@ def by_librdkafka(broker: Broker) -> None:
     with pytest.raises(KafkaException) as failed:
         admin.create_acls([mine])[mine].result(TIMEOUT_S)
     assert failed.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_an_expression_of_librdkafka_matches_what_it_may_describe(broker: Broker) -> None:
+    await asyncio.to_thread(by_expression, broker)
+
+
+def by_expression(broker: Broker) -> None:
+    """Alice asks for every topic, and is assigned hers alone, by name and by id; a right that comes is followed."""
+    options = {"group.id": "readers", "group.protocol": "consumer", "topic.metadata.refresh.interval.ms": "100"}
+    consumer = confluent_kafka.Consumer(librdkafka(broker, **options))
+    consumer.subscribe(["^.*"])
+    has = set[str]()
+    while has != {"mine-1"}:
+        consumer.poll(0.1)
+        has = {each.topic for each in consumer.assignment()}
+        assert has <= {"mine-1"}
+    group = broker.parts.requests.services.groups.group("readers")
+    assert isinstance(group, Group)
+    assert group.consumer is not None
+    (member,) = group.consumer.members.values()
+    assert (member.pattern, member.principal) == ("(^.*)", "User:alice")
+    assert dict(group.consumer.patterns) == {"(^.*)": frozenset({"mine-1"})}
+    admin = AdminClient(confluent_config(broker, "PLAIN", "admin", "of all"))
+    theirs = acl(ResourceType.TOPIC, "theirs", ResourcePatternType.LITERAL, AclOperation.READ)
+    admin.create_acls([theirs])[theirs].result(TIMEOUT_S)
+    while has != {"mine-1", "theirs"}:
+        consumer.poll(0.1)
+        has = {each.topic for each in consumer.assignment()}
+    consumer.close()
 
 
 def failed_login(broker: Broker) -> None:

@@ -538,6 +538,8 @@ GROUP_PATTERN_NAMES_PER_TURN: Final = 1_000
 """Names that an expression is matched with before other tasks have their turn of the event loop: about 4 ms."""
 GROUP_PATTERNS_KEPT_MAX: Final = 500
 """Regular expressions whose matching topics a broker caches."""
+GROUP_VIEWS_KEPT_MAX: Final = 2_000
+"""Views that clients have of the topics that an expression matches, by their rights. A broker caches them."""
 GROUP_PLACES_KEPT_MAX: Final = 1_000
 """Groups whose partition of the offsets topic a broker caches."""
 GROUP_PLACE_CHARS_MAX: Final = 256

@@ -91,12 +91,16 @@ class Authorizer:
         self._acls = NO_ACLS
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         self._decided: dict[tuple[Client, int, str], Verdict] = {}
+        self._by_host: frozenset[ResourceType] = frozenset()
         self._memories: list[Memory] = []
 
     def use(self, acls: Acls) -> None:
         """Decide by these ACLs from now on."""
         if acls is self._acls:
             return
+        self._by_host = frozenset(
+            pattern.resource_type for pattern, rules in acls.items() if any(rule.host != ANY_NAME for rule in rules)
+        )
         lengths: defaultdict[ResourceType, set[int]] = defaultdict(set)
         for pattern in acls:
             if pattern.pattern_type is PatternType.PREFIXED:
@@ -110,6 +114,15 @@ class Authorizer:
     def remember_in(self, memory: Memory) -> None:
         """Clear it whenever the ACLs change."""
         self._memories.append(memory)
+
+    @property
+    def acls(self) -> Acls:
+        """Those by which it decides."""
+        return self._acls
+
+    def tells_hosts_apart(self, kind: ResourceType) -> bool:
+        """Whether an ACL about resources of this type is for some hosts alone."""
+        return kind in self._by_host
 
     def decide(self, client: Client, action: Action) -> Verdict:
         """Whether the client may do this."""

@@ -10,10 +10,21 @@ import immutables
 import pytest
 
 from headrace.base.ids import TopicId
-from headrace.base.limits import GROUP_PATTERN_NAMES_PER_TURN, GROUP_PATTERNS_KEPT_MAX
+from headrace.base.limits import GROUP_PATTERN_NAMES_PER_TURN, GROUP_PATTERNS_KEPT_MAX, GROUP_VIEWS_KEPT_MAX
 from headrace.broker.groups.topics import ClusterTopics
+from headrace.coordinators.groups.consumer.model import Sight
 from headrace.coordinators.groups.consumer.patterns import Pattern
+from headrace.metadata.access.acls import (
+    AclOperation,
+    AclPermission,
+    AclRule,
+    Acls,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.security.authorizer import Authorizer
 from tests import loops
 
 GREEDY = "(?:[ab]{0,20}a){20}x"
@@ -85,3 +96,66 @@ def test_others_have_their_turns_while_an_expression_is_looked_up_once(monkeypat
         assert sorted(asked) == sorted(names(count))
 
     loops.run(work())
+
+
+# rights
+
+PREFIXED = ResourcePattern(ResourceType.TOPIC, PatternType.PREFIXED, "a")
+
+
+def rule(principal: str, host: str = "*") -> AclRule:
+    return AclRule(principal, host, AclOperation.READ, AclPermission.ALLOW)
+
+
+def acls(*rules: AclRule) -> Acls:
+    return immutables.Map({PREFIXED: frozenset(rules)})
+
+
+def alice(pattern: str = ".*", host: str = "/10.0.0.1") -> Sight:
+    return Sight(pattern, "User:alice", host)
+
+
+def test_a_client_sees_those_matches_that_it_may_describe_now() -> None:
+    authorizer = Authorizer()
+    topics = ClusterTopics(image(1, "a1", "a2", "b"), authorizer)
+    assert topics.visible(alice()) == frozenset()
+    authorizer.use(acls(rule("User:alice")))
+    assert topics.visible(alice()) == frozenset({"a1", "a2"})
+    assert topics.visible(alice("b|a1")) == frozenset({"a1"})
+    assert topics.at(image(2, "a2", "a3")).visible(alice()) == frozenset({"a2", "a3"})
+    assert topics.visible(Sight(".*", "User:bob", "/10.0.0.1")) == frozenset()
+    assert topics.visible(alice("(")) == frozenset()
+    assert topics.visible(Sight(".*", None, "/10.0.0.1")) is None, "it has to be known"
+    authorizer.use(acls())
+    assert topics.visible(alice()) == frozenset()
+
+
+def test_hosts_are_told_apart_where_an_acl_does() -> None:
+    authorizer = Authorizer()
+    topics = ClusterTopics(image(1, "a1"), authorizer)
+    authorizer.use(acls(rule("User:alice", "10.0.0.0/8")))
+    assert topics.visible(alice()) == frozenset({"a1"})
+    assert topics.visible(alice(host="/11.0.0.1")) == frozenset()
+
+
+def test_views_that_are_remembered_are_bounded_and_shared() -> None:
+    authorizer = Authorizer()
+    authorizer.use(acls(rule("User:*")))
+    topics = ClusterTopics(image(1, "a1", "a2"), authorizer)
+    seen = {id(topics.visible(Sight("a.", f"User:{user}", f"/10.0.0.{user}"))) for user in range(10)}
+    assert seen == {id(topics.matching("a."))}, "all of them are one object"
+    for user in range(GROUP_VIEWS_KEPT_MAX + 10):
+        topics.visible(Sight("a.", f"User:{user}", ""))
+    assert topics._views is not None
+    assert len(topics._views._seen) == GROUP_VIEWS_KEPT_MAX
+
+
+def test_others_have_their_turns_while_rights_are_looked_up() -> None:
+    count = 4 * GROUP_PATTERN_NAMES_PER_TURN
+    authorizer = Authorizer({"User:alice"})
+    topics = ClusterTopics(image(1, *names(count)), authorizer)
+    topics.matching(".*")
+    turns = sum(1 for _ in topics._look(alice()))
+    assert turns == count / GROUP_PATTERN_NAMES_PER_TURN
+    assert topics.visible(alice()) == frozenset(names(count))
+    assert sum(1 for _ in topics._look(alice())) == 0, "it is remembered"

@@ -28,9 +28,11 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.shards.coordinator import Coordinator, Submit
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.consumer.model import Sight
 from headrace.coordinators.groups.events import Event
 from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
 from headrace.metadata.configs import group_values
+from headrace.security.authorizer import Authorizer
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -61,7 +63,9 @@ class GroupService(Coordinator[GroupShard]):
         configs: Mapping[str, str],
         lease: Lease,
         on_bug: OnBug,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        """`authorizer`: knows which topics members may describe; None: all."""
         super().__init__(
             node=node,
             partitions=partitions,
@@ -75,7 +79,7 @@ class GroupService(Coordinator[GroupShard]):
         self._clock = clock
         self._room = SubscriptionRoom()
         self.config = self._group_config()
-        self._topics = ClusterTopics(metadata.image)
+        self._topics = ClusterTopics(metadata.image, authorizer)
         self._puttings_off: set[asyncio.Task[None]] = set()
         lease.on_regained(self._put_off)
 
@@ -126,12 +130,13 @@ class GroupService(Coordinator[GroupShard]):
         return await shard.ask(group_id, build)
 
     async def ask_as_member(
-        self, group_id: str, build: Callable[[int], Event], *, pattern: str | None = None, surely: bool = False
+        self, group_id: str, build: Callable[[int], Event], *, sight: Sight | None = None, surely: bool = False
     ) -> Told:
         """As `ask`, for requests whose answer tells a member that it is one. A coordinator in doubt does not answer for
         a consumer group: its heartbeat writes no record, and another coordinator may end the session meanwhile (0027).
-        `pattern`: the regular expression to which the member subscribes."""
-        await self.prepare(group_id, pattern)
+        `sight`: the member, and the regular expression to which it subscribes; empty: perhaps one that it named before.
+        """
+        await self.prepare(group_id, sight)
         group = self.group(group_id)
         in_consumer_group = isinstance(group, Group) and group.consumer is not None
         return await self.ask(group_id, build, surely=surely or in_consumer_group)
@@ -180,14 +185,22 @@ class GroupService(Coordinator[GroupShard]):
             self._topics = self._topics.at(self._metadata.image)
         return self._topics
 
-    async def prepare(self, group_id: str, pattern: str | None) -> None:
-        """Match the expressions of a group, and one more, against the topics as they are now."""
+    async def prepare(self, group_id: str, sight: Sight | None) -> None:
+        """Match the expressions of a group, and one more, against the topics as they are now, for all members where
+        something has changed."""
         shard = self.shard(group_id)
         group = None if isinstance(shard, ErrorCode) else shard.groups.get(group_id)
         consumer = None if group is None else group.consumer
-        patterns = [] if consumer is None else list(consumer.patterns)
-        if patterns or pattern:
-            await self.topics().prepare([*patterns, pattern] if pattern else patterns)
+        patterns = set() if consumer is None else set(consumer.patterns)
+        if sight is not None and sight.pattern:
+            patterns.add(sight.pattern)
+        if not patterns:
+            return
+        sights = set() if sight is None else {sight._replace(pattern=pattern) for pattern in patterns}
+        topics = self.topics()
+        if consumer is not None and consumer.topics_version != topics.version:
+            sights |= {each for member in consumer.members.values() if (each := member.sight) is not None}
+        await topics.prepare(patterns, sights)
 
     def new_member_id(self, client_id: str) -> str:
         """Return the client's id and a UUID, as Kafka does."""

@@ -9,7 +9,8 @@ A classic group of consumers becomes a consumer group, and its members stay in i
 `group.consumer.migration.policy` allows that. Otherwise it is GROUP_ID_NOT_FOUND.
 
 v1 subscriptions by regular expression in RE2's syntax (INVALID_REGULAR_EXPRESSION where it is none). In v1 the client
-chooses its member id (KIP-1082); in v0 the coordinator does.
+chooses its member id (KIP-1082); in v0 the coordinator does. A member is assigned those of the matching topics that it
+may itself describe. Kafka takes the rights of whichever member had them looked up.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headrace.coordinators.groups.consumer.model import (
     LEAVING_FOR_NOW_EPOCH,
     ConsumerHeartbeatReply,
     Partitions,
+    Sight,
     by_topic,
 )
 from headrace.metadata.access.acls import AclOperation, ResourceType
@@ -57,7 +59,7 @@ def handle(
         request.group_id,
         lambda waiter: _event(request, context, waiter, member_id),
         _response,
-        pattern=request.subscribed_topic_regex,
+        sight=Sight(request.subscribed_topic_regex or "", _principal(context), _host(context)),
         surely=True,  # else another may let the session end that the answer extends
     )
 
@@ -120,13 +122,22 @@ def _event(
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         client_id=context.client_id,
-        client_host=f"/{context.client_host}",
+        client_host=_host(context),
         rebalance_timeout_ms=request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else None,
         subscribed=request.subscribed_topic_names,
         pattern=request.subscribed_topic_regex,
+        principal=_principal(context),
         assignor=request.server_assignor,
         owned=_owned(request),
     )
+
+
+def _principal(context: RequestContext) -> str | None:
+    return context.principal if context.rights.are_bounded else None
+
+
+def _host(context: RequestContext) -> str:
+    return f"/{context.client_host}"
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:

@@ -10,6 +10,7 @@ from headrace.broker.groups.answers import Told
 from headrace.broker.groups.service import GroupService
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.kit.deferred import Deferred
+from headrace.coordinators.groups.consumer.model import Sight
 from headrace.coordinators.groups.events import Event
 from headrace.net.server.connection import Answer
 from headrace.wire.errors import ErrorCode
@@ -88,13 +89,13 @@ def answered_as_member(
     build: Build,
     respond: Respond,
     *,
-    pattern: str | None = None,
+    sight: Sight | None = None,
     surely: bool = False,
 ) -> Any | Awaitable[Any] | Deferred:
     """As `GroupService.ask_as_member`. `surely`: also where it is no consumer group yet."""
-    shard = groups.ready_for_member(group_id, pattern, surely=surely)
+    shard = groups.ready_for_member(group_id, None if sight is None else sight.pattern, surely=surely)
     if shard is None:
-        return _awaited(groups, group_id, build, respond, pattern, surely=surely)
+        return _awaited(groups, group_id, build, respond, sight, surely=surely)
     return _put(shard, group_id, build, respond)
 
 
@@ -111,8 +112,8 @@ async def _awaited(
     group_id: str,
     build: Build,
     respond: Respond,
-    pattern: str | None,
+    sight: Sight | None,
     *,
     surely: bool,
 ) -> Any:
-    return respond(await groups.ask_as_member(group_id, build, pattern=pattern, surely=surely))
+    return respond(await groups.ask_as_member(group_id, build, sight=sight, surely=surely))

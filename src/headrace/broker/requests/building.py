@@ -122,7 +122,8 @@ def build_requests(
     tools, by API key. `counting`: None: no metrics are asked for."""
     by_key = {handler.key: handler for handler in handlers}
     producer_ids = ProducerIdAllocator(lambda: _allocate_producer_ids(core, others.cluster))
-    groups = _groups(core, others)
+    authorizer = _authorizer(core, others.cluster)
+    groups = _groups(core, others, authorizer)
     transactions = build_transactions(
         core, others.cluster, others.partitions, groups, others.lease, new_producer_id=producer_ids.take
     )
@@ -132,6 +133,7 @@ def build_requests(
         handlers,
         counting,
         lambda: listener.room.answer_bytes_max,
+        authorizer=authorizer,
         producer_ids=producer_ids,
         groups=groups,
         transactions=transactions,
@@ -173,6 +175,7 @@ def _services(
     counting: Counting | None,
     answer_bytes_max: Callable[[], int],
     *,
+    authorizer: Authorizer | None,
     producer_ids: ProducerIdAllocator,
     groups: GroupService,
     transactions: Transactions,
@@ -201,7 +204,7 @@ def _services(
         answer_bytes_max=answer_bytes_max,
         history=others.history,
         bucket_quotas=_bucket_quotas(core, cluster),
-        authority=_authority(core, cluster),
+        authority=Authority(authorizer, None if authorizer is None else _audit_log(core)),
         on_error=_nobody_counts if counting is None else counting.on_error,
         api_versions={handler.key: handler.versions for handler in handlers if handler.advertised},
     )
@@ -215,17 +218,17 @@ def _bucket_quotas(core: Core, cluster: Cluster) -> BucketQuotas:
     return quotas
 
 
-def _authority(core: Core, cluster: Cluster) -> Authority:
-    """Return the authority, which follows the ACLs of the image where an authorizer is set."""
+def _authorizer(core: Core, cluster: Cluster) -> Authorizer | None:
+    """Return the authorizer, which follows the ACLs of the image; None where none is set."""
     if not core.text(AUTHORIZER):
-        return Authority(None, None)
+        return None
     authorizer = Authorizer(
         super_users(core.text(SUPER_USERS)),
         allows_where_no_acl=core.flag("allow.everyone.if.no.acl.found"),
     )
     authorizer.use(core.image().acls)
     cluster.metadata.subscribe(lambda delta: authorizer.use(delta.after.acls))
-    return Authority(authorizer, _audit_log(core))
+    return authorizer
 
 
 def _audit_log(core: Core) -> AuditLog:
@@ -239,7 +242,7 @@ def _audit_log(core: Core) -> AuditLog:
     )
 
 
-def _groups(core: Core, others: Others) -> GroupService:
+def _groups(core: Core, others: Others, authorizer: Authorizer | None) -> GroupService:
     return GroupService(
         node=core.node,
         partitions=others.partitions,
@@ -250,6 +253,7 @@ def _groups(core: Core, others: Others) -> GroupService:
         configs=core.config.configs,
         lease=others.lease,
         on_bug=core.on_bug,
+        authorizer=authorizer,
     )
 
 

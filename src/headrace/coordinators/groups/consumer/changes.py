@@ -1,8 +1,9 @@
 """The records from which a group is read back (Kafka's records), and which of them a change touches.
 
-Promises: if `changes(before, after)` is written over the records of `before`, they are read back as `after`. Two facts
-have no record: how long a session has lasted, and the version of the topics that were last checked. Tombstones come
-first. So a reader that stops anywhere in between never sees a partition with two owners.
+Promises: if `changes(before, after)` is written over the records of `before`, they are read back as `after`. How long
+a session has lasted, and the version of the topics that were last checked, have no record. Nor has a member's
+principal, with what it may describe. Tombstones come first. So a reader that stops anywhere in between never sees a
+partition with two owners.
 """
 
 from __future__ import annotations

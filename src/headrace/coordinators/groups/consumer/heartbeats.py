@@ -63,6 +63,8 @@ class ConsumerHeartbeat:
     subscribed: tuple[str, ...] | None = None
     pattern: str | None = None
     """Empty: no longer subscribed to a pattern."""
+    principal: str | None = None
+    """The client, as `User:name`; None: nobody asks what it may describe."""
     assignor: str | None = None
     owned: Partitions | None = None
 
@@ -124,7 +126,7 @@ def _looked(group: ConsumerGroup, topics: Topics, *, changed: bool, new: bool) -
 
 
 def _wants_anew(before: ConsumerMember, after: ConsumerMember) -> bool:
-    return before.epoch == JOINING_EPOCH or (before.topics, before.pattern) != (after.topics, after.pattern)
+    return before.epoch == JOINING_EPOCH or (before.topics, before.sight) != (after.topics, after.sight)
 
 
 def joined(
@@ -268,6 +270,7 @@ def entered(
 def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember:
     """The member with the fields that the request changes."""
     known = (member.client_id, member.client_host) == (event.client_id, event.client_host)
+    known = known and (not member.pattern or member.principal == event.principal)
     said = (
         event.instance_id,
         event.rack_id,
@@ -278,6 +281,7 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember
     )
     if known and all(one is None for one in said):  # nearly all requests say nothing new
         return member
+    pattern = member.pattern if event.pattern is None else (event.pattern or None)
     return replaced(
         member,
         instance_id=_or(event.instance_id, member.instance_id),
@@ -286,7 +290,8 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeat) -> ConsumerMember
         client_host=event.client_host,
         rebalance_timeout_ms=_or(event.rebalance_timeout_ms, member.rebalance_timeout_ms),
         topics=member.topics if event.subscribed is None else tuple(sorted(set(event.subscribed))),
-        pattern=member.pattern if event.pattern is None else (event.pattern or None),
+        pattern=pattern,
+        principal=event.principal if pattern else None,
         assignor=_or(event.assignor, member.assignor),
         classic=None,
     )

@@ -28,6 +28,7 @@ LEAVING_FOR_NOW_EPOCH: Final = -2
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 NO_PARTITIONS: Final[Partitions] = frozenset()
+NO_NAMES: Final[frozenset[str]] = frozenset()
 Since: TypeAlias = immutables.Map[TopicPartition, int]
 NOTHING_SINCE: Final[Since] = immutables.Map()
 
@@ -49,6 +50,15 @@ class TopicShape(NamedTuple):
     partitions: int
 
 
+class Sight(NamedTuple):
+    """A regular expression, and the client that looks through it."""
+
+    pattern: str
+    principal: str | None
+    """None: nobody knows it, as this coordinator has not heard from the member yet, or nobody asks for rights."""
+    host: str
+
+
 class Topics(Protocol):
     """The topics of the cluster at one time."""
 
@@ -64,6 +74,10 @@ class Topics(Protocol):
 
     def matching(self, pattern: str) -> frozenset[str] | None:
         """Names that the pattern (RE2's syntax) matches in full; None where it is no valid pattern."""
+
+    def visible(self, sight: Sight) -> frozenset[str] | None:
+        """Those of `matching` that the client may describe: none where it is no valid pattern. None: the client has to
+        be known for that."""
 
 
 class ClassicMembership(NamedTuple):
@@ -90,6 +104,8 @@ class ConsumerMember:
     """Topics subscribed to by name; sorted."""
     pattern: str | None = None
     """A regular expression that it subscribes to."""
+    principal: str | None = None
+    """The client that subscribes to the pattern, as in `Sight`. Not kept in the log."""
     assignor: str | None = None
     """The assignor that it prefers."""
     classic: ClassicMembership | None = None
@@ -106,6 +122,11 @@ class ConsumerMember:
     """The epoch since which each partition of both sets has been its own without a break (KIP-1251's assignment
     epochs)."""
 
+    @property
+    def sight(self) -> Sight | None:
+        """Its pattern and itself; None where it has no pattern."""
+        return Sight(self.pattern, self.principal, self.client_host) if self.pattern else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroup:
@@ -120,7 +141,9 @@ class ConsumerGroup:
     owners: immutables.Map[TopicPartition, str] = field(default_factory=immutables.Map)
     """The member that reads a partition, or may still be reading it."""
     patterns: immutables.Map[str, frozenset[str]] = field(default_factory=immutables.Map)
-    """The topics that the members' regular expressions match."""
+    """The topics that the members' regular expressions match, and that one of the members with it may describe."""
+    views: immutables.Map[Sight, frozenset[str]] = field(default_factory=immutables.Map)
+    """The part of `patterns` that each member may describe, by its sight. Not kept in the log."""
     sessions: immutables.Map[str, int] = field(default_factory=immutables.Map)
     """Monotonic ms at which a silent member is removed. Every member has an entry."""
     revocations: immutables.Map[str, int] = field(default_factory=immutables.Map)
@@ -158,14 +181,18 @@ class ConsumerGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """All names that members subscribe to, existing or not."""
         # most members want the same topics
-        wanted = {(member.topics, member.pattern) for member in self.members.values()}
-        return frozenset(name for topics, pattern in wanted for name in self.names_of(topics, pattern))
+        wanted = {member.topics for member in self.members.values()}
+        patterns = {member.pattern for member in self.members.values() if member.pattern}
+        named = frozenset(name for topics in wanted for name in topics)
+        return named.union(*(self.patterns.get(pattern, NO_NAMES) for pattern in patterns))
 
-    def names_of(self, topics: Iterable[str], pattern: str | None) -> Iterable[str]:
-        """The topic names of a subscription."""
-        yield from topics
-        if pattern:
-            yield from self.patterns.get(pattern, frozenset())
+    def view(self, sight: Sight | None) -> frozenset[str]:
+        """The topics of a pattern that a member may have. One that is not known has kept what the log tells: it is told
+        of nothing before it is known."""
+        if sight is None:
+            return NO_NAMES
+        found = self.views.get(sight)
+        return self.patterns.get(sight.pattern, NO_NAMES) if found is None else found
 
     def earliest_deadline_ms(self) -> int | None:
         return min((due for each in self.deadlines for due in each.values()), default=None)
