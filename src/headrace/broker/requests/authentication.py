@@ -16,9 +16,10 @@ from headrace.base.errors import UsageError
 from headrace.base.limits import SCRAM_USERS_COUNTED_AT_ONCE_MAX
 from headrace.broker.core import Core
 from headrace.broker.kit.tasks import in_thread, started
+from headrace.broker.requests.own_users import OwnUsers
 from headrace.metadata.access.listener_configs import keys_of
 from headrace.metadata.access.sasl_configs import JAAS
-from headrace.metadata.access.scram import ScramCredentials, ScramMechanism
+from headrace.metadata.access.scram import ScramCredential, ScramCredentials, ScramMechanism
 from headrace.metadata.configs import ConfigValue, listener_value
 from headrace.metadata.delta import ImageDelta
 from headrace.net.server.authentication import AuthenticationCounts, Gatekeeper, Greet, Rules, Witness
@@ -50,6 +51,7 @@ class Authentication:
         self.counts: Final = AuthenticationCounts()
         self._gatekeepers: list[Gatekeeper] = []
         self._users = KnownUsers()
+        self._own = OwnUsers(core.image, core.random)
         self._counting: asyncio.Task[None] | None = None
         self._keys: dict[str, OauthKeys] = {}
         """Keys of issuers, by listener."""
@@ -104,7 +106,9 @@ class Authentication:
         if mechanism in SCRAM_MECHANISMS:
             if module is not None and module.name != SCRAM_MODULE:
                 raise UsageError(f"The sasl.jaas.config of {mechanism} on listener {listener} is not {SCRAM_MODULE}.")
-            return partial(self._scram, SCRAM_MECHANISMS[mechanism])
+            if is_between_brokers := listener == self._core.inter_broker_listener:
+                self._own.learn(SCRAM_MECHANISMS[mechanism], module)
+            return partial(self._scram, SCRAM_MECHANISMS[mechanism], is_between_brokers=is_between_brokers)
         if module is not None and module.name != OAUTH_MODULE:
             raise UsageError(f"The sasl.jaas.config of {mechanism} on listener {listener} is not {OAUTH_MODULE}.")
         return self._oauth(listener)
@@ -171,11 +175,16 @@ class Authentication:
         self._users.counted = credentials
         self._counting = None
 
-    def _scram(self, mechanism: ScramMechanism) -> ScramExchange:
+    def _scram(self, mechanism: ScramMechanism, *, is_between_brokers: bool) -> ScramExchange:
         core, users = self._core, self._users_now()
+
+        def find(user: str) -> ScramCredential | None:
+            own = self._own.find(mechanism, user) if is_between_brokers else None
+            return own or users.find(mechanism, user)
+
         server = ScramServer(
             mechanism,
-            partial(users.find, mechanism),
+            find,
             nonce=f"{core.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}",
             secret=core.image().secret or core.cluster_id.encode(),
             usual_look=partial(users.usual_look, mechanism),
