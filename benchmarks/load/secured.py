@@ -37,7 +37,7 @@ from benchmarks.load.rivals import Door, Durability, Headrace, Kafka, Rival
 from headrace.base.addresses import Address
 from headrace.base.properties import encode_properties
 from headrace.broker.home.ports import HeldPorts
-from headrace.cli.work.securing import secure
+from headrace.broker.home.securing import secure
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.headers import encode_request_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest

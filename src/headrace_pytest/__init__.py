@@ -7,7 +7,7 @@ is no part of the package `headrace`, because pytest rewrites the asserts of all
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,12 +16,25 @@ if TYPE_CHECKING:
     from headrace.testing.thread import ClusterThread
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, for projects that are strict about them."""
+    config.addinivalue_line(
+        "markers",
+        "headrace(secure=False, configs=None): how `headrace_broker` and `headrace_cluster` are for this test; secure: "
+        "users log in by SCRAM over TLS, and ACLs say what they may.",
+    )
+
+
 @pytest.fixture
-def headrace_broker() -> Iterator[RunningBroker]:
-    """A Kafka-compatible broker for this test alone. Its address is `headrace_broker.bootstrap`."""
+def headrace_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
+    """A Kafka-compatible broker for this test alone. Its address is `headrace_broker.bootstrap`.
+
+    `@pytest.mark.headrace(secure=True)` at the test makes it as `headrace up --secure` does. Its `.clients` has the
+    settings by which clients of others reach it.
+    """
     from headrace.testing.thread import BrokerThread
 
-    with BrokerThread() as running:
+    with BrokerThread(**_wanted(request)) as running:
         yield running
 
 
@@ -35,11 +48,21 @@ def headrace_session_broker() -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def headrace_cluster() -> Iterator[ClusterThread]:
+def headrace_cluster(request: pytest.FixtureRequest) -> Iterator[ClusterThread]:
     """Three Kafka-compatible brokers, for this test alone, that are one cluster: `headrace_cluster.bootstrap`,
-    `.stop_brokers(1)`, `.start_brokers(1)`.
+    `.stop_brokers(1)`, `.start_brokers(1)`. The marker `headrace` is as for `headrace_broker`.
     """
     from headrace.testing.thread import ClusterThread
 
-    with ClusterThread() as running:
+    with ClusterThread(**_wanted(request)) as running:
         yield running
+
+
+def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The arguments of the nearest marker."""
+    marker = request.node.get_closest_marker("headrace")
+    if marker is None:
+        return {}
+    if marker.args or not marker.kwargs.keys() <= {"secure", "configs"}:
+        raise pytest.UsageError("pytest.mark.headrace takes secure=True or False, and configs={...}.")
+    return dict(marker.kwargs)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.properties import parse_properties
-from headrace.cli.work import securing
+from headrace.broker.home import securing
 from headrace.security.jaas import read_jaas
 from tests.interop.kafka_tools import KafkaTools
 from tools import kafka_jars, warm

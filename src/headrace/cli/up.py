@@ -132,8 +132,8 @@ def up(
 def _made_secure(data: Path, listen: str | None, advertise: str | None) -> tuple[Path, OnceReady]:
     """Make what --secure needs, and print where the administrator's client properties are. Returns the brokers'
     configs, and the work that is left once they serve."""
-    from headrace.cli.work.securing import enrol
-    from headrace.cli.work.securing import secure as made
+    from headrace.broker.home.securing import enrol
+    from headrace.broker.home.securing import secure as made
 
     addresses = [parse_address(each, default_port=0) for each in (listen, advertise) if each is not None]
     secured = made(data / "security", addresses)

@@ -19,6 +19,9 @@ that are one cluster. A test may stop each of them and start it again::
         producer = confluent_kafka.Producer({"bootstrap.servers": headrace_cluster.bootstrap})
         headrace_cluster.stop_brokers(1)
 
+A broker is secured by one argument, `secure=True` here or `@pytest.mark.headrace(secure=True)` at a test. Its
+`clients` has the settings by which clients of others log in.
+
 The broker is the one that `headrace up` runs, on a real disk: nothing is faked. A broker serves after some 30 ms, the
 first one after another 0.4 s for its import. A cluster of three serves after 0.3 s.
 """

@@ -7,16 +7,18 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
+from headrace.testing.clients import Clients, Login
 
 if TYPE_CHECKING:
     from headrace.broker.config import BrokerConfig
     from headrace.broker.home.nodes import Node
+    from headrace.broker.home.securing import Secured
 
 DURABLE_URL: Final = "durable.url"
 HOST: Final = "127.0.0.1"
@@ -32,11 +34,18 @@ class RunningBroker:
     """Its data directory."""
     addresses: Mapping[str, Address] = field(default_factory=dict)
     """The address of each listener, by its name."""
+    login: Login | None = None
+    """The administrator of a secured broker, who may do everything."""
 
     @property
     def bootstrap(self) -> str:
         """`HOST:PORT` of the first listener, as clients expect it."""
         return str(Address(self.host, self.port))
+
+    @property
+    def clients(self) -> Clients:
+        """Settings for clients of others. Those of a secured broker are the administrator's."""
+        return Clients(bootstrap=self.bootstrap, login=self.login)
 
     def bootstrap_of(self, listener: str) -> str:
         """As `bootstrap`, of the listener of that name."""
@@ -46,15 +55,24 @@ class RunningBroker:
 class RunningCluster:
     """Brokers 1 to N. A test may stop each of them, and start it again with its data."""
 
-    def __init__(self, nodes: Mapping[int, Node], configs: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, nodes: Mapping[int, Node], configs: Mapping[str, str] | None, login: Login | None = None
+    ) -> None:
         self._nodes = nodes
         self._configs = configs
+        self.login: Final = login
+        """The administrator of a secured cluster, who may do everything."""
         self._running: dict[int, AsyncExitStack] = {}
 
     @property
     def bootstrap(self) -> str:
         """`HOST:PORT,HOST:PORT,...` of all brokers, even stopped ones: clients try one after the other."""
         return ",".join(str(node.listen) for node in self._nodes.values())
+
+    @property
+    def clients(self) -> Clients:
+        """As `RunningBroker.clients`."""
+        return Clients(bootstrap=self.bootstrap, login=self.login)
 
     @property
     def running(self) -> tuple[int, ...]:
@@ -113,30 +131,39 @@ async def broker(
     data: Path | None = None,
     port: int = 0,
     advertised_port: int | None = None,
+    secure: bool = False,
 ) -> AsyncIterator[RunningBroker]:
     """A broker on loopback while the block runs, stopped cleanly after it.
 
     `configs` are broker configs, by Kafka's names. With `durable.url` it exports there. Without `data` it lives in a
     temporary directory that is removed afterwards. With `data`, existing data are kept, so that a test can start the
-    broker again. Port 0 takes a free one. Clients are told `advertised_port`, where one is given: a proxy's. Raises
+    broker again. Port 0 takes a free one. Clients are told `advertised_port`, where one is given: a proxy's.
+    `secure`: as `headrace up --secure`, it lets in users by SCRAM over TLS, and ACLs say what they may. Raises
     HeadraceError where it cannot start.
     """
     from headrace.broker.config import BrokerConfig
 
     with _directory(data) as place:
-        config = BrokerConfig(data=place, port=port, advertised_port=advertised_port, configs=dict(configs or {}))
+        secured = await _secured(place) if secure else None
+        config = BrokerConfig(
+            data=place, port=port, advertised_port=advertised_port, configs=_configs(secured, configs)
+        )
         async with _served(config) as running:
-            yield running
+            if secured is None:
+                yield running
+            else:
+                await _enrol(secured, Address(running.host, running.port))
+                yield replace(running, login=_login(secured))
 
 
 @asynccontextmanager
 async def cluster(
-    brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None
+    brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None, secure: bool = False
 ) -> AsyncIterator[RunningCluster]:
     """A cluster of that many brokers on loopback, all of them voters, while the block runs.
 
-    `configs` and `data` are as in `broker`. The cluster of a directory has as many brokers as when it was made. Topics
-    have up to three replicas by default. Raises HeadraceError where it cannot start.
+    `configs`, `data` and `secure` are as in `broker`. The cluster of a directory has as many brokers as when it was
+    made. Topics have up to three replicas by default. Raises HeadraceError where it cannot start.
     """
     from headrace.base.addresses import Address
     from headrace.broker.home.nodes import prepare
@@ -144,15 +171,39 @@ async def cluster(
 
     with _directory(data) as place:
         claim, nodes = prepare(LocalDisk(), place, Address(HOST, 0), brokers, random.SystemRandom())
-        made = RunningCluster({int(node.id): node for node in nodes}, configs)
+        secured = await _secured(place) if secure else None
+        login = None if secured is None else _login(secured)
+        made = RunningCluster({int(node.id): node for node in nodes}, _configs(secured, configs), login)
         try:
             try:
                 await made.start()
+                if secured is not None:
+                    await _enrol(secured, *(node.listen for node in nodes))
                 yield made
             finally:
                 await made.stop()
         finally:
             claim.release()
+
+
+async def _secured(data: Path) -> Secured:
+    from headrace.broker.home.securing import secure
+
+    return await asyncio.to_thread(secure, data / "security", [])
+
+
+def _configs(secured: Secured | None, own: Mapping[str, str] | None) -> dict[str, str]:
+    return {**(secured.of_brokers() if secured else {}), **(own or {})}
+
+
+async def _enrol(secured: Secured, *brokers: Address) -> None:
+    from headrace.broker.home.securing import enrol
+
+    await enrol(secured, brokers)
+
+
+def _login(secured: Secured) -> Login:
+    return Login(user=secured.user, password=secured.password, ca=secured.ca, properties=secured.client)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from headrace.testing.clients import Clients
 from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
 
 START_SECONDS_MAX = 30.0
@@ -89,17 +90,31 @@ class _InThread(Generic[R]):
 class BrokerThread(_InThread[RunningBroker]):
     """A broker from `start` to `stop`. As a context manager it gives the RunningBroker."""
 
-    def __init__(self, *, configs: Mapping[str, str] | None = None, data: Path | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        configs: Mapping[str, str] | None = None,
+        data: Path | None = None,
+        port: int = 0,
+        secure: bool = False,
+    ) -> None:
         """Takes the arguments of `headrace.testing.broker`."""
-        super().__init__(lambda: broker(configs=configs, data=data, port=port))
+        super().__init__(lambda: broker(configs=configs, data=data, port=port, secure=secure))
 
 
 class ClusterThread:
     """Brokers that are one cluster, from `start` to `stop`. As a context manager it gives itself."""
 
-    def __init__(self, brokers: int = 3, *, configs: Mapping[str, str] | None = None, data: Path | None = None) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        configs: Mapping[str, str] | None = None,
+        data: Path | None = None,
+        secure: bool = False,
+    ) -> None:
         """Takes the arguments of `headrace.testing.cluster`."""
-        self._thread = _InThread(lambda: cluster(brokers, configs=configs, data=data))
+        self._thread = _InThread(lambda: cluster(brokers, configs=configs, data=data, secure=secure))
         self._cluster: RunningCluster | None = None
 
     def __enter__(self) -> ClusterThread:
@@ -115,6 +130,11 @@ class ClusterThread:
     def bootstrap(self) -> str:
         """`HOST:PORT,HOST:PORT,...` of all brokers, even stopped ones: clients try one after the other."""
         return self._made.bootstrap
+
+    @property
+    def clients(self) -> Clients:
+        """As `RunningBroker.clients`."""
+        return self._made.clients
 
     @property
     def running(self) -> tuple[int, ...]:

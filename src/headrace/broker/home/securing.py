@@ -61,6 +61,20 @@ class Secured:
     password: str
     """The administrator's."""
 
+    @property
+    def user(self) -> str:
+        """The administrator."""
+        return ADMINISTRATOR
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that clients trust."""
+        return self.configs.with_name("ca.pem")
+
+    def of_brokers(self) -> dict[str, str]:
+        """Read the configs of the brokers."""
+        return dict(parse_properties(self.configs.read_text()))
+
     def __repr__(self) -> str:
         return f"Secured({self.configs}, {self.client})"
 
@@ -87,9 +101,9 @@ async def enrol(secured: Secured, brokers: Sequence[Address]) -> None:
         {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "PLAIN",
-            JAAS: parse_properties(secured.configs.read_text())[f"listener.name.sasl_ssl.plain.{JAAS}"],
+            JAAS: secured.of_brokers()[f"listener.name.sasl_ssl.plain.{JAAS}"],
             "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(secured.configs.with_name("ca.pem")),
+            "ssl.truststore.location": str(secured.ca),
         }
     )
     async with Cluster(brokers, security=security) as cluster:
