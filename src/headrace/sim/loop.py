@@ -28,44 +28,43 @@ T = TypeVar("T")
 
 TURNS_WITHOUT_TIME_MAX: Final = 100_000
 """Turns of the loop at one virtual time after which the run counts as a busy loop."""
+RESOLUTION_SECONDS: Final = 1e-6
+"""Timers so much later than the next one are run with it."""
+CANCELLED_KEPT: Final = 100
+"""Of timers that were cancelled, so many may wait in the heap for their time; then they go where they are half of it."""
 
 
 class Stuck(Exception):  # noqa: N818 - a state of the run
     """Nothing can happen any more, or nothing except work that takes no time."""
 
 
-class _Jump:
-    """Replaces the selector of BaseEventLoop: instead of waiting it moves the clock to the next timer."""
+class _Due(float):
+    """The moment of a timer, and the timer. The heap compares numbers, which is quicker than to compare timers."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._turns = 0
+    __slots__ = ("timer",)
+    timer: asyncio.TimerHandle
 
-    def select(self, timeout: float | None) -> list[object]:
-        if timeout is None:
-            raise Stuck("nothing is ready and no timer is set: every task waits for ever")
-        if timeout > 0:
-            self._turns = 0
-            self._loop.jump()
-        else:
-            self._turns += 1
-            if self._turns > TURNS_WITHOUT_TIME_MAX:
-                self._turns = 0
-                raise Stuck(f"{TURNS_WITHOUT_TIME_MAX} turns of the loop at one moment: something spins")
-        return []
+
+def _due(timer: asyncio.TimerHandle) -> _Due:
+    due = _Due(timer.when())
+    due.timer = timer
+    timer._scheduled = True  # type: ignore[attr-defined]  # its cancelling is counted
+    return due
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """The loop, as the module says. `failures` holds uncaught exceptions, each with the process it came from."""
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _scheduled: list[_Due]  # type: ignore[assignment]  # asyncio's own has the timers themselves
+    _timer_cancelled_count: int
+    _closed: bool
+    _stopping: bool
 
     def __init__(self, random: Random) -> None:
         super().__init__()
         self._now = 0.0
-        self._clock_resolution = 1e-6
-        self._selector = _Jump(self)
+        self._turns = 0
         self._thread = threading.get_ident()
         self.network = Network(self, random)
         self.workers = Workers(self, random)
@@ -80,12 +79,45 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def jump(self) -> None:
-        """Move the clock to the next timer. Called by the loop itself, when nothing is ready."""
-        self._now = max(self._now, self._scheduled[0].when())
+    def _run_once(self) -> None:
+        """A turn, in the order that asyncio's own loop keeps: timers that are due behind what is ready, then all that."""
+        self._forget_cancelled()
+        self._move_on()
+        ready, scheduled, until = self._ready, self._scheduled, self._now + RESOLUTION_SECONDS
+        while scheduled and scheduled[0] < until:
+            timer = heapq.heappop(scheduled).timer
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
-    def _process_events(self, event_list: list[object]) -> None:
-        """There are no events: everything comes by timer."""
+    def _forget_cancelled(self) -> None:
+        """Timers at the front; where they are many, all of them."""
+        scheduled = self._scheduled
+        if len(scheduled) > CANCELLED_KEPT and self._timer_cancelled_count > len(scheduled) / 2:
+            scheduled[:] = [due for due in scheduled if not due.timer._cancelled]
+            heapq.heapify(scheduled)
+            self._timer_cancelled_count = 0
+            return
+        while scheduled and scheduled[0].timer._cancelled:
+            heapq.heappop(scheduled)
+            self._timer_cancelled_count -= 1
+
+    def _move_on(self) -> None:
+        """Instead of waiting, move the clock to the next timer, where nothing is ready. Raises Stuck."""
+        if not self._ready and not self._stopping:
+            if not self._scheduled:
+                raise Stuck("nothing is ready and no timer is set: every task waits for ever")
+            if (when := self._scheduled[0].timer.when()) > self._now:
+                self._now = when
+                self._turns = 0
+                return
+        self._turns += 1
+        if self._turns > TURNS_WITHOUT_TIME_MAX:
+            self._turns = 0
+            raise Stuck(f"{TURNS_WITHOUT_TIME_MAX} turns of the loop at one moment: something spins")
 
     def _write_to_self(self) -> None:
         """Not needed: nothing else is awake while the loop runs."""
@@ -95,28 +127,39 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        handle = asyncio.Handle(callback, args, self, context)
         process = owner(context)
-        if process is not None and process.held is not None:
-            handle = asyncio.Handle(callback, args, self, context)
+        if process is None:
+            self._ready.append(handle)
+        elif process.held is not None:
             process.held.append((self._now, handle))
-            return handle
-        handle = super().call_soon(callback, *args, context=context)
-        if process is not None and not process.alive:
-            handle.cancel()
+        else:
+            self._ready.append(handle)
+            if not process.alive:
+                handle.cancel()
         return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
         process = owner(context)
         if process is not None and process.held is not None:
-            handle = asyncio.TimerHandle(when, callback, args, self, context)
-            process.held.append((when, handle))
-            return handle
-        handle = super().call_at(when, callback, *args, context=context)
+            process.held.append((when, timer))
+            return timer
+        heapq.heappush(self._scheduled, _due(timer))
         if process is not None and not process.alive:
-            handle.cancel()
-        return handle
+            timer.cancel()
+        return timer
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -135,7 +178,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         self.resume(process)
         process.alive = False
-        for handle in [*self._ready, *self._scheduled]:
+        for handle in [*self._ready, *(due.timer for due in self._scheduled)]:
             if owner(handle._context) is process:  # type: ignore[attr-defined]  # asyncio keeps it there
                 handle.cancel()
         for callback in process.at_death:
@@ -148,18 +191,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         process.held = []
         mine = [handle for handle in self._ready if owner(handle._context) is process]  # type: ignore[attr-defined]
-        timers = [handle for handle in self._scheduled if owner(handle._context) is process]  # type: ignore[attr-defined]
+        dues = [due for due in self._scheduled if owner(due.timer._context) is process]  # type: ignore[attr-defined]
         process.held += [(self._now, handle) for handle in mine]
-        process.held += [(timer.when(), timer) for timer in timers]
-        for timer in timers:
-            timer._scheduled = False  # type: ignore[attr-defined]  # or its cancelling would be counted
-        gone = set(map(id, (*mine, *timers)))
+        process.held += [(due.timer.when(), due.timer) for due in dues]
+        for due in dues:
+            due.timer._scheduled = False  # type: ignore[attr-defined]  # or its cancelling would be counted
+        gone = set(map(id, (*mine, *dues)))
         stand_in = asyncio.Handle(_nothing, (), self, self.no_process)
         stand_in.cancel()  # the loop has counted those that are ready
         kept = [stand_in if id(handle) in gone else handle for handle in self._ready]
         self._ready.clear()
         self._ready.extend(kept)
-        self._scheduled[:] = [timer for timer in self._scheduled if id(timer) not in gone]
+        self._scheduled[:] = [due for due in self._scheduled if id(due) not in gone]
         heapq.heapify(self._scheduled)
 
     def resume(self, process: Process) -> None:
@@ -171,8 +214,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle.cancelled():
                 continue
             if isinstance(handle, asyncio.TimerHandle) and when > self._now:
-                heapq.heappush(self._scheduled, handle)
-                handle._scheduled = True  # type: ignore[attr-defined]
+                heapq.heappush(self._scheduled, _due(handle))
             else:
                 self._ready.append(handle)
 
