@@ -26,7 +26,8 @@ def module_text(title: str, messages: list[Message]) -> str:
 
 
 def imports(body: str) -> str:
-    """The import lines for the names that the body uses."""
+    """The import lines for the names that the body uses. Annotations are not put off: each class would take them as
+    text, and compile that: so a broker would take a fifth longer to import all."""
 
     def used(names: list[str]) -> str:
         return ", ".join(name for name in names if re.search(rf"\b{name}\b", body))
@@ -34,7 +35,7 @@ def imports(body: str) -> str:
     codec = sorted(
         [name for name in vars_of_codec() if re.search(rf"\b{name}\b", body)], key=lambda name: (name.lower(), name)
     )
-    lines = ["from __future__ import annotations", ""]
+    lines = []
     if "Struct(" in body:
         lines.append("from struct import Struct")
     lines.append(f"from typing import {used(['Final', 'NamedTuple'])}")
