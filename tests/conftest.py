@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from headrace.broker.system import GARBAGE_OBJECTS
+from headrace.base.garbage import spare_the_collector
 from tests import engines
 from tests.guard import Guard
 from tests.kafka_sockets import close_with_clients
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     engines.skip_what_cannot_be(items, TESTS)
     engines.check_fixtures(items, TESTS)
-    _spare_the_collector()
+    _look_through_nothing_old()
     if IS_LONG:
         return
     left_out = [item for item in items if item.get_closest_marker("long")]
@@ -68,12 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
-def _spare_the_collector() -> None:
+def _look_through_nothing_old() -> None:
     """Look no more through all that was imported: that took a sixth of the tests' processor time. Brokers do the same
     (`headrace.broker.system.tune_interpreter`)."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS, 40, 20)
+    spare_the_collector()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

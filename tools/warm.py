@@ -24,6 +24,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from typing import IO, Any, Final
 
+from headrace.base.garbage import spare_the_collector
+
 IS_ON: Final = "HEADRACE_WARM_STARTS"
 """Environment variable: "1" where brokers of tests are forked."""
 COMMAND: Final = (sys.executable, "-m", "headrace.cli.main")
@@ -149,12 +151,15 @@ def _forks() -> _Forks:
 
 def _serve(channel: socket.socket) -> None:
     """Fork for each request, and tell of each end, until the other side is gone. In a child this ends with its work."""
+    gc.disable()
     import headrace.cli.main as command
     import headrace.cli.work.serve
     import headrace.net.loops  # noqa: F401
 
     gc.collect()
     gc.freeze()
+    gc.enable()
+    spare_the_collector()
     woken, wakes = socket.socketpair()
     for each in (woken, wakes):
         each.setblocking(False)
@@ -184,7 +189,9 @@ def _serve(channel: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for each in (channel, woken, wakes):
         each.close()
-    sys.exit(command.main(_become(json.loads(request), files)))
+    code = command.main(_become(json.loads(request), files))
+    gc.freeze()  # as where a command is all of its process
+    sys.exit(code)
 
 
 def _become(wanted: dict[str, Any], files: Sequence[int]) -> list[str]:

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Final
 
-GARBAGE_OBJECTS: Final = 10_000
-"""New objects after which the young ones are searched for cycles (Python's default: 700). A search takes some 2 ms."""
+from headrace.base.garbage import spare_the_collector
+
 THREAD_TURN_SECONDS: Final = 0.001
 """How long a worker thread may keep the interpreter from the loop (Python's default: 5 ms). A piece of the loop's work
 that takes as long as several such turns waits as often."""
@@ -49,5 +49,5 @@ def tune_interpreter() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS, 40, 20)
+    spare_the_collector()
     sys.setswitchinterval(THREAD_TURN_SECONDS)

@@ -7,6 +7,7 @@ commands.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Annotated
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.garbage import spare_the_collector
 from headrace.cli.acl import acl
 from headrace.cli.broker import broker
 from headrace.cli.command_config import CommandConfig, give_command_config, remember
@@ -89,8 +91,19 @@ give_command_config(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, and return the exit code. `arguments` default to the process's."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command, and return the exit code. `arguments` default to the process's, of which this is all."""
+    if arguments is not None:
+        return _ran(arguments)
+    spare_the_collector()
+    try:
+        return _ran(sys.argv[1:])
+    finally:
+        gc.freeze()  # the end of the interpreter would look through all that was imported, and free it piece by piece
+
+
+def _ran(arguments: Sequence[str]) -> int:
+    """The exit code."""
+    given = list(arguments)
     try:  # in a context of its own: what one command remembers is not for the next in this process
         code = copy_context().run(app, given, prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
