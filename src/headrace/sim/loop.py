@@ -31,7 +31,7 @@ TURNS_WITHOUT_TIME_MAX: Final = 100_000
 RESOLUTION_SECONDS: Final = 1e-6
 """Timers so much later than the next one are run with it."""
 CANCELLED_KEPT: Final = 100
-"""Of timers that were cancelled, so many may wait in the heap for their time; then they go where they are half of it."""
+"""Of timers that were cancelled, so many may wait in the heap for their time; then they go where they are half."""
 
 
 class Stuck(Exception):  # noqa: N818 - a state of the run
@@ -80,7 +80,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def _run_once(self) -> None:
-        """A turn, in the order that asyncio's own loop keeps: timers that are due behind what is ready, then all that."""
+        """A turn, in the order that asyncio's own loop keeps: timers that are due come behind what is ready."""
         self._forget_cancelled()
         self._move_on()
         ready, scheduled, until = self._ready, self._scheduled, self._now + RESOLUTION_SECONDS
