@@ -56,7 +56,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """The loop, as the module says. `failures` holds uncaught exceptions, each with the process it came from."""
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[_Due]  # type: ignore[assignment]  # asyncio's own has the timers themselves
+    _scheduled: list[_Due]  # asyncio's own has the timers themselves
     _timer_cancelled_count: int
     _closed: bool
     _stopping: bool
