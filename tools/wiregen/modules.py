@@ -26,8 +26,8 @@ def module_text(title: str, messages: list[Message]) -> str:
 
 
 def imports(body: str) -> str:
-    """The import lines for the names that the body uses. Annotations are not put off: each class would take them as
-    text, and compile that: so a broker would take a fifth longer to import all."""
+    """The import lines for the names that the body uses. Annotations are not put off. Each class would take them as
+    text, and compile that, and a broker would take a fifth longer to import all."""
 
     def used(names: list[str]) -> str:
         return ", ".join(name for name in names if re.search(rf"\b{name}\b", body))
