@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 from typing import Any
 
 import pytest
@@ -100,6 +101,33 @@ def test_the_example_of_rfc_7677() -> None:
     proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     assert ours.final(f"c=biws,r={nonce},p={proof}".encode()) == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
     assert ours.user == "user"
+
+
+def test_librdkafka_before_2_6_1_repeats_its_nonce() -> None:
+    """As 2.0.2 of Debian 12 said it. Kafka looks at the end of the nonce alone."""
+    salt = "x3lzYQ2PoUj9e17pXPn2ysYL3N/Sob0Z4smwUGadhOyccFPf2QjFRQxTOpZC2wo4cCJHoIEsMGNJi6aAdlQieQ=="
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    known = credential_of(mechanism, "wonderland", salt=base64.b64decode(salt), iterations=4096)
+    own, theirs = "9a18373cf56a088ba242cd0950b93e0320bad6f6d0f0d014", "uWjsvLZ<0Tr?a<a;MR@Y>c8wLc_1CVQn"
+    ours = of_users({"bob": known}, mechanism, own)
+    ours.first(f"n,,n=bob,r={theirs}".encode())
+    proof = "GG9XxEgnLhO081aXled5Zm/0FY2JXdq36nD7i84Z3fQ="
+    ours.final(f"c=biws,r={theirs}{theirs}{own},p={proof}".encode())
+    assert ours.user == "bob"
+
+
+@pytest.mark.parametrize("nonce", ["abc", "abcserver-nonc", "erver-nonce", "abcserver-nonce0", "server-nonceabc"])
+def test_a_nonce_of_another_exchange_is_refused_with_the_right_password(nonce: str) -> None:
+    ours, mechanism = server(alice="secret"), ScramMechanism.SCRAM_SHA_256
+    first, unproven = ours.first(FIRST), f"c=biws,r={nonce}".encode()
+    salted = hashlib.pbkdf2_hmac("sha256", b"secret", b"salt", 4096)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    said = b",".join((FIRST[3:], first, unproven))
+    signature = hmac.digest(hashlib.sha256(key).digest(), said, mechanism.digest)
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
+    with pytest.raises(AuthenticationFailed):
+        ours.final(unproven + b",p=" + proof)
+    assert ours.user is None
 
 
 def test_a_password_that_the_client_salted_gives_the_same_credential() -> None:

@@ -6,7 +6,8 @@ Promises:
   iterations look as they do for one of the users, so they do not tell it from them.
 - Keys and proofs are compared in constant time.
 
-Differences from the RFC are Kafka's: no channel binding, no SASLprep, and names of ASCII characters alone.
+Differences from the RFC are Kafka's: no channel binding, no SASLprep, and names of ASCII characters alone. A client's
+last message may have more before the nonce: librdkafka repeats its own part there, in releases before 2.6.1.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ class ScramServer:
         said = f"{self._said},{found['unproven']}".encode()
         proof = _bytes(found["proof"])
         signature = self._hmac(credential.stored_key, said)
-        is_of_this = hmac.compare_digest(found["nonce"].encode(), self._nonce.encode())
+        nonce = self._nonce.encode()
+        is_of_this = hmac.compare_digest(found["nonce"].encode()[-len(nonce) :], nonce)
         is_of_this &= _bytes(found["binding"]) == self._header.encode()
         is_proven = len(proof) == len(signature) and hmac.compare_digest(
             self._hash(bytes(a ^ b for a, b in zip(proof, signature, strict=True))), credential.stored_key
