@@ -9,22 +9,18 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka
 import pytest
 
 from headrace.broker.requests import doors
 from headrace.testing import BrokerThread
 from tests.certificates import Authority
+from tests.promises.support.writing import read, until, writing
 from tests.tiers import of_tier
 
 HOST: Final = "127.0.0.1"
-TOPIC: Final = "written-meanwhile"
 CHANGES: Final = of_tier(short=2, long=10)
 
 
@@ -40,48 +36,6 @@ class Files:
         new = file.with_suffix(".new")
         new.write_bytes(b"".join(source.read_bytes() for source in sources))
         os.replace(new, file)
-
-
-class Writer(threading.Thread):
-    """Writes until it is stopped, over connections of its own that it makes again and again."""
-
-    def __init__(self, configs: dict[str, Any]) -> None:
-        super().__init__(daemon=True)
-        self._configs = configs | {"error_cb": lambda error: self.problems.append(error.str()), "log_level": 0}
-        self._over = threading.Event()
-        self.problems: list[str] = []
-        self.acknowledged: list[bytes] = []
-        self._number = 0
-
-    def run(self) -> None:
-        """Each producer writes a few records. The first one goes on with its connection all the time."""
-        lasting = confluent_kafka.Producer(self._configs)
-        while not self._over.is_set():
-            brief = confluent_kafka.Producer(self._configs)
-            for producer in (lasting, brief):
-                self._number += 1
-                producer.produce(TOPIC, b"%d" % self._number, on_delivery=self._delivered)
-                producer.flush(30)
-
-    def _delivered(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is None:
-            self.acknowledged.append(message.value() or b"")
-        else:
-            self.problems.append(error.str())
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join(60)
-
-
-@contextmanager
-def writing(configs: dict[str, Any]) -> Iterator[Writer]:
-    writer = Writer(configs)
-    writer.start()
-    try:
-        yield writer
-    finally:
-        writer.stop()
 
 
 def client(bootstrap: str, identity: Path, trust: Path) -> dict[str, Any]:
@@ -108,12 +62,6 @@ def comes_in(bootstrap: str, trust: Path, identity: Path) -> bytes | None:
             return own.getpeercert(binary_form=True) if own.recv(4) else None
     except (ssl.SSLError, ConnectionError):
         return None
-
-
-def until(true: Callable[[], bool]) -> None:
-    """The test's own timeout ends a wait in vain."""
-    while not true():
-        pass
 
 
 def test_certificates_and_their_authority_change_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,16 +100,3 @@ def test_certificates_and_their_authority_change_under_load(tmp_path: Path, monk
             assert not writer.problems
         acknowledged = first.acknowledged + second.acknowledged
         assert sorted(read(client(at, hers, new.trust), len(acknowledged))) == sorted(acknowledged)
-
-
-def read(configs: dict[str, Any], wanted: int) -> list[bytes]:
-    """So many records."""
-    consumer = confluent_kafka.Consumer({**configs, "group.id": "r", "auto.offset.reset": "earliest"})
-    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
-    found: list[bytes] = []
-    while len(found) < wanted:
-        if (message := consumer.poll(10)) is not None:
-            assert message.error() is None
-            found.append(message.value() or b"")
-    consumer.close()
-    return found
