@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiokafka
+import aiokafka.errors
 import confluent_kafka
 import confluent_kafka.admin
 import kafka
+import kafka.errors
 import pytest
 from kafka.errors import TopicAuthorizationFailedError
+from kafka.net.selector import NetworkSelector
 
 from headrace.testing import BrokerThread, RunningBroker
-from tests.certificates import Authority
-from tests.interop.support.asking import asked
-from tools import kafka_jars
+from tests.certificates import NOT_YET, OVER, Authority
+from tests.interop.support.secured import secured_java
 
 HOST: Final = "127.0.0.1"
 NAMES: Final = "RULE:^CN=([a-z]+),.*$/$1/U,DEFAULT"
@@ -35,16 +37,18 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """One broker. Clients of MUTUAL have to show a certificate, those of OPEN are not asked. Alice and whoever is
-    anonymous may do everything.
+    """One broker. Clients of MUTUAL have to show a certificate, those of OPEN are not asked. The certificate of STALE
+    is over. Alice and whoever is anonymous may do everything.
     """
     ours, theirs = (Authority.made(tmp_path_factory.mktemp(name)) for name in ("ours", "theirs"))
+    stale = Authority(tmp_path_factory.mktemp("stale"), ours.ca)
     configs = {
-        "listeners": "OPEN://127.0.0.1:0,MUTUAL://127.0.0.1:0",
-        "listener.security.protocol.map": "OPEN:SSL,MUTUAL:SSL",
+        "listeners": "OPEN://127.0.0.1:0,MUTUAL://127.0.0.1:0,STALE://127.0.0.1:0",
+        "listener.security.protocol.map": "OPEN:SSL,MUTUAL:SSL,STALE:SSL",
         "inter.broker.listener.name": "MUTUAL",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(ours.issue(HOST)),
+        "listener.name.stale.ssl.keystore.location": str(stale.issue(HOST, valid=OVER)),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(ours.trust),
         "listener.name.mutual.ssl.client.auth": "required",
@@ -98,17 +102,53 @@ def test_librdkafka(place: Place, listener: str, who: str | None) -> None:
 
 
 def test_librdkafka_is_told_why_it_is_not_let_in(place: Place) -> None:
-    """As who shows no certificate, or one of another authority, and as who trusts another authority."""
+    """As who shows no certificate, or one of another authority, or one out of its time. As who trusts another
+    authority, or meets a broker whose certificate is over, too."""
     good = place.ours.issue(common_name="alice")
     for changed, words in (
         (librdkafka(place, "MUTUAL"), "alert certificate required"),
         (librdkafka(place, "MUTUAL", place.theirs.issue(common_name="mallory")), "alert unknown ca"),
         (librdkafka(place, "MUTUAL", good) | {"ssl.ca.location": str(place.theirs.trust)}, "verify failed"),
+        (librdkafka(place, "MUTUAL", late(place, OVER)), "alert certificate expired"),
+        (librdkafka(place, "MUTUAL", late(place, NOT_YET)), "alert bad certificate"),
+        (librdkafka(place, "STALE"), "verify failed"),
     ):
         texts = list[str]()
         producer = confluent_kafka.Producer(changed | {"error_cb": partial(noted, texts)})
         while not any(words in each for each in texts):
             producer.poll(1)
+
+
+def late(place: Place, valid: tuple[int, int]) -> Path:
+    """A certificate of alice that is over, or not yet valid."""
+    return place.ours.issue(f"alice{valid[0]}.example", common_name="alice", valid=valid)
+
+
+@pytest.mark.parametrize(("listener", "valid"), [("MUTUAL", OVER), ("MUTUAL", NOT_YET), ("STALE", None)])
+def test_aiokafka_and_kafka_python_do_not_come_in_out_of_time(
+    place: Place, listener: str, valid: tuple[int, int] | None
+) -> None:
+    made = context(place, late(place, valid) if valid else None)
+    configs = {
+        "bootstrap_servers": place.broker.bootstrap_of(listener),
+        "security_protocol": "SSL",
+        "ssl_context": made,
+    }
+
+    async def work() -> None:
+        producer = aiokafka.AIOKafkaProducer(**configs)
+        try:
+            with pytest.raises(aiokafka.errors.KafkaConnectionError):
+                await producer.start()
+        finally:
+            await producer.stop()
+
+    asyncio.run(work())
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**configs, bootstrap_timeout_ms=500)
+    for each in gc.get_objects():  # it leaves its sockets open
+        if isinstance(each, (NetworkSelector, ssl.SSLSocket)):
+            each.close()
 
 
 def noted(texts: list[str], error: confluent_kafka.KafkaError) -> None:
@@ -153,27 +193,19 @@ def test_kafka_python_and_who_it_is(place: Place) -> None:
 @pytest.fixture(scope="module")
 def java(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """The outcome of Kafka's own client on a listener, with these properties."""
-    if kafka_jars.missing_tool() is not None:
-        pytest.skip(kafka_jars.missing_tool() or "")
-    directory = tmp_path_factory.mktemp("java")
-    program = Path(__file__).parent / "tools" / "Secured.java"
-    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.newest_class_path(), str(program)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with asked(process) as put:
+    with secured_java(tmp_path_factory.mktemp("java")) as outcome:
 
-        def outcome(topic: str, listener: str, **more: str) -> str:
-            properties = {
-                "bootstrap.servers": place.broker.bootstrap_of(listener),
-                "security.protocol": "SSL",
-                "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(place.ours.trust),
-                **{key.replace("_", "."): value for key, value in more.items()},
-            }
-            file = directory / f"{topic}.properties"
-            file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-            return put(f"{file}\t{topic}")
+        def on_listener(topic: str, listener: str, **more: str) -> str:
+            return outcome(
+                topic,
+                bootstrap_servers=place.broker.bootstrap_of(listener),
+                security_protocol="SSL",
+                ssl_truststore_type="PEM",
+                ssl_truststore_location=str(place.ours.trust),
+                **more,
+            )
 
-        yield outcome
+        yield on_listener
 
 
 def test_java(java: Callable[..., str], place: Place) -> None:
@@ -187,3 +219,7 @@ def test_java(java: Callable[..., str], place: Place) -> None:
     assert java("bob", "MUTUAL", **bob) == "TopicAuthorizationException"
     assert java("nobody", "MUTUAL") == "SslAuthenticationException"
     assert java("mallory", "MUTUAL", **mallory) == "SslAuthenticationException"
+    for topic, valid in (("over", OVER), ("not-yet", NOT_YET)):
+        own = {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(late(place, valid))}
+        assert java(topic, "MUTUAL", **own) == "SslAuthenticationException"
+    assert java("stale", "STALE") == "SslAuthenticationException"

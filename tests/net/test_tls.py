@@ -20,7 +20,7 @@ from headrace.net.server import handshakes
 from headrace.net.server.listener import Answer, Connection, Crowd, Door, Later, Listener
 from headrace.net.server.tls import ClientAuth, Tls, TlsSettings
 from tests.broker.group_broker import until
-from tests.certificates import Authority
+from tests.certificates import NOT_YET, OVER, Authority
 from tests.loops import run
 from tests.net.test_listener import framed, read_frame
 
@@ -195,6 +195,7 @@ def test_who_is_asked_for_a_certificate(ours: Authority, theirs: Authority) -> N
 
     async def work() -> None:
         good, foreign = ours.issue(common_name="good"), theirs.issue(common_name="foreign")
+        over, not_yet = (ours.issue(common_name=f"{valid}", valid=valid) for valid in (OVER, NOT_YET))
         for auth, identity, comes_in in (
             (ClientAuth.NONE, good, False),
             (ClientAuth.REQUESTED, None, False),
@@ -208,6 +209,9 @@ def test_who_is_asked_for_a_certificate(ours: Authority, theirs: Authority) -> N
             (ClientAuth.REQUESTED, foreign),
             (ClientAuth.REQUIRED, foreign),
             (ClientAuth.REQUIRED, None),
+            (ClientAuth.REQUESTED, over),
+            (ClientAuth.REQUIRED, over),
+            (ClientAuth.REQUIRED, not_yet),
         ):
             async with serving(settings(ours, auth), greet=greet) as place:
                 with pytest.raises(REFUSED):

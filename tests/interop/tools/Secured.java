@@ -20,7 +20,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Kafka's own Java client on a secured listener. Each line of standard input names a file of properties and a topic. The
- * client creates the topic, and reads what it has written: the line "ok", or the name of the exception that it met.
+ * client creates the topic, and reads what it has written: the line "ok", or the name of the exception that it met. A
+ * property headrace.lasts.ms has it write record after record for that long, over the connections that it has.
  */
 public final class Secured {
     public static void main(String[] unused) throws Exception {
@@ -34,7 +35,7 @@ public final class Secured {
             properties.put("default.api.timeout.ms", "10000");
             properties.put("request.timeout.ms", "5000");
             properties.put("max.block.ms", "10000");
-            System.out.println(outcome(properties, words[1]));
+            System.out.println(outcome(properties, words[1]).replaceAll("\\s+", " "));
         }
     }
 
@@ -45,7 +46,10 @@ public final class Secured {
             }
             StringSerializer text = new StringSerializer();
             try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties, text, text)) {
-                producer.send(new ProducerRecord<>(topic, "k", "v")).get(15, TimeUnit.SECONDS);
+                long end = System.nanoTime() + 1_000_000L * Long.parseLong(properties.getProperty("headrace.lasts.ms", "0"));
+                do {
+                    producer.send(new ProducerRecord<>(topic, "k", "v")).get(15, TimeUnit.SECONDS);
+                } while (System.nanoTime() < end);
             }
             StringDeserializer read = new StringDeserializer();
             try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties, read, read)) {

@@ -16,7 +16,7 @@ from headrace.net.client.errors import ConnectionLostError, TlsError
 from headrace.net.client.retry import Backoff
 from headrace.net.client.security.settings import ClientSecurity
 from headrace.net.client.security.tls import context_of
-from tests.certificates import Authority
+from tests.certificates import NOT_YET, OVER, Authority
 from tests.net.scripted_broker import scripted_broker
 
 
@@ -79,6 +79,16 @@ async def test_a_certificate_of_another_name_is_refused_unless_names_are_not_che
     await speaks(over_tls(authority.trust, **unchecked), context)
     with pytest.raises(TlsError):  # the CA is checked all the same
         await speaks(over_tls(Authority.made(authority.directory / "other").trust, **unchecked), context)
+
+
+@pytest.mark.parametrize(("valid", "why"), [(OVER, "expired"), (NOT_YET, "not yet valid")])
+async def test_a_certificate_out_of_its_time_is_refused_whatever_its_name(
+    authority: Authority, valid: tuple[int, int], why: str
+) -> None:
+    context = authority.server_context("127.0.0.1", valid=valid)
+    for unchecked in ({}, {"ssl_endpoint_identification_algorithm": ""}):
+        with pytest.raises(TlsError, match=f"is not accepted: .*{why}"):
+            await speaks(over_tls(authority.trust, **unchecked), context)
 
 
 async def test_a_client_without_the_wanted_certificate_hears_of_it(authority: Authority, stranger: Authority) -> None:

@@ -1,0 +1,36 @@
+"""Kafka's own Java client on a secured listener (tools/Secured.java), one process for many properties."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from tests.interop.support.asking import asked
+from tools import kafka_jars
+
+PROGRAM: Final = Path(__file__).parent.parent / "tools" / "Secured.java"
+Outcome: TypeAlias = Callable[..., str]
+"""The outcome for a topic that is made, and properties whose names have underscores in place of dots."""
+
+
+@contextmanager
+def secured_java(directory: Path, *options: str) -> Iterator[Outcome]:
+    """`options`: of Java. Skips the test where there is no Java."""
+    if kafka_jars.missing_tool() is not None:
+        pytest.skip(kafka_jars.missing_tool() or "")
+    command: Sequence[str] = [*kafka_jars.QUICK_JAVA, *options, "-cp", kafka_jars.newest_class_path(), str(PROGRAM)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with asked(process) as put:
+
+        def outcome(topic: str, **properties: str) -> str:
+            file = directory / f"{topic}.properties"
+            named = {key.replace("_", "."): value for key, value in properties.items()}
+            file.write_text("".join(f"{key}={value}\n" for key, value in named.items()))
+            return put(f"{file}\t{topic}")
+
+        yield outcome
