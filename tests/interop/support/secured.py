@@ -19,11 +19,13 @@ Outcome: TypeAlias = Callable[..., str]
 
 
 @contextmanager
-def secured_java(directory: Path, *options: str) -> Iterator[Outcome]:
-    """`options`: of Java. Skips the test where there is no Java."""
+def secured_java(directory: Path, *options: str, is_bearer: bool = False) -> Iterator[Outcome]:
+    """`options`: of Java. `is_bearer`: with the library that Kafka reads tokens by, which servers bring. Skips the test
+    where there is no Java."""
     if kafka_jars.missing_tool() is not None:
         pytest.skip(kafka_jars.missing_tool() or "")
-    command: Sequence[str] = [*kafka_jars.QUICK_JAVA, *options, "-cp", kafka_jars.newest_class_path(), str(PROGRAM)]
+    jars = kafka_jars.class_path() if is_bearer else kafka_jars.newest_class_path()
+    command: Sequence[str] = [*kafka_jars.QUICK_JAVA, *options, "-cp", jars, str(PROGRAM)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with asked(process) as put:
 
