@@ -26,11 +26,11 @@ def built(project: Path = PROJECT) -> list[str]:
     target = project / "target"
     stamp = target / STAMP
     goals = ["compile", "dependency:copy-dependencies", f"-DoutputDirectory={target / 'libs'}"]
-    build = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(project / "pom.xml"), *goals]
+    build = [*kafka_jars.MAVEN, "-f", str(project / "pom.xml"), *goals]
     with kafka_jars.maven_alone():
         wanted = _digest(project)
         if not stamp.exists() or stamp.read_text() != wanted:
-            subprocess.run(build, check=True, timeout=BUILD_TIMEOUT_S)
+            subprocess.run(build, check=True, timeout=BUILD_TIMEOUT_S, env=kafka_jars.maven_environment())
             stamp.write_text(wanted)
     return [*kafka_jars.QUICK_JAVA, "-cp", f"{target / 'classes'}:{target / 'libs'}/*"]
 

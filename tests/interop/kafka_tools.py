@@ -42,7 +42,7 @@ class KafkaTools:
         self.bootstrap = bootstrap
         self._heard = heard
         self._ends = ExitStack()
-        self._command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), str(PROGRAM)]
+        self._command = kafka_jars.compiled(PROGRAM, kafka_jars.class_path())
 
     def __enter__(self) -> Self:
         process = subprocess.Popen(

@@ -111,7 +111,7 @@ class World:
 
 
 def test_kafkas_authorizer_decides_as_ours() -> None:
-    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.newest_class_path(), str(PROGRAM)]
+    command = kafka_jars.compiled(PROGRAM, kafka_jars.newest_class_path())
     process = subprocess.Popen(
         command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )

@@ -58,7 +58,7 @@ TEXTS: Final = st.builds(
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Callable[..., str | None]]:
     """The value that Kafka's classes read from a text; None where they refuse it."""
-    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.newest_class_path(), str(PROGRAM)]
+    command = kafka_jars.compiled(PROGRAM, kafka_jars.newest_class_path())
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with asked(process) as put:
 

@@ -41,7 +41,7 @@ LISTENERS: Final = st.lists(
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Callable[..., str]]:
-    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.newest_class_path(), str(PROGRAM)]
+    command = kafka_jars.compiled(PROGRAM, kafka_jars.newest_class_path())
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with asked(process) as put:
         yield lambda *words: put("\t".join(words))

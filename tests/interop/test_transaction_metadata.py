@@ -40,7 +40,7 @@ Put = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Put]:
-    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.newest_class_path(), str(PROGRAM)]
+    command = kafka_jars.compiled(PROGRAM, kafka_jars.newest_class_path())
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with asked(subprocess.Popen(command, text=True, **pipes)) as put:  # type: ignore[call-overload]
         yield put

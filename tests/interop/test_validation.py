@@ -57,7 +57,7 @@ class Sent(NamedTuple):
 
 def judged_by_kafka(sent: list[Sent]) -> list[Verdict]:
     lines = [f"{int(one.compact)} {one.before_ms} {one.after_ms} {one.batch.hex()}" for one in sent]
-    command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), str(ORACLE)]
+    command = kafka_jars.compiled(ORACLE, kafka_jars.class_path())
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True, timeout=150)
     verdicts = []
     for line in done.stdout.splitlines():

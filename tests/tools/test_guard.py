@@ -19,7 +19,7 @@ from tools.run_tests import MAKES_WAY
 ROOT: Final = Path(__file__).resolve().parents[2]
 ENDED_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.01
-WITHOUT: Final = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+WITHOUT: Final = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:benchmark")
 PLUGIN: Final = """
 import pytest
 from tests.guard import Guard

@@ -28,6 +28,7 @@ def shared():
     yield
     print("shared is ended")
 """
+WITHOUT: Final = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:benchmark")
 FILE: Final = """
 import pytest
 
@@ -54,7 +55,7 @@ def ran(place: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
         (place / "pool" / TIMED / f"{at}").write_text(name)
     (place / "test_of_another.py").write_text("def test_fails(): assert False")  # it is taken already
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "."],
+        [sys.executable, "-m", "pytest", "-s", *WITHOUT, "."],
         cwd=place,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
         capture_output=True,

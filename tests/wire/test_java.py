@@ -41,16 +41,17 @@ def classpath(release: str) -> str:
     libs = HERE / "target" / f"libs-{release}"
     with kafka_jars.maven_alone():
         if not any(libs.glob("kafka-transaction-coordinator-*.jar")):
-            command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+            command = [*kafka_jars.MAVEN, "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
             command += [f"-Dkafka.version={release}", f"-DoutputDirectory={libs}"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            quick = kafka_jars.maven_environment()
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=quick)
             if done.returncode:
                 pytest.skip(f"Maven could not fetch kafka-clients: {done.stdout.strip()[:200]}")
     return f"{libs}/*"
 
 
 def ask_java(classpath: str, questions: list[str]) -> list[str]:
-    command = [*kafka_jars.QUICK_JAVA, "-cp", classpath, str(HERE / "Oracle.java")]
+    command = kafka_jars.compiled(HERE / "Oracle.java", classpath)
     done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True, timeout=150)
     return done.stdout.splitlines()
 

@@ -58,7 +58,8 @@ class KafkaBatches:
 
     def __init__(self) -> None:
         self._ends = ExitStack()
-        self._command = [*kafka_jars.QUICK_JAVA, "-Xmx2g", "-cp", kafka_jars.class_path(), str(PROGRAM)]
+        *java, main = kafka_jars.compiled(PROGRAM, kafka_jars.class_path())
+        self._command = [*java, "-Xmx2g", main]
 
     def __enter__(self) -> Self:
         process = subprocess.Popen(
