@@ -47,7 +47,10 @@ PART ?=
 FIRST ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+
+# The tests run pure Python, whatever is installed; test-native has the other road.
+demo test coverage test-fast test-long: export HEADRACE_NATIVE ?= 0
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
@@ -70,6 +73,14 @@ test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without proce
 test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak; RESUME=1: without the files that passed on this commit
 	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long $(if $(RESUME),--resume)
 	@$(MAKE) plants swarm soak
+
+native: $(VENV)/.made/native ## the native road: the hot functions, compiled by cargo into .venv (docs/rooms/native.md)
+	@echo "the native road is in $(VENV); HEADRACE_NATIVE=0 leaves it"
+
+test-native: $(VENV)/.made/native $(VENV)/.made/test ## the native road: its own tests, then those of cores, wire, storage and handlers on it
+	@cd native && cargo fmt --check && cargo clippy --quiet --all-targets --locked -- -D warnings
+	@cd native && cargo test --quiet --locked --no-default-features
+	@HEADRACE_NATIVE=1 $(BIN)/python tools/run_tests.py --tier native
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
 	@HEADRACE_SUITES=all HEADRACE_SUITE_CLONES=$(abspath $(CLONES)) $(BIN)/python -m pytest -s --timeout=5400 tests/interop/test_suites.py $(T)
@@ -157,7 +168,7 @@ lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves vers
 
 clean: ## remove the environment and everything that was built
 	@rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
-	@rm -rf tools/kafka/target tools/kafka_newest/target tests/interop/java/target var
+	@rm -rf native/target tools/kafka/target tools/kafka_newest/target tests/interop/java/target var
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
@@ -183,6 +194,14 @@ $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
 $(VENV)/.made/classes: requirements/test.txt src/headrace/spark/session/classes.py src/headrace/spark/session/home.py $(VENV)/.made/test
 	@echo "keeping Spark's classes for a quick start"
 	@$(BIN)/python -m headrace.spark.session.classes || echo "Spark starts without"
+	@touch $@
+
+# Compiled code is the same for every Python from 3.11 on (abi3). The lock has a hash of each crate.
+$(VENV)/.made/native: $(VENV)/.made/core native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs)
+	@command -v cargo >/dev/null || { echo "The native road is compiled by Rust's cargo, and there is none: install Rust, or go without." >&2; exit 1; }
+	@echo "compiling the native road"
+	@cd native && cargo build --release --quiet --locked
+	@cp native/target/release/libheadrace_native.so "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/headrace_native.abi3.so"
 	@touch $@
 
 # The public suites: their sdists, and an environment of their own, lest it changes what the tests run in.

@@ -3,7 +3,7 @@
 The short tier runs every test in its short form. Its processes share a pool: each takes the next file of tests when it
 is free (tests/pool.py). Tests with brokers and clients go first. Those that need nothing but a processor fill what the
 others leave, and Spark's have one process with one Java. `--tier long` runs each check as often as the promises name.
-`--tier fast` runs only the cores, in two processes (docs/TESTING.md).
+`--tier fast` runs only the cores, in two processes, and `--tier native` those and the handlers (docs/TESTING.md).
 
 All lines are marked with their process, and failures are listed again at the end. The seconds of each file are kept in
 `var/tests`, and `--resume` leaves out those that passed in an earlier run of the same commit. A test that hangs prints
@@ -129,6 +129,11 @@ FAST: Final[Mapping[str, Sequence[str]]] = {
     "storage": ("storage",),
 }
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""
+NATIVE: Final[Mapping[str, Sequence[str]]] = {
+    "wire": ("wire", "net", "replica", "test_native.py"),
+    "brokers": ("broker/handlers", "broker/partitions", "promises/test_an_acknowledged_write_is_never_lost.py"),
+}
+"""As FAST, of the tier that runs on the native road: all that its functions are a part of."""
 NOT_FAST: Final = ("wire/test_java.py", "storage/redis")
 """These start Java, or Redis servers."""
 LONG_TIMEOUT_S: Final = 3_600
@@ -209,14 +214,15 @@ class Marked(threading.Thread):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tools/run_tests.py", description=__doc__)
-    parser.add_argument("--tier", choices=("fast", "short", "long"), default="short")
+    parser.add_argument("--tier", choices=("fast", "native", "short", "long"), default="short")
     parser.add_argument("--resume", action="store_true", help="leave out what passed in the last run of this commit")
     options = parser.parse_args()
     tier: str = options.tier
-    os.environ["HEADRACE_TIER"] = tier
+    os.environ["HEADRACE_TIER"] = "short" if tier == "native" else tier
     began = time.monotonic()
     (KEPT / MOVED_SEEDS).unlink(missing_ok=True)
-    code = _run_fast() if tier == "fast" else _run_pool(tier, resume=options.resume)
+    some = {"fast": FAST, "native": NATIVE}.get(tier)
+    code = _run_pool(tier, resume=options.resume) if some is None else _run_some(some)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     with suppress(FileNotFoundError):
         print("Hunting takes minutes, `make plants` notes other seeds:", (KEPT / MOVED_SEEDS).read_text(), sep="\n")
@@ -225,12 +231,12 @@ def main() -> int:
     return code
 
 
-def _run_fast() -> int:
+def _run_some(processes: Mapping[str, Sequence[str]]) -> int:
     left_out = [f"--ignore={TESTS / each}" for each in NOT_FAST]
     return _joined(
         [
             Marked(name, [[*PYTEST, *(str(TESTS / each) for each in directories), *left_out, *_own(name)]])
-            for name, directories in FAST.items()
+            for name, directories in processes.items()
         ]
     )
 

@@ -32,6 +32,7 @@ from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import Endpoint, Engine, endpoint_at
+from headrace.native import ROAD
 from headrace.storage.log.compaction.running import CleaningRunner
 
 log = structlog.get_logger(__name__)
@@ -117,6 +118,7 @@ class Broker:
             listeners=[f"{name}://{address}" for name, address in self.addresses.items()],
             broker_id=self._config.broker_id,
             cluster_id=parts.metadata.image.cluster_id,
+            road=ROAD.name,
             topics=len(parts.metadata.image.topics),
             partitions=len(parts.partitions),
             seconds=round(self._ports.clock.monotonic() - started, 3),

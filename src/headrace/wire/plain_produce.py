@@ -13,6 +13,7 @@ from struct import Struct, error
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.ports import Buffer
+from headrace.native import ROAD
 from headrace.wire.codec import DecodeError, long_varint, new, varint
 
 VERSIONS: Final = range(9, 14)
@@ -72,7 +73,7 @@ class PlainAnswer(NamedTuple):
     message: str | None = None
 
 
-def read_plain_produce(frame: memoryview) -> PlainProduce | None:
+def read_in_python(frame: memoryview) -> PlainProduce | None:
     """The produce request in a frame without its length; None where the twin must read it."""
     try:
         version, correlation_id, client_id_bytes = _HEADER(frame)
@@ -112,6 +113,17 @@ def read_plain_produce(frame: memoryview) -> PlainProduce | None:
     except (error, IndexError, DecodeError):
         return None
     return new(PlainProduce, (correlation_id, acks, timeout_ms, topics))
+
+
+def _read_natively(frame: memoryview) -> PlainProduce | None:
+    found = _native_read(frame)
+    return None if found is None else new(PlainProduce, found)
+
+
+if ROAD.native is not None:
+    _native_read = ROAD.native.read_plain_produce
+read_plain_produce: Final = read_in_python if ROAD.native is None else _read_natively
+"""`read_in_python`, by the road that is taken."""
 
 
 def topic_of(topic: bytes, *, by_id: bool) -> bytes:

@@ -21,6 +21,8 @@ from typing import Final, NamedTuple
 
 from headrace.base.errors import CorruptData
 from headrace.base.limits import RECORD_HEADERS_MAX
+from headrace.base.ports import Buffer
+from headrace.native import ROAD
 from headrace.wire.codec import new
 from headrace.wire.records import TIMESTAMP_MAX, TIMESTAMP_MIN, read_record, read_varint
 
@@ -63,12 +65,13 @@ UNWALKED: Final = Walked(NO_TIME, NO_TIME, True)
 """Stands for a batch whose records are not read: the broker's own, or where `headrace.validate.records` is false."""
 
 
-def walk_records(data: bytes, count: int, base_timestamp: int, headers_max: int = UNLIMITED) -> Walked:
+def walk_in_python(data: Buffer, count: int, base_timestamp: int, headers_max: int = UNLIMITED) -> Walked:
     """Check `count` records, at least one, which must end where `data` ends.
 
     Raises CorruptData, also where they have more than `headers_max` headers all together. The format is KIP-98's:
     length, attributes, timestamp delta, offset delta, key, value, headers; numbers are zigzag varints.
     """
+    data = bytes(data)
     size, at, start, index = len(data), 0, 0, 0
     reach = _DELTAS_OF_TWO_BYTES if base_timestamp >= NO_TIME else 0
     oldest, newest, all_keyed = _LATEST, -_LATEST, True
@@ -177,6 +180,17 @@ def walk_records(data: bytes, count: int, base_timestamp: int, headers_max: int 
         raise CorruptData(f"Records have times from {base_timestamp + oldest} to {base_timestamp + newest}.")
     newest += base_timestamp
     return new(Walked, (base_timestamp + oldest, newest if newest > NO_TIME else NO_TIME, all_keyed))
+
+
+def _walk_natively(data: Buffer, count: int, base_timestamp: int, headers_max: int = UNLIMITED) -> Walked:
+    found = _native_walk(data, count, base_timestamp, headers_max, RECORD_HEADERS_MAX)
+    return walk_in_python(data, count, base_timestamp, headers_max) if found is None else new(Walked, found)
+
+
+if ROAD.native is not None:
+    _native_walk = ROAD.native.walk_records
+walk_records: Final = walk_in_python if ROAD.native is None else _walk_natively
+"""`walk_in_python`, by the road that is taken."""
 
 
 def _walk_slowly(

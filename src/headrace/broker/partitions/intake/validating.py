@@ -48,7 +48,7 @@ def walked_at_once(records: Buffer, settings: PartitionSettings, now_ms: int) ->
                 return UNWALKED
             if not 0 < count <= WALKED_ON_LOOP_RECORDS_MAX or len(records) > WALKED_ON_LOOP_BYTES_MAX:
                 return None
-            walked = walk_records(bytes(records[HEADER_BYTES:]), count, base_timestamp, WALKED_ON_LOOP_HEADERS_MAX)
+            walked = walk_records(records[HEADER_BYTES:], count, base_timestamp, WALKED_ON_LOOP_HEADERS_MAX)
         elif not 0 < count <= WALKED_ON_LOOP_RECORDS_MAX or len(records) > _PACKED_ON_LOOP_BYTES_MAX:
             return None
         else:

@@ -1,0 +1,24 @@
+//! The hot roads of Headrace, compiled. `docs/rooms/native.md` tells what is here and why.
+//!
+//! Every function has a twin in Python, which has all rules and all errors. One that is here either answers as its twin
+//! does, or returns `None`: the twin is to look at these bytes itself. Nothing here has a clock, a thread, randomness or
+//! state of its own.
+
+mod bytes;
+mod produce;
+mod records;
+mod varint;
+
+use pyo3::prelude::*;
+
+/// Rises when a function takes or gives something else than before: `headrace.native` knows the same number.
+const INTERFACE: u32 = 1;
+
+#[pymodule]
+fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE", INTERFACE)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(records::walk_records, module)?)?;
+    module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+"""The native road: compiled twins of hot functions, where the distribution `headrace-native` is installed.
+
+Promises: without it, or with HEADRACE_NATIVE=0, all runs as pure Python. An extension that was made for another version
+of this interface is not used. The extension hands back what it does not take, and the twin in Python decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, cast
+
+from headrace.base.errors import UsageError
+from headrace.base.ports import Buffer
+
+VARIABLE: Final = "HEADRACE_NATIVE"
+"""0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
+INTERFACE: Final = 1
+"""Rises when a function of the extension takes or gives something else than before."""
+NAME: Final = "headrace_native"
+
+
+class Native(Protocol):
+    """The functions of the extension. Each returns None where its twin is to look at the bytes."""
+
+    INTERFACE: int
+
+    def walk_records(
+        self, data: Buffer, count: int, base_timestamp: int, headers_max: int, headers_of_one_max: int, /
+    ) -> tuple[int, int, bool] | None:
+        """The twin is `headrace.wire.walking.walk_in_python`."""
+
+    def read_plain_produce(
+        self, frame: memoryview, /
+    ) -> tuple[int, int, int, list[tuple[bytes, list[tuple[int, memoryview]]]]] | None:
+        """The twin is `headrace.wire.plain_produce.read_in_python`."""
+
+
+class Road(NamedTuple):
+    """The road that is taken."""
+
+    native: Native | None
+    """None: pure Python."""
+    name: str
+    """For people."""
+
+
+PURE: Final = "pure Python"
+
+
+def choose(environment: Mapping[str, str]) -> Road:
+    """Return the road to take. Raises UsageError where the extension has to be there and is not, or does not fit."""
+    wanted = environment.get(VARIABLE, "")
+    if wanted == "0":
+        return Road(None, PURE)
+    if wanted not in ("", "1"):
+        raise UsageError(f"{VARIABLE} is {wanted!r}: set it to 0 (pure Python) or 1 (native), or not at all.")
+    try:
+        module = import_module(NAME)
+    except ImportError as error:
+        if wanted:
+            raise UsageError(
+                f"{VARIABLE} is 1, and {NAME} is not installed: pip install 'headrace[native]'."
+            ) from error
+        return Road(None, PURE)
+    if (found := getattr(module, "INTERFACE", None)) != INTERFACE:
+        problem = f"{NAME} has interface {found}, and this version of Headrace needs {INTERFACE}"
+        if wanted:
+            raise UsageError(f"{problem}: install both in the same version.")
+        return Road(None, f"{PURE}, for {problem}")
+    return Road(cast("Native", module), "native")
+
+
+ROAD: Final = choose(os.environ)

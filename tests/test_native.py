@@ -1,0 +1,59 @@
+"""The road follows from what is installed, and from HEADRACE_NATIVE."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import UsageError
+from headrace.native import INTERFACE, NAME, VARIABLE, choose
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    """`module`: None stands for an extension that is not there."""
+    monkeypatch.setitem(sys.modules, NAME, module)
+
+
+def test_it_is_used_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(INTERFACE=INTERFACE)
+    installed(monkeypatch, found)
+    assert choose({}) == choose({VARIABLE: "1"}) == (found, "native")
+    assert choose({VARIABLE: "0"}) == (None, "pure Python")
+
+
+def test_without_it_all_runs_as_pure_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, None)
+    assert choose({}) == (None, "pure Python")
+    with pytest.raises(UsageError, match="is not installed: pip install"):
+        choose({VARIABLE: "1"})
+
+
+def test_one_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, SimpleNamespace(INTERFACE=INTERFACE + 1))
+    assert choose({}).native is None
+    assert "needs" in choose({}).name
+    with pytest.raises(UsageError, match="install both in the same version"):
+        choose({VARIABLE: "1"})
+
+
+def test_other_values_are_refused() -> None:
+    with pytest.raises(UsageError, match="set it to 0"):
+        choose({VARIABLE: "yes"})
+
+
+def test_a_user_is_told_in_one_sentence() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", "up", "--data", "/dev/null"],
+        env={**os.environ, VARIABLE: "yes"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 2
+    assert "Traceback" not in told.stderr
+    assert "set it to 0" in told.stderr
