@@ -118,6 +118,28 @@ def test_what_cannot_be_is_told_in_one_sentence(configs: Mapping[str, str], word
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "is_refused"),
+    [
+        ("listener.name.clients.ssl.client.auth", False),
+        ("listener.name.metrics.ssl.keystore.location", False),
+        ("ssl.client.auth", False),
+        ("listener.name.client.ssl.client.auth", True),
+        ("listener.name.CLIENTS.ssl.client.auth", True),
+        ("listener.name.plaintext.plain.sasl.jaas.config", True),
+    ],
+)
+def test_a_config_for_a_listener_that_there_is_not_is_refused(key: str, is_refused: bool) -> None:
+    """Else a mistyped name would leave a listener without its protection."""
+    named = {"listeners": "CLIENTS://127.0.0.1:1", "listener.security.protocol.map": "CLIENTS:PLAINTEXT"}
+    config = BrokerConfig(data=Path("data"), configs={**named, key: "required"})
+    if is_refused:
+        with pytest.raises(UsageError, match=r"is for no listener of this broker: .* comes one of clients\.$"):
+            config.check_addresses()
+    else:
+        config.check_addresses()
+
+
 TLS = {"listeners": "SSL://h:1"}
 CERTIFIED = {**TLS, "ssl.client.auth": "required"}
 

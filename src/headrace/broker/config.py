@@ -10,7 +10,14 @@ from typing import Final
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.broker.inter_broker import security_between_brokers
-from headrace.broker.listeners import INTER_BROKER_PROTOCOL, LISTENERS, Listeners, check_closed, read_listeners
+from headrace.broker.listeners import (
+    INTER_BROKER_PROTOCOL,
+    LISTENERS,
+    Listeners,
+    check_closed,
+    check_named,
+    read_listeners,
+)
 from headrace.broker.own_principal import AUTHORIZER, SUPER_USERS, check_own_rights, super_users
 from headrace.net.client.security.settings import ClientSecurity
 from headrace.storage.log.journal.journal import JournalSettings
@@ -51,6 +58,7 @@ class BrokerConfig:
     def check_addresses(self) -> None:
         """Raises UsageError where the listeners cannot be as their configs say. That includes a client that would be
         told an impossible address, and a stranger who could do everything, where nobody has accepted that."""
+        check_named(self.listeners(), self.configs)
         check_closed(self.listeners(), self.configs)
         self.peer_security()
         super_users(self.configs.get(SUPER_USERS, ""))

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
-from headrace.metadata.access.listener_configs import keys_of
+from headrace.metadata.access.listener_configs import PREFIX, keys_of
 
 LISTENERS: Final = "listeners"
 ADVERTISED: Final = "advertised.listeners"
@@ -26,6 +26,8 @@ INTER_BROKER: Final = "inter.broker.listener.name"
 INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
 CLIENT_AUTH: Final = "ssl.client.auth"
 INSECURE: Final = "headrace.insecure.listeners"
+METRICS: Final = "metrics"
+"""The endpoint of metrics has certificates as a listener of this name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
@@ -122,6 +124,15 @@ def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
                 f"Whoever reaches {address} could read the metrics: set metrics.credentials, or accept that with "
                 "--insecure."
             )
+
+
+def check_named(listeners: Listeners, configs: Mapping[str, str]) -> None:
+    """Raises UsageError where a config is for a listener that there is not: it would protect nothing."""
+    prefixes = tuple(f"{PREFIX}{name}." for name in (*(each.name.lower() for each in listeners.all), METRICS))
+    stray = next((key for key in configs if key.startswith(PREFIX) and not key.startswith(prefixes)), None)
+    if stray is not None:
+        names = ", ".join(each.name.lower() for each in listeners.all)
+        raise UsageError(f"{stray} is for no listener of this broker: after {PREFIX} comes one of {names}.")
 
 
 def described_open(configs: Mapping[str, str]) -> list[ListenerConfig]:

@@ -123,7 +123,11 @@ TOLD_OTHERWISE: Final = {
 """Kafka configs for which Headrace has an option, or nothing: no value is accepted, and none described."""
 
 INSTEAD: Final = {
+    "early.start.listeners": "the listener between brokers always serves super users before ACLs are known",
     "max.connection.creation.rate": "max.connections and max.connections.per.ip bound connections",
+    "sasl.mechanism.controller.protocol": "sasl.mechanism.inter.broker.protocol is for the quorum, too",
+    "ssl.keystore.password": "a PEM file has none, and ssl.key.password opens its key",
+    "ssl.truststore.password": "a PEM file has none",
     "queued.max.request.bytes": "queued.max.bytes bounds what waits",
     "sasl.jaas.config": "set it for a mechanism, as listener.name.NAME.plain.sasl.jaas.config",
     "remote.storage.enable": "durable.enable has history kept in a store",

@@ -68,7 +68,7 @@ async def test_the_nearest_config_holds(tmp_path: Path) -> None:
         f"{PREFIX}connections.max.reauth.ms": "4000",
         f"{PREFIX}plain.connections.max.reauth.ms": "5000",
         f"{PREFIX}sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.other.sasl.enabled.mechanisms": "GSSAPI",
+        "listener.name.plaintext.sasl.enabled.mechanisms": "GSSAPI",
     }
     async with asyncio.timeout(60), sasl_broker(tmp_path, configs) as broker:
         assert (await login(broker)).session_lifetime_ms == 5_000

@@ -47,7 +47,7 @@ class Authentication:
     def __init__(self, core: Core, witness: Witness | None) -> None:
         """`witness`: see `Gatekeeper`."""
         self._core = core
-        self._witness = witness
+        self.witness: Final = witness
         self.counts: Final = AuthenticationCounts()
         self._gatekeepers: list[Gatekeeper] = []
         self._users = KnownUsers()
@@ -58,7 +58,7 @@ class Authentication:
 
     def greet(self, listener: str) -> Greet:
         """Return what greets clients of the listener. Raises UsageError. Called on the event loop."""
-        gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms, witness=self._witness)
+        gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms, witness=self.witness)
         self._gatekeepers.append(gatekeeper)
         return gatekeeper.greet
 

@@ -23,14 +23,17 @@ from headrace.metadata.access.listener_configs import keys_of
 from headrace.metadata.access.tls_configs import TLS_DEFS
 from headrace.metadata.configs import ConfigValue, listener_value
 from headrace.net.pem import NAMES, stores_of
-from headrace.net.server.authentication import Greet
+from headrace.net.server.authentication import Greet, Witness
 from headrace.net.server.listener import Connection, Door, Listener
 from headrace.net.server.tls import ClientAuth, Tls, TlsSettings
+from headrace.security.authorizer import ANONYMOUS
 from headrace.security.principals import PrincipalMapper
 from headrace.security.x500 import name_of, subject_of
 
 log = structlog.get_logger(__name__)
 
+CERTIFICATE: Final = "TLS"
+"""The mechanism of clients that show a certificate, in the audit log."""
 CLIENT_AUTH: Final = "ssl.client.auth"
 STORES: Final = tuple(each.key for each in TLS_DEFS if each.key in NAMES)
 """The configs that name keys and certificates."""
@@ -43,6 +46,7 @@ class Doors:
         self._core = core
         self._listener = listener
         self._authentication = authentication
+        listener.handshakes.on_refused = self._refused
         self._tls: list[Tls] = []
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -66,15 +70,18 @@ class Doors:
         if self._refreshing is not None:
             self._refreshing.cancel()
 
+    def _refused(self, host: str, listener: str, reason: str) -> None:
+        if (witness := self._authentication.witness) is not None:
+            witness.authenticated(ANONYMOUS, host, listener, CERTIFICATE, reason)
+
     async def _door(self, listener: ListenerConfig) -> Door:
         tls, greet = None, None
         if listener.protocol.has_tls:
             settings = self._settings(listener.name, self._client_auth(listener))
             tls = await self._made(settings)
             if settings.client_auth is not ClientAuth.NONE:
-                greet = by_certificate(
-                    PrincipalMapper(self._value(listener.name, "ssl.principal.mapping.rules").text())
-                )
+                mapper = PrincipalMapper(self._value(listener.name, "ssl.principal.mapping.rules").text())
+                greet = by_certificate(mapper, self._authentication.witness)
         if listener.protocol.has_sasl:
             greet = self._authentication.greet(listener.name)
         return Door(name=listener.name, tls=tls, greet=greet)
@@ -133,21 +140,27 @@ class Doors:
             log.error("other brokers will refuse this one", reason=str(error))
 
 
-def by_certificate(mapper: PrincipalMapper) -> Greet:
-    """Return what names a client by its certificate. One that shows none stays anonymous."""
+def by_certificate(mapper: PrincipalMapper, witness: Witness | None = None) -> Greet:
+    """Return what names a client by its certificate. One that shows none stays anonymous. `witness`: see
+    `Gatekeeper`."""
 
     def greet(connection: Connection) -> None:
         certificate = connection.certificate()
         if certificate is None:
             return
+        problem, name = None, None
         try:
             name = mapper.name(name_of(subject_of(certificate)))
         except CorruptData as error:
-            connection.end(str(error))
+            problem = str(error)
+        if name is None and problem is None:
+            problem = "no rule of ssl.principal.mapping.rules fits the name of its certificate"
+        principal = ANONYMOUS if name is None else f"User:{name}"
+        if witness is not None:
+            witness.authenticated(principal, connection.peer_host, connection.listener_name, CERTIFICATE, problem)
+        if problem is not None:
+            connection.end(problem)
             return
-        if name is None:
-            connection.end("no rule of ssl.principal.mapping.rules fits the name of its certificate")
-            return
-        connection.principal = f"User:{name}"
+        connection.principal = principal
 
     return greet

@@ -6,7 +6,8 @@ Promises:
 - A handshake that takes longer than TLS_HANDSHAKE_MS_MAX is ended.
 - Each uses the newest certificates.
 - A client that would be refused anyway, as its address has too many connections, costs no handshake.
-- A client whose handshake fails is told why, by TLS's own alert.
+- A client whose handshake fails is told why, by TLS's own alert. `on_refused` hears of one that TLS refuses, and not of
+  one that goes or is too slow.
 - There is no `Connection` that a client could use before its handshake is over.
 """
 
@@ -39,6 +40,8 @@ class Handshakes:
 
     def __init__(self, log: LogLimit) -> None:
         self.log = log
+        self.on_refused: Callable[[str, str, str], None] | None = None
+        """Called with the address, the listener and the reason."""
         self._under_way: dict[asyncio.Task[None], str] = {}
 
     def __len__(self) -> int:
@@ -67,7 +70,10 @@ class Handshakes:
                     ssl_shutdown_timeout=TLS_GOODBYE_MS_MAX / 1000,
                 )
             except OSError as error:  # among them ssl.SSLError and TimeoutError
-                self.log.warning("TLS handshake failed", peer=peer, reason=_reason(error))
+                reason = _reason(error)
+                self.log.warning("TLS handshake failed", peer=peer, reason=reason)
+                if self.on_refused is not None and isinstance(error, ssl.SSLError):
+                    self.on_refused(peer, tls.listener, reason)
                 with suppress(OSError):
                     kept.send(alert_of(error))
 
@@ -170,5 +176,7 @@ async def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower().replace("_", " ")
+        detail = getattr(error, "verify_message", None)
+        reason = error.reason.lower().replace("_", " ")
+        return f"{reason}: {detail}" if detail else reason
     return str(error) or type(error).__name__

@@ -69,6 +69,11 @@ class Tls:
         self.context = make_context(settings)
         """The context of the next handshake."""
 
+    @property
+    def listener(self) -> str:
+        """The name of the listener."""
+        return self._settings.listener
+
     def refresh(self) -> bool:
         """Read the files again where they have changed. Returns whether their certificates are used from now on."""
         stamps = self._settings.stores.stamps()
