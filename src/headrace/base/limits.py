@@ -82,6 +82,8 @@ TLS_GOODBYE_MS_MAX: Final = 2_000
 """Time that a client has to answer the end of its TLS session before its connection is closed anyway."""
 TLS_REFRESH_MS: Final = 5_000
 """Time between two looks whether the files of certificates have changed."""
+CONFIG_FILES_REFRESH_MS: Final = 5_000
+"""Time between two looks whether the users of PLAIN have changed in the config files."""
 CAUSED_LOG_LINES_BURST_MAX: Final = 100
 """Log lines about bad clients in one burst. After it, CAUSED_LOG_LINES_PER_SECOND_MAX holds and the rest are
 counted."""

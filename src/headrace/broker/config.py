@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -50,6 +50,8 @@ class BrokerConfig:
     rack: str | None = None
     configs: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Secrets are among them."""
+    read_again: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
+    """Reads the configs once more, where they are in files. Blocking. Raises UsageError. None: they are in none."""
     report_metadata: bool = False
     """Whether the image is logged at DEBUG, at intervals."""
     journal: JournalSettings | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -115,6 +116,7 @@ def run_broker(
         with_parent=with_parent,
         redis=redis,
         log_level=log_level,
+        read_again=partial(broker_configs, config_file, config) if config_file else None,
     )
 
 

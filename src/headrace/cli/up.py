@@ -126,6 +126,7 @@ def up(
             log_level=log_level,
             redis=url,
             once_ready=once_ready,
+            read_again=partial(broker_configs, files, named) if files else None,
         )
 
 

@@ -6,12 +6,13 @@ Promises: a listener whose configs do not fit is refused when the broker starts,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from headrace.base import limits
 from headrace.base.errors import UsageError
 from headrace.base.limits import SCRAM_USERS_COUNTED_AT_ONCE_MAX
 from headrace.broker.core import Core
@@ -55,18 +56,51 @@ class Authentication:
         self._counting: asyncio.Task[None] | None = None
         self._keys: dict[str, OauthKeys] = {}
         """Keys of issuers, by listener."""
+        self._plain = _of_plain(core.config.configs)
+        self._rereading: asyncio.Task[None] | None = None
 
     def greet(self, listener: str) -> Greet:
         """Return what greets clients of the listener. Raises UsageError. Called on the event loop."""
         gatekeeper = Gatekeeper(self._rules(listener), self.counts, self._core.clock.now_ms, witness=self.witness)
         self._gatekeepers.append(gatekeeper)
+        read_again = self._core.config.read_again
+        if read_again is not None and self._rereading is None:
+            self._rereading = started(self._read_on(read_again), "the users of PLAIN", self._core.on_bug)
         return gatekeeper.greet
 
     def stop(self) -> None:
         for keys in self._keys.values():
             keys.stop()
-        if self._counting is not None:
-            self._counting.cancel()
+        for task in (self._counting, self._rereading):
+            if task is not None:
+                task.cancel()
+
+    async def _read_on(self, read_again: Callable[[], Mapping[str, str]]) -> None:
+        """Adopt the users of PLAIN whenever they are others in the files. A problem is told once."""
+        told = ""
+        while True:
+            await asyncio.sleep(limits.CONFIG_FILES_REFRESH_MS / 1000)
+            try:
+                self._adopt_plain(_of_plain(await in_thread(read_again)))
+                told = ""
+            except UsageError as error:
+                if str(error) != told:
+                    told = str(error)
+                    log.error("changed users of PLAIN are not adopted; the old ones stay", reason=told)
+
+    def _adopt_plain(self, modules: Mapping[str, str]) -> None:
+        """Raises UsageError where they cannot be used on a listener: then nothing is changed."""
+        before, self._plain = self._plain, modules
+        if modules == before:
+            return
+        try:
+            changed = [(each, self._rules(each.rules.listener)) for each in self._gatekeepers]
+        except UsageError:
+            self._plain = before
+            raise
+        for gatekeeper, rules in changed:
+            gatekeeper.rules = rules
+        log.info("the users of PLAIN are those of the changed config files from now on")
 
     def on_delta(self, delta: ImageDelta) -> None:
         """Adopt changed configs."""
@@ -114,7 +148,7 @@ class Authentication:
         return self._oauth(listener)
 
     def _module(self, listener: str, mechanism: str) -> LoginModule | None:
-        configs = self._core.config.configs
+        configs = self._plain if mechanism == PLAIN else self._core.config.configs
         for key in keys_of(listener, JAAS.key, mechanism)[:2]:
             if key in configs:
                 try:
@@ -190,6 +224,11 @@ class Authentication:
             usual_look=partial(users.usual_look, mechanism),
         )
         return ScramExchange(server)
+
+
+def _of_plain(configs: Mapping[str, str]) -> Mapping[str, str]:
+    """The login modules of PLAIN."""
+    return {key: value for key, value in configs.items() if key.endswith(f"{PLAIN.lower()}.{JAAS.key}")}
 
 
 def _passwords(module: LoginModule | None, listener: str) -> Mapping[str, str]:

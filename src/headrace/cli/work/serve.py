@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,10 +50,11 @@ def serve(
     log_level: str = "info",
     redis: str | None = None,
     once_ready: OnceReady | None = None,
+    read_again: Callable[[], Mapping[str, str]] | None = None,
 ) -> None:
     """Run until a signal. `listen`: None: the usual address, or as the configs say. `redis`: the URL of the Redis that
-    has the logs; None: the disk has them. `once_ready`: done before the line is printed. Raises HeadraceError where the
-    broker cannot start, or has to stop by itself."""
+    has the logs; None: the disk has them. `once_ready`: done before the line is printed. `read_again`: see
+    `BrokerConfig`. Raises HeadraceError where the broker cannot start, or has to stop by itself."""
     configure_logs(json_logs=json_logs, level=log_level)
     if listen is not None and "listeners" in configs:
         raise UsageError("--listen and the config listeners say the same thing: leave one of them out.")
@@ -71,6 +72,7 @@ def serve(
         redis=None if redis is None else parse_redis_address(redis, os.environ),
         report_metadata=log_level.lower() == "debug",
         configs=configs,
+        read_again=read_again,
     )
     run(_serve(config, with_parent=with_parent, once_ready=once_ready))
 
