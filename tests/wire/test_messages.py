@@ -20,7 +20,7 @@ from headrace.base.limits import (
 )
 from headrace.wire.apis import DecodeError, EncodeError, api
 from headrace.wire.codec import check_count, read_uuids, split_tags
-from headrace.wire.messages import fetch, metadata, offset_fetch, produce
+from headrace.wire.messages import describe_groups, fetch, metadata, offset_fetch, produce
 from headrace.wire.varint import encode_unsigned_varint
 from tests.tiers import examples
 from tests.wire.schema import Case, cases, random_instance, slow_encode
@@ -185,6 +185,23 @@ def test_all_arrays_of_a_large_message_together_are_bounded() -> None:
     assert len(fetch_api.decode_request(4, memoryview(fetch_of(most, 50))).topics) == most
     small = b"".join(map(bytes, fetch_api.encode_request(4, fetch.FetchRequest())))
     assert len(small) < UNCOUNTED_MESSAGE_BYTES_MAX < REQUEST_ELEMENTS_MAX, "those that are not counted have fewer"
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768])
+def test_a_string_is_no_longer_than_one_with_a_length_of_two_bytes(size: int) -> None:
+    """Also where its length is a varint, as in Kafka, and in an array."""
+    for key, version, request in (
+        (3, 9, metadata.MetadataRequest(topics=(metadata.MetadataRequestTopic(name="x" * size),))),
+        (15, 5, describe_groups.DescribeGroupsRequest(groups=("x" * size,))),
+    ):
+        known = api(key)
+        assert known is not None
+        raw = memoryview(b"".join(map(bytes, known.encode_request(version, request))))
+        if size <= 32_767:
+            assert known.decode_request(version, raw) == request
+        else:
+            with pytest.raises(DecodeError, match="a string claims 32768 bytes"):
+                known.decode_request(version, raw)
 
 
 def test_numbers_count_like_any_other_elements() -> None:

@@ -56,6 +56,7 @@ def vars_of_codec() -> list[str]:
         *(
             "spend",
             "split_tags",
+            "string_varint",
             "unexpected_null",
             "unsayable",
             "uuid_of",

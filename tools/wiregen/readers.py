@@ -75,7 +75,8 @@ class StructReader:
             return
         self.run.append(("B", "n"))
         self.flush()
-        self.lines.block("if n > 127:", lambda: self.lines.add("n, at = long_varint(data, at, n)"))
+        read = "string_varint" if letter == "h" else "long_varint"
+        self.lines.block("if n > 127:", lambda: self.lines.add(f"n, at = {read}(data, at, n)"))
 
     def maybe_null(self, child: Field, nullable: bool, otherwise: Callable[[], None]) -> None:
         is_null = "n == 0" if self.flexible and not child.never_flexible else "n < 0"

@@ -12,9 +12,13 @@ REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 """Largest request frame (Kafka's socket.request.max.bytes)."""
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """Longest array in a request. Each element also needs at least one byte of the frame."""
+STRING_BYTES_MAX: Final = 32_767
+"""Longest string in a message, also where its length is a varint: Kafka's limit."""
 REQUEST_ELEMENTS_MAX: Final = 50_000
 """Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may take about 10
 microseconds of the event loop."""
+NAMES_PER_TURN_MAX: Final = 500
+"""Names of a request whose rights are looked up, or that are answered, in one turn of the event loop: about 5 ms."""
 MESSAGE_ELEMENTS_MAX: Final = 4_000_000
 """Array elements of a message that a broker, a disk or a peer sends."""
 UNCOUNTED_MESSAGE_BYTES_MAX: Final = 32 * 1024

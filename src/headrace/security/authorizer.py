@@ -11,7 +11,7 @@ a name that begins with `*`, too. A decision names the ACL that it follows from.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple, Protocol
@@ -89,7 +89,10 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._default = ALLOWED if allows_where_no_acl else DENIED
         self._acls = NO_ACLS
-        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._literal: dict[int, dict[str, frozenset[AclRule]]] = {}
+        """Rules by the type of resource, as a plain number, and the name."""
+        self._prefixed: dict[int, dict[str, frozenset[AclRule]]] = {}
+        self._prefix_lengths: dict[int, tuple[int, ...]] = {}
         self._decided: dict[tuple[Client, int, str], Verdict] = {}
         self._by_host: frozenset[ResourceType] = frozenset()
         self._memories: list[Memory] = []
@@ -101,12 +104,13 @@ class Authorizer:
         self._by_host = frozenset(
             pattern.resource_type for pattern, rules in acls.items() if any(rule.host != ANY_NAME for rule in rules)
         )
-        lengths: defaultdict[ResourceType, set[int]] = defaultdict(set)
-        for pattern in acls:
-            if pattern.pattern_type is PatternType.PREFIXED:
-                lengths[pattern.resource_type].add(len(pattern.name))
-        self._acls = acls
-        self._prefix_lengths = {kind: tuple(sorted(each)) for kind, each in lengths.items()}
+        literal: defaultdict[int, dict[str, frozenset[AclRule]]] = defaultdict(dict)
+        prefixed: defaultdict[int, dict[str, frozenset[AclRule]]] = defaultdict(dict)
+        for pattern, rules in acls.items():
+            found = prefixed if pattern.pattern_type is PatternType.PREFIXED else literal
+            found[int(pattern.resource_type)][pattern.name] = rules
+        self._acls, self._literal, self._prefixed = acls, dict(literal), dict(prefixed)
+        self._prefix_lengths = {kind: tuple(sorted(set(map(len, each)))) for kind, each in prefixed.items()}
         self._decided.clear()
         for memory in self._memories:
             memory.clear()
@@ -161,24 +165,36 @@ class Authorizer:
         if client.principal in self._super_users:
             return ALLOWED
         verdict = self._default
-        for pattern in self._patterns(action):
+        for pattern_type, name, rules in self._about(action.resource_type, action.name):
             if verdict is ALLOWED:
                 verdict = DENIED  # the default is for a resource that no ACL is about
-            for rule in self._acls[pattern]:
+            for rule in rules:
                 if _is_about(rule, client) and _covers(rule, action.operation):
+                    acl = Acl(ResourcePattern(action.resource_type, pattern_type, name), rule)
                     if rule.permission is AclPermission.DENY:
-                        return Verdict(False, Acl(pattern, rule))
-                    verdict = Verdict(True, Acl(pattern, rule))
+                        return Verdict(False, acl)
+                    verdict = Verdict(True, acl)
         return verdict
 
-    def _patterns(self, action: Action) -> Iterator[ResourcePattern]:
-        """Those that have rules and cover the resource."""
-        _, kind, name = action
-        lengths = self._prefix_lengths.get(kind, ())
-        prefixes = (name[:length] for length in lengths if length <= len(name))
-        candidates = [ResourcePattern(kind, PatternType.PREFIXED, each) for each in prefixes]
-        candidates += [ResourcePattern(kind, PatternType.LITERAL, each) for each in {name, ANY_NAME}]
-        return (each for each in candidates if each in self._acls)
+    def _about(self, kind: ResourceType, name: str) -> list[tuple[PatternType, str, frozenset[AclRule]]]:
+        """The patterns that cover the resource, with their rules. A client may name very many: it is quick for one that
+        no pattern covers."""
+        found = []
+        number = int(kind)
+        literal, prefixed = self._literal.get(number), self._prefixed.get(number)
+        if prefixed is not None:
+            for length in self._prefix_lengths[number]:
+                if length > len(name):
+                    break
+                prefix = name[:length]
+                if (rules := prefixed.get(prefix)) is not None:
+                    found.append((PatternType.PREFIXED, prefix, rules))
+        if literal is not None:
+            if (rules := literal.get(name)) is not None:
+                found.append((PatternType.LITERAL, name, rules))
+            if name != ANY_NAME and (rules := literal.get(ANY_NAME)) is not None:
+                found.append((PatternType.LITERAL, ANY_NAME, rules))
+        return found
 
 
 def _is_about(rule: AclRule, client: Client) -> bool:

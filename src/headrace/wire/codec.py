@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from headrace.base.limits import (
     ARRAY_ELEMENTS_MAX,
+    STRING_BYTES_MAX,
     TAGGED_FIELDS_MAX,
     UNCOUNTED_MESSAGE_BYTES_MAX,
     UUIDS_CACHED,
@@ -58,6 +59,15 @@ def long_varint(data: memoryview, at: int, first: int) -> tuple[int, int]:
     if third < 128:
         return first & 127 | (byte & 127) << 7 | third << 14, at + 2
     return decode_unsigned_varint(data, at - 1)
+
+
+def string_varint(data: memoryview, at: int, first: int) -> tuple[int, int]:
+    """As `long_varint`, for the length of a string plus one. A string is no longer than one with an int16 length, as in
+    Kafka."""
+    length, at = long_varint(data, at, first)
+    if length > STRING_BYTES_MAX + 1:
+        raise DecodeError(f"a string claims {length - 1} bytes; at most {STRING_BYTES_MAX} are allowed")
+    return length, at
 
 
 def unexpected_null(name: str) -> DecodeError:
@@ -140,7 +150,7 @@ def read_compact_strings(data: memoryview, at: int, count: int) -> tuple[tuple[s
         length = data[at]
         at += 1
         if length > 127:
-            length, at = long_varint(data, at, length)
+            length, at = string_varint(data, at, length)
         if length == 0:
             raise unexpected_null("a string of an array")
         end = at + length - 1

@@ -111,7 +111,7 @@ def commits(ids: dict[str, UUID], classic: Any, epoch: int) -> list[OffsetCommit
         add(group, member_id, generation)
         add(group, member_id, generation, ("t", 0, ""), group_instance_id="one")
     add("g" * 200, "", -1, ("t", 0, ""))
-    add("g" * 70_000, "", -1, ("t", 0, ""))
+    add("g" * 32_000, "", -1, ("t", 0, ""))
     add("alone", "", -1, ("t", 0, ""))
     return found
 

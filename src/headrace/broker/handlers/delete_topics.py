@@ -12,7 +12,7 @@ from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.broker.requests.access import by_name_or_id, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
-from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
+from headrace.broker.requests.context import Checked, Handler, RequestContext
 from headrace.controller.asks import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
@@ -74,7 +74,7 @@ def _result(answer: TopicAnswer) -> DeletableTopicResult:
     return DeletableTopicResult(name=answer.name, topic_id=answer.topic_id, error_code=code, error_message=message)
 
 
-def _access(request: DeleteTopicsRequest, context: RequestContext) -> Admitted | Refused:
+def _access(request: DeleteTopicsRequest, context: RequestContext) -> Checked:
     """Access to the topics that the client may delete. A name that it may not even describe is not told."""
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
     request = request._replace(topics=states, topic_names=())

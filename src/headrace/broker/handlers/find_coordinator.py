@@ -18,7 +18,7 @@ from typing import Final
 
 from headrace.broker.groups.service import GroupService
 from headrace.broker.requests.access import itself, on_each
-from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
+from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext
 from headrace.broker.requests.rights import DENIED
 from headrace.broker.transactions.service import TransactionService
 from headrace.controller.decision import Refusal
@@ -84,7 +84,7 @@ def _refused(key: str, refusal: Refusal) -> Coordinator:
     )
 
 
-def _access(request: FindCoordinatorRequest, context: RequestContext) -> Admitted | Refused:
+def _access(request: FindCoordinatorRequest, context: RequestContext) -> Checked:
     """Access to the groups and the transactional ids that the client may describe."""
     kind = KINDS.get(request.key_type)
     if kind is None:

@@ -19,10 +19,12 @@ request does so by `allow_auto_topic_creation` (v4; always before), the broker b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
+from headrace.base.limits import NAMES_PER_TURN_MAX
 from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.admin import new_topic_id, submitted
 from headrace.broker.requests.context import Handler, RequestContext
@@ -50,6 +52,7 @@ from headrace.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+_T = TypeVar("_T")
 NULL_NAMES_VERSION: Final = 12
 LISTENERS_VERSION: Final = 6
 """The first version with LISTENER_NOT_FOUND."""
@@ -57,22 +60,23 @@ LISTENERS_VERSION: Final = 6
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Answer at once from the image, except where topics are to be created first."""
-    missing = _to_create(request, context)
+    if len(request.topics or ()) > NAMES_PER_TURN_MAX:
+        return _answer_in_turns(request, context)
+    missing = [name for name in _to_create(request, context) if name is not None]
     if missing:
         return _create_and_answer(request, context, missing)
-    return _answer(request, context, context.image)
+    return _answer(request, context, context.image, tuple(_topics(request, context, context.image)))
 
 
-def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
-    """Return the names in the request that do not exist and are to be created."""
-    if not (request.topics and request.allow_auto_topic_creation):
-        return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.name not in INTERNAL_TOPICS)
-    missing = [name for name in names if name not in context.image.topic_ids and not topic_name_problem(name)]
-    missing = [name for name in missing if _may_create(name, context.rights)]
+def _to_create(request: MetadataRequest, context: RequestContext) -> Iterator[str | None]:
+    """Iterate over the names in the request that do not exist and are to be created, with None for each other one."""
     services = context.services
     allowed = broker_value(context.image, services.configs, "auto.create.topics.enable", node=services.node_id)
-    return missing if missing and allowed.boolean() else []
+    if not (request.topics and request.allow_auto_topic_creation and allowed.boolean()):
+        return
+    for name in dict.fromkeys(topic.name or "" for topic in request.topics):
+        is_missing = name and name not in INTERNAL_TOPICS and name not in context.image.topic_ids
+        yield name if is_missing and not topic_name_problem(name) and _may_create(name, context.rights) else None
 
 
 def _may_create(name: str, rights: Rights) -> bool:
@@ -87,15 +91,42 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
     services = context.services
     wanted = tuple(NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing)
     await submitted(context, CreateTopics(topics=wanted))
-    return _answer(request, context, services.metadata.image)
+    image = services.metadata.image
+    if len(request.topics or ()) > NAMES_PER_TURN_MAX:
+        return _answer(request, context, image, await _in_turns(_topics(request, context, image)))
+    return _answer(request, context, image, tuple(_topics(request, context, image)))
 
 
-def _answer(request: MetadataRequest, context: RequestContext, image: MetadataImage) -> MetadataResponse:
+async def _answer_in_turns(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Answer a request that names very much. Others have their turns of the event loop meanwhile."""
+    missing = [name for name in await _in_turns(_to_create(request, context)) if name is not None]
+    if missing:
+        return await _create_and_answer(request, context, missing)
+    image = context.image
+    return _answer(request, context, image, await _in_turns(_topics(request, context, image)))
+
+
+async def _in_turns(items: Iterator[_T]) -> tuple[_T, ...]:
+    """Return all. Others have their turn of the event loop after each NAMES_PER_TURN_MAX of them."""
+    found: list[_T] = []
+    for number, item in enumerate(items, 1):
+        found.append(item)
+        if number % NAMES_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
+    return tuple(found)
+
+
+def _answer(
+    request: MetadataRequest,
+    context: RequestContext,
+    image: MetadataImage,
+    topics: tuple[MetadataResponseTopic, ...],
+) -> MetadataResponse:
     return MetadataResponse(
         brokers=tuple(told_brokers(image, context.services.node_id, context.listener)),
         cluster_id=context.services.controller.cluster_id,
         controller_id=controller_id(context, image),
-        topics=tuple(_topics(request, context, image)),
+        topics=topics,
         cluster_authorized_operations=cluster_operations(context, asked=request.include_cluster_authorized_operations),
     )
 

@@ -21,8 +21,9 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.broker.requests.access import by_name_or_id, on_topics, with_more
-from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
+from headrace.base.limits import NAMES_PER_TURN_MAX
+from headrace.broker.requests.access import at_once_or, by_name_or_id, on_topics, with_more
+from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext, Slices
 from headrace.coordinators.groups.model import Group, NamedPartition, topic_matches
 from headrace.coordinators.groups.offsets import NO_COMMIT, lookup
 from headrace.coordinators.groups.transactional import is_unstable
@@ -180,10 +181,10 @@ def _as_one(group: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, ver
     )
 
 
-def _access(request: OffsetFetchRequest, context: RequestContext) -> Admitted | Refused:
+def _access(request: OffsetFetchRequest, context: RequestContext) -> Checked:
     """Access to the groups that the client may describe, with the topics that it may describe."""
     if context.version >= GROUPS_VERSION:
-        return _of_groups(request, context)
+        return at_once_or(_of_groups(request, context))
     error = _forbidden(request.group_id, context)
     topics = request.topics or ()
     if error is not None:
@@ -198,20 +199,26 @@ def _access(request: OffsetFetchRequest, context: RequestContext) -> Admitted | 
     return on_topics(OffsetFetchResponse, AclOperation.DESCRIBE, _unread)(request, context)
 
 
-def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Admitted:
+def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Slices:
+    looked = 0
     groups: list[OffsetFetchRequestGroup] = []
     refused: list[OffsetFetchResponseGroup] = []
     unread: dict[str, tuple[OffsetFetchResponseTopics, ...]] = {}
     for group in {each.group_id: each for each in request.groups}.values():
+        looked += 1
+        if looked % NAMES_PER_TURN_MAX == 0:
+            yield
         if (error := _forbidden(group.group_id, context)) is not None:
             refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
             continue
-        names = {each: by_name_or_id(each, context) for each in group.topics or ()}
-        denied = dict.fromkeys(
-            each
-            for each, name in names.items()
-            if name is not None and not context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        )
+        denied: dict[OffsetFetchRequestTopics, None] = {}
+        for each in dict.fromkeys(group.topics or ()):
+            looked += 1
+            if looked % NAMES_PER_TURN_MAX == 0:
+                yield
+            name = by_name_or_id(each, context)
+            if name is not None and not context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+                denied[each] = None
         if denied:
             unread[group.group_id] = tuple(_nothing(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in denied)
             group = group._replace(topics=tuple(each for each in group.topics or () if each not in denied))

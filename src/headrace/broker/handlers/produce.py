@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
@@ -367,17 +367,23 @@ def _transaction(request: ProduceRequest, context: RequestContext) -> Admitted |
         for data in topic.partition_data
     ):
         return Refused(_all_forbidden(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    return _on_transaction(request, context)
+    return cast("Admitted | Refused", _on_transaction(request, context))
 
 
 _on_topics = on_topics(
-    ProduceResponse, AclOperation.WRITE, _forbidden, items="topic_data", answers="responses", name_of=by_name_or_id
+    ProduceResponse,
+    AclOperation.WRITE,
+    _forbidden,
+    items="topic_data",
+    answers="responses",
+    name_of=by_name_or_id,
+    in_slices=False,
 )
 
 
 def _topics(request: ProduceRequest, context: RequestContext) -> Admitted | Refused:
     """Access to the topics that the client may write to. Raises Unanswerable where it wants no answer."""
-    found = _on_topics(request, context)
+    found = cast("Admitted | Refused", _on_topics(request, context))
     if request.acks == ACKS_NONE and (isinstance(found, Refused) or found.finish is not None):
         raise Unanswerable("Produce with acks=0 to a topic that its client may not write to")
     return found

@@ -4,15 +4,17 @@ Promises:
 - A handler gets the part of a request that its client has the rights for. The rest is answered by the error of the
   resource's kind, as on Kafka.
 - Where no authorizer is set, no check is made.
+- A request that names very much is checked in slices, and others have their turn of the event loop between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeAlias
 
 from headrace.base.ids import TopicId
-from headrace.broker.requests.context import Access, Admitted, Refused, RequestContext
+from headrace.base.limits import NAMES_PER_TURN_MAX
+from headrace.broker.requests.context import Access, Admitted, Checked, Refused, RequestContext, Slices
 from headrace.broker.requests.rights import DENIED
 from headrace.controller.configs import ResourceType as ConfigResource
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -75,10 +77,20 @@ def on_topics(
     items: str = "topics",
     answers: str = "topics",
     name_of: NameOf | None = None,
+    in_slices: bool = True,
 ) -> Access:
     """Access to those topics of the request that the client may do this to. See `on_each`."""
     name_of = name_of or by_name
-    return on_each(response, ResourceType.TOPIC, operation, refuse, items=items, answers=answers, name_of=name_of)
+    return on_each(
+        response,
+        ResourceType.TOPIC,
+        operation,
+        refuse,
+        items=items,
+        answers=answers,
+        name_of=name_of,
+        in_slices=in_slices,
+    )
 
 
 def on_each(
@@ -90,15 +102,17 @@ def on_each(
     items: str,
     answers: str,
     name_of: NameOf,
+    in_slices: bool = True,
 ) -> Access:
     """Access to those of the request's `items` that the client may do this to. `items` and `answers` name fields of the
-    request and of the response, which are tuples."""
+    request and of the response, which are tuples. `in_slices`: False where requests are handled in the order in which
+    they came, while others are under way."""
 
     def problem(item: Any, context: RequestContext) -> ErrorCode | None:
         name = name_of(item, context)
         return None if name is None or context.rights.may(operation, kind, name) else DENIED[kind]
 
-    return on_items(response, problem, refuse, items=items, answers=answers)
+    return on_items(response, problem, refuse, items=items, answers=answers, in_slices=in_slices)
 
 
 def on_items(
@@ -108,22 +122,39 @@ def on_items(
     *,
     items: str,
     answers: str,
+    in_slices: bool = True,
 ) -> Access:
     """Access to those of the request's `items` that have no problem. The answers of the others come last. Where none is
-    left, nothing is handled, and `response` makes the answer."""
+    left, nothing is handled, and `response` makes the answer. `in_slices`: see `on_each`."""
 
-    def access(request: Any, context: RequestContext) -> Admitted | Refused:
-        asked: Sequence[Any] | None = getattr(request, items)
-        problems = [problem(item, context) for item in asked or ()]
-        if asked is None or not any(problems):
+    def checked(request: Any, context: RequestContext) -> Slices:
+        allowed, refused = list[Any](), list[Any]()
+        for number, item in enumerate(getattr(request, items) or (), 1):
+            error = problem(item, context)
+            if error is None:
+                allowed.append(item)
+            else:
+                refused.append(refuse(item, error))
+            if in_slices and number % NAMES_PER_TURN_MAX == 0:
+                yield
+        answer = tuple(refused)
+        if not answer:
             return Admitted(request)
-        allowed = tuple(item for item, error in zip(asked, problems, strict=True) if error is None)
-        refused = tuple(refuse(item, error) for item, error in zip(asked, problems, strict=True) if error is not None)
         if not allowed:
-            return Refused(response(**{answers: refused}))
-        return Admitted(request._replace(**{items: allowed}), lambda answer: with_more(answer, answers, refused))
+            return Refused(response(**{answers: answer}))
+        return Admitted(request._replace(**{items: tuple(allowed)}), lambda given: with_more(given, answers, answer))
 
-    return access
+    return lambda request, context: at_once_or(checked(request, context))
+
+
+def at_once_or(slices: Slices) -> Checked:
+    """The result, where there is but one slice; else the rest of them."""
+    try:
+        next(slices)
+    except StopIteration as stop:
+        found: Admitted | Refused = stop.value
+        return found
+    return slices
 
 
 def with_more(response: Any, field: str, more: tuple[Any, ...]) -> Any:
@@ -134,10 +165,12 @@ def with_more(response: Any, field: str, more: tuple[Any, ...]) -> Any:
 def in_turn(*accesses: Access) -> Access:
     """Access by all of them; each gets what the one before has admitted."""
 
-    def access(request: Any, context: RequestContext) -> Admitted | Refused:
+    def checked(request: Any, context: RequestContext) -> Slices:
         finishes: list[Finish] = []
         for each in accesses:
             found = each(request, context)
+            if isinstance(found, Generator):
+                found = yield from found
             if isinstance(found, Refused):
                 return Refused(_finished(found.response, finishes))
             request = found.request
@@ -145,7 +178,7 @@ def in_turn(*accesses: Access) -> Access:
                 finishes.append(found.finish)
         return Admitted(request, (lambda response: _finished(response, finishes)) if finishes else None)
 
-    return access
+    return lambda request, context: at_once_or(checked(request, context))
 
 
 def _finished(response: Any, finishes: Sequence[Finish]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -113,7 +113,10 @@ class Refused(NamedTuple):
     response: Any
 
 
-Access: TypeAlias = Callable[[Any, RequestContext], Admitted | Refused]
+Slices: TypeAlias = Generator[None, None, Admitted | Refused]
+"""The check of a request that names very much. It yields when others should have their turn of the event loop."""
+Checked: TypeAlias = Admitted | Refused | Slices
+Access: TypeAlias = Callable[[Any, RequestContext], Checked]
 """Checks the rights of a request (`requests.access`)."""
 Handle: TypeAlias = Callable[[Any, RequestContext], Any | Awaitable[Any]]
 """(request, context) -> response message, or an awaitable or `Deferred` of one; None: no answer (acks=0)."""

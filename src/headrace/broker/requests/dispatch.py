@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from types import GeneratorType
 from typing import Any, Final, cast
 
 import structlog
@@ -21,7 +23,7 @@ import structlog
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.limits import UNREADY_WAIT_MS_MAX
 from headrace.broker.kit.deferred import Deferred
-from headrace.broker.requests.context import Handler, Refused, RequestContext, Services, Shortcut
+from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext, Services, Shortcut, Slices
 from headrace.broker.requests.metering import EXEMPT, Metered
 from headrace.broker.requests.private import Private
 from headrace.broker.requests.quotas import ClientUsage
@@ -302,6 +304,29 @@ def _result(handler: Handler, request: Any, context: RequestContext) -> Any:
     if not context.rights.are_bounded:
         return handler.handle(request, context)
     found = handler.access(request, context)
+    if isinstance(found, GeneratorType):
+        return _in_slices(found, handler, context)
+    return _granted(cast("Admitted | Refused", found), handler, context)
+
+
+async def _in_slices(slices: Slices, handler: Handler, context: RequestContext) -> Any:
+    """As `_result`, of a request that is checked in slices. It is handled by the image that there is then."""
+    assert not handler.pipelined, "requests behind it must not overtake it"
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            found = cast("Admitted | Refused", stop.value)
+            break
+        await asyncio.sleep(0)
+    result = _granted(found, handler, replace(context, image=context.services.metadata.image))
+    if isinstance(result, Deferred) or inspect.isawaitable(result):
+        return await _finished(_future(result), lambda response: response)
+    return result
+
+
+def _granted(found: Admitted | Refused, handler: Handler, context: RequestContext) -> Any:
+    """As `_result`, of a request that is checked."""
     if isinstance(found, Refused):
         return found.response
     result = handler.handle(found.request, context)

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
-    long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -65,7 +65,7 @@ def read_add_offsets_to_txn_request_v3(data: memoryview, at: int) -> tuple[AddOf
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('transactional_id')
     end = at + n - 1
@@ -74,7 +74,7 @@ def read_add_offsets_to_txn_request_v3(data: memoryview, at: int) -> tuple[AddOf
     producer_id, producer_epoch, n = unpack_qhB(data, at)
     at += 11
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1

@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -140,7 +141,7 @@ def read_add_partitions_to_txn_topic_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -167,7 +168,7 @@ def read_add_partitions_to_txn_request_v3(data: memoryview, at: int) -> tuple[Ad
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('v3_and_below_transactional_id')
     end = at + n - 1
@@ -199,7 +200,7 @@ def read_add_partitions_to_txn_transaction_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('transactional_id')
         end = at + n - 1
@@ -422,7 +423,7 @@ def read_add_partitions_to_txn_topic_result_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -467,7 +468,7 @@ def read_add_partitions_to_txn_result_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('transactional_id')
         end = at + n - 1

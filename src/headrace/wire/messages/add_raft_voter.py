@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -59,7 +60,7 @@ def read_listener_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -68,7 +69,7 @@ def read_listener_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -86,7 +87,7 @@ def read_add_raft_voter_request_v0(data: memoryview, at: int) -> tuple[AddRaftVo
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:
@@ -155,7 +156,7 @@ def read_add_raft_voter_response_v0(data: memoryview, at: int) -> tuple[AddRaftV
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

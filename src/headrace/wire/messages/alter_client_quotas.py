@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -158,7 +159,7 @@ def read_request_entity_data_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('entity_type')
         end = at + n - 1
@@ -167,7 +168,7 @@ def read_request_entity_data_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             entity_name = None
         else:
@@ -189,7 +190,7 @@ def read_op_data_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('key')
         end = at + n - 1
@@ -432,7 +433,7 @@ def read_response_entity_data_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('entity_type')
         end = at + n - 1
@@ -441,7 +442,7 @@ def read_response_entity_data_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             entity_name = None
         else:
@@ -465,7 +466,7 @@ def read_response_entry_data_array_v1(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:

@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -104,7 +105,7 @@ def read_reassignable_topic_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -233,7 +234,7 @@ def read_reassignable_partition_response_array_v0(
         partition_index, error_code, n = unpack_ihB(data, at)
         at += 7
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -257,7 +258,7 @@ def read_reassignable_topic_response_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -284,7 +285,7 @@ def read_alter_partition_reassignments_response_v0(
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -311,7 +312,7 @@ def read_alter_partition_reassignments_response_v1(
     throttle_time_ms, allow_replication_factor_change, error_code, n = unpack_izhB(data, at)
     at += 8
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

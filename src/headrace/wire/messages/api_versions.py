@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     split_tags,
+    string_varint,
     unexpected_null,
     varint,
     write_tags,
@@ -85,7 +86,7 @@ def read_api_versions_request_v3(data: memoryview, at: int) -> tuple[ApiVersions
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('client_software_name')
     end = at + n - 1
@@ -94,7 +95,7 @@ def read_api_versions_request_v3(data: memoryview, at: int) -> tuple[ApiVersions
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('client_software_version')
     end = at + n - 1
@@ -181,7 +182,7 @@ def read_supported_feature_key_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -204,7 +205,7 @@ def read_finalized_feature_key_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1

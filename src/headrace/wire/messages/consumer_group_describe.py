@@ -14,6 +14,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -132,7 +133,7 @@ def read_topic_partitions_array_v0(data: memoryview, at: int, count: int) -> tup
         at += 17
         topic_id = uuid_of(topic_id)
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic_name')
         end = at + n - 1
@@ -177,7 +178,7 @@ def read_member_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -186,7 +187,7 @@ def read_member_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             instance_id = None
         else:
@@ -196,7 +197,7 @@ def read_member_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack_id = None
         else:
@@ -206,7 +207,7 @@ def read_member_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[M
         member_epoch, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_id')
         end = at + n - 1
@@ -215,7 +216,7 @@ def read_member_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_host')
         end = at + n - 1
@@ -231,7 +232,7 @@ def read_member_array_v0(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             subscribed_topic_regex = None
         else:
@@ -258,7 +259,7 @@ def read_described_group_array_v0(data: memoryview, at: int, count: int) -> tupl
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -268,7 +269,7 @@ def read_described_group_array_v0(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -277,7 +278,7 @@ def read_described_group_array_v0(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_state')
         end = at + n - 1
@@ -286,7 +287,7 @@ def read_described_group_array_v0(data: memoryview, at: int, count: int) -> tupl
         group_epoch, assignment_epoch, n = unpack_iiB(data, at)
         at += 9
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('assignor_name')
         end = at + n - 1
@@ -332,7 +333,7 @@ def read_member_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -341,7 +342,7 @@ def read_member_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             instance_id = None
         else:
@@ -351,7 +352,7 @@ def read_member_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack_id = None
         else:
@@ -361,7 +362,7 @@ def read_member_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[M
         member_epoch, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_id')
         end = at + n - 1
@@ -370,7 +371,7 @@ def read_member_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_host')
         end = at + n - 1
@@ -386,7 +387,7 @@ def read_member_array_v1(data: memoryview, at: int, count: int) -> tuple[tuple[M
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             subscribed_topic_regex = None
         else:
@@ -413,7 +414,7 @@ def read_described_group_array_v1(data: memoryview, at: int, count: int) -> tupl
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -423,7 +424,7 @@ def read_described_group_array_v1(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -432,7 +433,7 @@ def read_described_group_array_v1(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_state')
         end = at + n - 1
@@ -441,7 +442,7 @@ def read_described_group_array_v1(data: memoryview, at: int, count: int) -> tupl
         group_epoch, assignment_epoch, n = unpack_iiB(data, at)
         at += 9
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('assignor_name')
         end = at + n - 1

@@ -14,6 +14,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -105,7 +106,7 @@ def read_consumer_group_heartbeat_request_v0(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -114,7 +115,7 @@ def read_consumer_group_heartbeat_request_v0(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -123,7 +124,7 @@ def read_consumer_group_heartbeat_request_v0(data: memoryview, at: int) -> tuple
     member_epoch, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         instance_id = None
     else:
@@ -133,7 +134,7 @@ def read_consumer_group_heartbeat_request_v0(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         rack_id = None
     else:
@@ -151,7 +152,7 @@ def read_consumer_group_heartbeat_request_v0(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         server_assignor = None
     else:
@@ -180,7 +181,7 @@ def read_consumer_group_heartbeat_request_v1(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -189,7 +190,7 @@ def read_consumer_group_heartbeat_request_v1(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -198,7 +199,7 @@ def read_consumer_group_heartbeat_request_v1(data: memoryview, at: int) -> tuple
     member_epoch, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         instance_id = None
     else:
@@ -208,7 +209,7 @@ def read_consumer_group_heartbeat_request_v1(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         rack_id = None
     else:
@@ -226,7 +227,7 @@ def read_consumer_group_heartbeat_request_v1(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         subscribed_topic_regex = None
     else:
@@ -236,7 +237,7 @@ def read_consumer_group_heartbeat_request_v1(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         server_assignor = None
     else:
@@ -470,7 +471,7 @@ def read_consumer_group_heartbeat_response_v0(data: memoryview, at: int) -> tupl
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -480,7 +481,7 @@ def read_consumer_group_heartbeat_response_v0(data: memoryview, at: int) -> tupl
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         member_id = None
     else:

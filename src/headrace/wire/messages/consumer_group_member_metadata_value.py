@@ -13,6 +13,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     skip_tags,
     split_tags,
+    string_varint,
     unexpected_null,
     varint,
     write_compact_strings,
@@ -62,7 +63,7 @@ def read_classic_protocol_array_v0(data: memoryview, at: int, count: int) -> tup
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -124,7 +125,7 @@ def read_consumer_group_member_metadata_value_v0(
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         instance_id = None
     else:
@@ -134,7 +135,7 @@ def read_consumer_group_member_metadata_value_v0(
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         rack_id = None
     else:
@@ -144,7 +145,7 @@ def read_consumer_group_member_metadata_value_v0(
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('client_id')
     end = at + n - 1
@@ -153,7 +154,7 @@ def read_consumer_group_member_metadata_value_v0(
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('client_host')
     end = at + n - 1
@@ -169,7 +170,7 @@ def read_consumer_group_member_metadata_value_v0(
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         subscribed_topic_regex = None
     else:
@@ -179,7 +180,7 @@ def read_consumer_group_member_metadata_value_v0(
     rebalance_timeout_ms, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         server_assignor = None
     else:

@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     NO_UUID,
     read_compact_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -75,7 +76,7 @@ def read_topic_metadata_array_v0(data: memoryview, at: int, count: int) -> tuple
         at += 17
         topic_id = uuid_of(topic_id)
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic_name')
         end = at + n - 1

@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -116,7 +117,7 @@ def read_acl_creation_array_v2(data: memoryview, at: int, count: int) -> tuple[t
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1
@@ -125,7 +126,7 @@ def read_acl_creation_array_v2(data: memoryview, at: int, count: int) -> tuple[t
         resource_pattern_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal')
         end = at + n - 1
@@ -134,7 +135,7 @@ def read_acl_creation_array_v2(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -267,7 +268,7 @@ def read_acl_creation_result_array_v2(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:

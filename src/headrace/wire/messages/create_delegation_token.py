@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -111,7 +112,7 @@ def read_creatable_renewers_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_type')
         end = at + n - 1
@@ -120,7 +121,7 @@ def read_creatable_renewers_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_name')
         end = at + n - 1
@@ -153,7 +154,7 @@ def read_create_delegation_token_request_v3(data: memoryview, at: int) -> tuple[
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         owner_principal_type = None
     else:
@@ -163,7 +164,7 @@ def read_create_delegation_token_request_v3(data: memoryview, at: int) -> tuple[
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         owner_principal_name = None
     else:
@@ -330,7 +331,7 @@ def read_create_delegation_token_response_v2(data: memoryview, at: int) -> tuple
     error_code, n = unpack_hB(data, at)
     at += 3
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('principal_type')
     end = at + n - 1
@@ -339,7 +340,7 @@ def read_create_delegation_token_response_v2(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('principal_name')
     end = at + n - 1
@@ -348,7 +349,7 @@ def read_create_delegation_token_response_v2(data: memoryview, at: int) -> tuple
     issue_timestamp_ms, expiry_timestamp_ms, max_timestamp_ms, n = unpack_qqqB(data, at)
     at += 25
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('token_id')
     end = at + n - 1
@@ -377,7 +378,7 @@ def read_create_delegation_token_response_v3(data: memoryview, at: int) -> tuple
     error_code, n = unpack_hB(data, at)
     at += 3
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('principal_type')
     end = at + n - 1
@@ -386,7 +387,7 @@ def read_create_delegation_token_response_v3(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('principal_name')
     end = at + n - 1
@@ -395,7 +396,7 @@ def read_create_delegation_token_response_v3(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('token_requester_principal_type')
     end = at + n - 1
@@ -404,7 +405,7 @@ def read_create_delegation_token_response_v3(data: memoryview, at: int) -> tuple
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('token_requester_principal_name')
     end = at + n - 1
@@ -413,7 +414,7 @@ def read_create_delegation_token_response_v3(data: memoryview, at: int) -> tuple
     issue_timestamp_ms, expiry_timestamp_ms, max_timestamp_ms, n = unpack_qqqB(data, at)
     at += 25
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('token_id')
     end = at + n - 1

@@ -16,6 +16,7 @@ from headrace.wire.codec import (
     skip_tags,
     spend,
     split_tags,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -214,7 +215,7 @@ def read_creatable_topic_config_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -223,7 +224,7 @@ def read_creatable_topic_config_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             value = None
         else:
@@ -245,7 +246,7 @@ def read_creatable_topic_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -461,7 +462,7 @@ def read_creatable_topic_configs_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -470,7 +471,7 @@ def read_creatable_topic_configs_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             value = None
         else:
@@ -506,7 +507,7 @@ def read_creatable_topic_result_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -515,7 +516,7 @@ def read_creatable_topic_result_array_v5(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -566,7 +567,7 @@ def read_creatable_topic_result_array_v7(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -576,7 +577,7 @@ def read_creatable_topic_result_array_v7(
         at += 19
         topic_id = uuid_of(topic_id)
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:

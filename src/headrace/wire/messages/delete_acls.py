@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -132,7 +133,7 @@ def read_delete_acls_filter_array_v2(data: memoryview, at: int, count: int) -> t
         resource_type_filter, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             resource_name_filter = None
         else:
@@ -142,7 +143,7 @@ def read_delete_acls_filter_array_v2(data: memoryview, at: int, count: int) -> t
         pattern_type_filter, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             principal_filter = None
         else:
@@ -152,7 +153,7 @@ def read_delete_acls_filter_array_v2(data: memoryview, at: int, count: int) -> t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             host_filter = None
         else:
@@ -359,7 +360,7 @@ def read_delete_acls_matching_acl_array_v2(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -369,7 +370,7 @@ def read_delete_acls_matching_acl_array_v2(
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1
@@ -378,7 +379,7 @@ def read_delete_acls_matching_acl_array_v2(
         pattern_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal')
         end = at + n - 1
@@ -387,7 +388,7 @@ def read_delete_acls_matching_acl_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -413,7 +414,7 @@ def read_delete_acls_filter_result_array_v2(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:

@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     read_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
     write_compact_strings,
@@ -132,7 +133,7 @@ def read_deletable_group_result_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1

@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -137,7 +138,7 @@ def read_delete_records_topic_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -305,7 +306,7 @@ def read_delete_records_topic_result_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1

@@ -13,6 +13,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     read_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -102,7 +103,7 @@ def read_delete_topic_state_array_v6(data: memoryview, at: int, count: int) -> t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             name = None
         else:
@@ -226,7 +227,7 @@ def read_deletable_topic_result_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -264,7 +265,7 @@ def read_deletable_topic_result_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -273,7 +274,7 @@ def read_deletable_topic_result_array_v5(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -312,7 +313,7 @@ def read_deletable_topic_result_array_v6(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             name = None
         else:
@@ -323,7 +324,7 @@ def read_deletable_topic_result_array_v6(
         at += 19
         topic_id = uuid_of(topic_id)
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:

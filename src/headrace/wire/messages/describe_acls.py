@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -109,7 +110,7 @@ def read_describe_acls_request_v2(data: memoryview, at: int) -> tuple[DescribeAc
     resource_type_filter, n = unpack_bB(data, at)
     at += 2
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         resource_name_filter = None
     else:
@@ -119,7 +120,7 @@ def read_describe_acls_request_v2(data: memoryview, at: int) -> tuple[DescribeAc
     pattern_type_filter, n = unpack_bB(data, at)
     at += 2
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         principal_filter = None
     else:
@@ -129,7 +130,7 @@ def read_describe_acls_request_v2(data: memoryview, at: int) -> tuple[DescribeAc
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         host_filter = None
     else:
@@ -283,7 +284,7 @@ def read_acl_description_array_v2(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal')
         end = at + n - 1
@@ -292,7 +293,7 @@ def read_acl_description_array_v2(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -315,7 +316,7 @@ def read_describe_acls_resource_array_v2(
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1
@@ -340,7 +341,7 @@ def read_describe_acls_response_v2(data: memoryview, at: int) -> tuple[DescribeA
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

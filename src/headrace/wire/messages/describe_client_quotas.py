@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -117,7 +118,7 @@ def read_component_data_array_v1(data: memoryview, at: int, count: int) -> tuple
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('entity_type')
         end = at + n - 1
@@ -126,7 +127,7 @@ def read_component_data_array_v1(data: memoryview, at: int, count: int) -> tuple
         match_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             match = None
         else:
@@ -305,7 +306,7 @@ def read_entity_data_array_v1(data: memoryview, at: int, count: int) -> tuple[tu
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('entity_type')
         end = at + n - 1
@@ -314,7 +315,7 @@ def read_entity_data_array_v1(data: memoryview, at: int, count: int) -> tuple[tu
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             entity_name = None
         else:
@@ -336,7 +337,7 @@ def read_value_data_array_v1(data: memoryview, at: int, count: int) -> tuple[tup
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('key')
         end = at + n - 1
@@ -380,7 +381,7 @@ def read_describe_client_quotas_response_v1(data: memoryview, at: int) -> tuple[
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -119,7 +120,7 @@ def read_describe_cluster_broker_array_v0(
         broker_id, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -128,7 +129,7 @@ def read_describe_cluster_broker_array_v0(
         port, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack = None
         else:
@@ -147,7 +148,7 @@ def read_describe_cluster_response_v0(data: memoryview, at: int) -> tuple[Descri
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -157,7 +158,7 @@ def read_describe_cluster_response_v0(data: memoryview, at: int) -> tuple[Descri
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('cluster_id')
     end = at + n - 1
@@ -184,7 +185,7 @@ def read_describe_cluster_response_v1(data: memoryview, at: int) -> tuple[Descri
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -194,7 +195,7 @@ def read_describe_cluster_response_v1(data: memoryview, at: int) -> tuple[Descri
     endpoint_type, n = unpack_bB(data, at)
     at += 2
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('cluster_id')
     end = at + n - 1
@@ -226,7 +227,7 @@ def read_describe_cluster_broker_array_v2(
         broker_id, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -235,7 +236,7 @@ def read_describe_cluster_broker_array_v2(
         port, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack = None
         else:
@@ -254,7 +255,7 @@ def read_describe_cluster_response_v2(data: memoryview, at: int) -> tuple[Descri
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -264,7 +265,7 @@ def read_describe_cluster_response_v2(data: memoryview, at: int) -> tuple[Descri
     endpoint_type, n = unpack_bB(data, at)
     at += 2
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('cluster_id')
     end = at + n - 1

@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     read_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -152,7 +153,7 @@ def read_describe_configs_resource_array_v4(
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1
@@ -444,7 +445,7 @@ def read_describe_configs_synonym_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -453,7 +454,7 @@ def read_describe_configs_synonym_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             value = None
         else:
@@ -477,7 +478,7 @@ def read_describe_configs_resource_result_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -486,7 +487,7 @@ def read_describe_configs_resource_result_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             value = None
         else:
@@ -503,7 +504,7 @@ def read_describe_configs_resource_result_array_v4(
         config_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             documentation = None
         else:
@@ -530,7 +531,7 @@ def read_describe_configs_result_array_v4(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -540,7 +541,7 @@ def read_describe_configs_result_array_v4(
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1

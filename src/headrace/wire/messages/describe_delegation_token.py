@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -112,7 +113,7 @@ def read_describe_delegation_token_owner_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_type')
         end = at + n - 1
@@ -121,7 +122,7 @@ def read_describe_delegation_token_owner_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_name')
         end = at + n - 1
@@ -304,7 +305,7 @@ def read_described_delegation_token_renewer_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_type')
         end = at + n - 1
@@ -313,7 +314,7 @@ def read_described_delegation_token_renewer_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_name')
         end = at + n - 1
@@ -336,7 +337,7 @@ def read_described_delegation_token_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_type')
         end = at + n - 1
@@ -345,7 +346,7 @@ def read_described_delegation_token_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_name')
         end = at + n - 1
@@ -354,7 +355,7 @@ def read_described_delegation_token_array_v2(
         issue_timestamp, expiry_timestamp, max_timestamp, n = unpack_qqqB(data, at)
         at += 25
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('token_id')
         end = at + n - 1
@@ -413,7 +414,7 @@ def read_described_delegation_token_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_type')
         end = at + n - 1
@@ -422,7 +423,7 @@ def read_described_delegation_token_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('principal_name')
         end = at + n - 1
@@ -431,7 +432,7 @@ def read_described_delegation_token_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('token_requester_principal_type')
         end = at + n - 1
@@ -440,7 +441,7 @@ def read_described_delegation_token_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('token_requester_principal_name')
         end = at + n - 1
@@ -449,7 +450,7 @@ def read_described_delegation_token_array_v3(
         issue_timestamp, expiry_timestamp, max_timestamp, n = unpack_qqqB(data, at)
         at += 25
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('token_id')
         end = at + n - 1

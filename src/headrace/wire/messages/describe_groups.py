@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     read_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -426,7 +427,7 @@ def read_described_group_member_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -435,7 +436,7 @@ def read_described_group_member_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             group_instance_id = None
         else:
@@ -445,7 +446,7 @@ def read_described_group_member_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_id')
         end = at + n - 1
@@ -454,7 +455,7 @@ def read_described_group_member_array_v5(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_host')
         end = at + n - 1
@@ -496,7 +497,7 @@ def read_described_group_array_v5(data: memoryview, at: int, count: int) -> tupl
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -505,7 +506,7 @@ def read_described_group_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_state')
         end = at + n - 1
@@ -514,7 +515,7 @@ def read_described_group_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_type')
         end = at + n - 1
@@ -523,7 +524,7 @@ def read_described_group_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_data')
         end = at + n - 1
@@ -569,7 +570,7 @@ def read_described_group_array_v6(data: memoryview, at: int, count: int) -> tupl
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -579,7 +580,7 @@ def read_described_group_array_v6(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -588,7 +589,7 @@ def read_described_group_array_v6(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_state')
         end = at + n - 1
@@ -597,7 +598,7 @@ def read_described_group_array_v6(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_type')
         end = at + n - 1
@@ -606,7 +607,7 @@ def read_described_group_array_v6(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_data')
         end = at + n - 1

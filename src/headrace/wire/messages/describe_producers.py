@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -73,7 +74,7 @@ def read_topic_request_array_v0(data: memoryview, at: int, count: int) -> tuple[
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -172,7 +173,7 @@ def read_partition_response_array_v0(
         partition_index, error_code, n = unpack_ihB(data, at)
         at += 7
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -201,7 +202,7 @@ def read_topic_response_array_v0(data: memoryview, at: int, count: int) -> tuple
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1

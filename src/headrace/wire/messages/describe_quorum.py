@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -124,7 +125,7 @@ def read_request_topic_data_array_v0(data: memoryview, at: int, count: int) -> t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic_name')
         end = at + n - 1
@@ -250,7 +251,7 @@ def read_response_topic_data_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic_name')
         end = at + n - 1
@@ -340,7 +341,7 @@ def read_response_topic_data_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic_name')
         end = at + n - 1
@@ -403,7 +404,7 @@ def read_response_partition_data_array_v2(
         partition_index, error_code, n = unpack_ihB(data, at)
         at += 7
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -444,7 +445,7 @@ def read_response_topic_data_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic_name')
         end = at + n - 1
@@ -472,7 +473,7 @@ def read_listener_array_v2(data: memoryview, at: int, count: int) -> tuple[tuple
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -481,7 +482,7 @@ def read_listener_array_v2(data: memoryview, at: int, count: int) -> tuple[tuple
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -518,7 +519,7 @@ def read_describe_quorum_response_v2(data: memoryview, at: int) -> tuple[Describ
     error_code, n = unpack_hB(data, at)
     at += 3
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

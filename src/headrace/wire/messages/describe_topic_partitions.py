@@ -13,6 +13,7 @@ from headrace.wire.codec import (
     NO_UUID,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -97,7 +98,7 @@ def read_topic_request_array_v0(data: memoryview, at: int, count: int) -> tuple[
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -115,7 +116,7 @@ def read_request_cursor_v0(data: memoryview, at: int) -> tuple[RequestCursor, in
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('topic_name')
     end = at + n - 1
@@ -263,7 +264,7 @@ def read_describe_topic_partitions_response_topic_array_v0(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             name = None
         else:
@@ -293,7 +294,7 @@ def read_response_cursor_v0(data: memoryview, at: int) -> tuple[ResponseCursor, 
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('topic_name')
     end = at + n - 1

@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     varint,
     write_compact_strings,
@@ -96,7 +97,7 @@ def read_topic_data_array_v0(data: memoryview, at: int, count: int) -> tuple[tup
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1
@@ -126,7 +127,7 @@ def read_transaction_state_array_v0(data: memoryview, at: int, count: int) -> tu
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('transactional_id')
         end = at + n - 1
@@ -135,7 +136,7 @@ def read_transaction_state_array_v0(data: memoryview, at: int, count: int) -> tu
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('transaction_state')
         end = at + n - 1

@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -63,7 +64,7 @@ def read_user_name_array_v0(data: memoryview, at: int, count: int) -> tuple[tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -143,7 +144,7 @@ def read_describe_user_scram_credentials_result_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('user')
         end = at + n - 1
@@ -152,7 +153,7 @@ def read_describe_user_scram_credentials_result_array_v0(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -180,7 +181,7 @@ def read_describe_user_scram_credentials_response_v0(
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

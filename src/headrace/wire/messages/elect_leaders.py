@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -125,7 +126,7 @@ def read_topic_partitions_array_v2(data: memoryview, at: int, count: int) -> tup
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1
@@ -295,7 +296,7 @@ def read_partition_result_array_v2(data: memoryview, at: int, count: int) -> tup
         partition_id, error_code, n = unpack_ihB(data, at)
         at += 7
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -319,7 +320,7 @@ def read_replica_election_result_array_v2(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1

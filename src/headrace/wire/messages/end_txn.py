@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
-    long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -63,7 +63,7 @@ def read_end_txn_request_v3(data: memoryview, at: int) -> tuple[EndTxnRequest, i
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('transactional_id')
     end = at + n - 1

@@ -17,6 +17,7 @@ from headrace.wire.codec import (
     skip_tags,
     spend,
     split_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -430,7 +431,7 @@ def read_fetch_topic_array_v12(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1
@@ -458,7 +459,7 @@ def read_forgotten_topic_array_v12(data: memoryview, at: int, count: int) -> tup
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1
@@ -490,7 +491,7 @@ def read_fetch_request_tags_v12(data: memoryview, at: int, first: int) -> tuple[
             n = data[at]
             at += 1
             if n > 127:
-                n, at = long_varint(data, at, n)
+                n, at = string_varint(data, at, n)
             if n == 0:
                 cluster_id = None
             else:
@@ -521,7 +522,7 @@ def read_fetch_request_v12(data: memoryview, at: int) -> tuple[FetchRequest, int
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('rack_id')
     end = at + n - 1
@@ -600,7 +601,7 @@ def read_fetch_request_v13(data: memoryview, at: int) -> tuple[FetchRequest, int
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('rack_id')
     end = at + n - 1
@@ -635,7 +636,7 @@ def read_fetch_request_tags_v15(data: memoryview, at: int, first: int) -> tuple[
             n = data[at]
             at += 1
             if n > 127:
-                n, at = long_varint(data, at, n)
+                n, at = string_varint(data, at, n)
             if n == 0:
                 cluster_id = None
             else:
@@ -668,7 +669,7 @@ def read_fetch_request_v15(data: memoryview, at: int) -> tuple[FetchRequest, int
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('rack_id')
     end = at + n - 1
@@ -755,7 +756,7 @@ def read_fetch_request_v17(data: memoryview, at: int) -> tuple[FetchRequest, int
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('rack_id')
     end = at + n - 1
@@ -849,7 +850,7 @@ def read_fetch_request_v18(data: memoryview, at: int) -> tuple[FetchRequest, int
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('rack_id')
     end = at + n - 1
@@ -1714,7 +1715,7 @@ def read_fetchable_topic_response_array_v12(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1
@@ -1794,7 +1795,7 @@ def read_node_endpoint_array_v16(data: memoryview, at: int, count: int) -> tuple
         node_id, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -1803,7 +1804,7 @@ def read_node_endpoint_array_v16(data: memoryview, at: int, count: int) -> tuple
         port, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack = None
         else:

@@ -10,6 +10,7 @@ from headrace.wire.codec import (
     new,
     read_compact_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -97,7 +98,7 @@ def read_find_coordinator_request_v3(data: memoryview, at: int) -> tuple[FindCoo
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('key')
     end = at + n - 1
@@ -215,7 +216,7 @@ def read_find_coordinator_response_v3(data: memoryview, at: int) -> tuple[FindCo
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -225,7 +226,7 @@ def read_find_coordinator_response_v3(data: memoryview, at: int) -> tuple[FindCo
     node_id, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('host')
     end = at + n - 1
@@ -245,7 +246,7 @@ def read_coordinator_array_v4(data: memoryview, at: int, count: int) -> tuple[tu
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('key')
         end = at + n - 1
@@ -254,7 +255,7 @@ def read_coordinator_array_v4(data: memoryview, at: int, count: int) -> tuple[tu
         node_id, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -263,7 +264,7 @@ def read_coordinator_array_v4(data: memoryview, at: int, count: int) -> tuple[tu
         port, error_code, n = unpack_ihB(data, at)
         at += 7
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:

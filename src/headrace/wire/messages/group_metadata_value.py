@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -339,7 +340,7 @@ def read_member_metadata_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -348,7 +349,7 @@ def read_member_metadata_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             group_instance_id = None
         else:
@@ -358,7 +359,7 @@ def read_member_metadata_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_id')
         end = at + n - 1
@@ -367,7 +368,7 @@ def read_member_metadata_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('client_host')
         end = at + n - 1
@@ -406,7 +407,7 @@ def read_group_metadata_value_v4(data: memoryview, at: int) -> tuple[GroupMetada
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('protocol_type')
     end = at + n - 1
@@ -415,7 +416,7 @@ def read_group_metadata_value_v4(data: memoryview, at: int) -> tuple[GroupMetada
     generation, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol = None
     else:
@@ -425,7 +426,7 @@ def read_group_metadata_value_v4(data: memoryview, at: int) -> tuple[GroupMetada
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         leader = None
     else:

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
-    long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -90,7 +90,7 @@ def read_heartbeat_request_v4(data: memoryview, at: int) -> tuple[HeartbeatReque
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -99,7 +99,7 @@ def read_heartbeat_request_v4(data: memoryview, at: int) -> tuple[HeartbeatReque
     generation_id, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -108,7 +108,7 @@ def read_heartbeat_request_v4(data: memoryview, at: int) -> tuple[HeartbeatReque
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:

@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -134,7 +135,7 @@ def read_alterable_config_array_v1(data: memoryview, at: int, count: int) -> tup
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -143,7 +144,7 @@ def read_alterable_config_array_v1(data: memoryview, at: int, count: int) -> tup
         config_operation, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             value = None
         else:
@@ -167,7 +168,7 @@ def read_alter_configs_resource_array_v1(
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1
@@ -347,7 +348,7 @@ def read_alter_configs_resource_response_array_v1(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -357,7 +358,7 @@ def read_alter_configs_resource_response_array_v1(
         resource_type, n = unpack_bB(data, at)
         at += 2
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('resource_name')
         end = at + n - 1

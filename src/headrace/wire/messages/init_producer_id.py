@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
-    long_varint,
     new,
     skip_tags,
+    string_varint,
     unsayable,
     varint,
 )
@@ -72,7 +72,7 @@ def read_init_producer_id_request_v2(data: memoryview, at: int) -> tuple[InitPro
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         transactional_id = None
     else:
@@ -90,7 +90,7 @@ def read_init_producer_id_request_v3(data: memoryview, at: int) -> tuple[InitPro
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         transactional_id = None
     else:
@@ -110,7 +110,7 @@ def read_init_producer_id_request_v6(data: memoryview, at: int) -> tuple[InitPro
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         transactional_id = None
     else:

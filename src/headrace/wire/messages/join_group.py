@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -216,7 +217,7 @@ def read_join_group_request_protocol_array_v6(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -243,7 +244,7 @@ def read_join_group_request_v6(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -252,7 +253,7 @@ def read_join_group_request_v6(data: memoryview, at: int) -> tuple[JoinGroupRequ
     session_timeout_ms, rebalance_timeout_ms, n = unpack_iiB(data, at)
     at += 9
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -261,7 +262,7 @@ def read_join_group_request_v6(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -271,7 +272,7 @@ def read_join_group_request_v6(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('protocol_type')
     end = at + n - 1
@@ -298,7 +299,7 @@ def read_join_group_request_v8(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -307,7 +308,7 @@ def read_join_group_request_v8(data: memoryview, at: int) -> tuple[JoinGroupRequ
     session_timeout_ms, rebalance_timeout_ms, n = unpack_iiB(data, at)
     at += 9
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -316,7 +317,7 @@ def read_join_group_request_v8(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -326,7 +327,7 @@ def read_join_group_request_v8(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('protocol_type')
     end = at + n - 1
@@ -342,7 +343,7 @@ def read_join_group_request_v8(data: memoryview, at: int) -> tuple[JoinGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         reason = None
     else:
@@ -729,7 +730,7 @@ def read_join_group_response_member_array_v6(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -738,7 +739,7 @@ def read_join_group_response_member_array_v6(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             group_instance_id = None
         else:
@@ -766,7 +767,7 @@ def read_join_group_response_v6(data: memoryview, at: int) -> tuple[JoinGroupRes
     throttle_time_ms, error_code, generation_id, n = unpack_ihiB(data, at)
     at += 11
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('protocol_name')
     end = at + n - 1
@@ -775,7 +776,7 @@ def read_join_group_response_v6(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('leader')
     end = at + n - 1
@@ -784,7 +785,7 @@ def read_join_group_response_v6(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -811,7 +812,7 @@ def read_join_group_response_v7(data: memoryview, at: int) -> tuple[JoinGroupRes
     throttle_time_ms, error_code, generation_id, n = unpack_ihiB(data, at)
     at += 11
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_type = None
     else:
@@ -821,7 +822,7 @@ def read_join_group_response_v7(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_name = None
     else:
@@ -831,7 +832,7 @@ def read_join_group_response_v7(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('leader')
     end = at + n - 1
@@ -840,7 +841,7 @@ def read_join_group_response_v7(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -867,7 +868,7 @@ def read_join_group_response_v9(data: memoryview, at: int) -> tuple[JoinGroupRes
     throttle_time_ms, error_code, generation_id, n = unpack_ihiB(data, at)
     at += 11
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_type = None
     else:
@@ -877,7 +878,7 @@ def read_join_group_response_v9(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_name = None
     else:
@@ -887,7 +888,7 @@ def read_join_group_response_v9(data: memoryview, at: int) -> tuple[JoinGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('leader')
     end = at + n - 1
@@ -896,7 +897,7 @@ def read_join_group_response_v9(data: memoryview, at: int) -> tuple[JoinGroupRes
     skip_assignment, n = unpack_zB(data, at)
     at += 2
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1

@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -122,7 +123,7 @@ def read_member_identity_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -131,7 +132,7 @@ def read_member_identity_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             group_instance_id = None
         else:
@@ -150,7 +151,7 @@ def read_leave_group_request_v4(data: memoryview, at: int) -> tuple[LeaveGroupRe
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -177,7 +178,7 @@ def read_member_identity_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -186,7 +187,7 @@ def read_member_identity_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             group_instance_id = None
         else:
@@ -196,7 +197,7 @@ def read_member_identity_array_v5(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             reason = None
         else:
@@ -215,7 +216,7 @@ def read_leave_group_request_v5(data: memoryview, at: int) -> tuple[LeaveGroupRe
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -434,7 +435,7 @@ def read_member_response_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -443,7 +444,7 @@ def read_member_response_array_v4(data: memoryview, at: int, count: int) -> tupl
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             group_instance_id = None
         else:

@@ -10,6 +10,7 @@ from headrace.wire.codec import (
     new,
     read_compact_strings,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -200,7 +201,7 @@ def read_listed_group_array_v3(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -209,7 +210,7 @@ def read_listed_group_array_v3(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_type')
         end = at + n - 1
@@ -245,7 +246,7 @@ def read_listed_group_array_v4(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -254,7 +255,7 @@ def read_listed_group_array_v4(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_type')
         end = at + n - 1
@@ -263,7 +264,7 @@ def read_listed_group_array_v4(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_state')
         end = at + n - 1
@@ -299,7 +300,7 @@ def read_listed_group_array_v5(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -308,7 +309,7 @@ def read_listed_group_array_v5(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('protocol_type')
         end = at + n - 1
@@ -317,7 +318,7 @@ def read_listed_group_array_v5(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_state')
         end = at + n - 1
@@ -326,7 +327,7 @@ def read_listed_group_array_v5(data: memoryview, at: int, count: int) -> tuple[t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_type')
         end = at + n - 1

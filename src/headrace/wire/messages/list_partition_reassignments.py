@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -67,7 +68,7 @@ def read_list_partition_reassignments_topics_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -195,7 +196,7 @@ def read_ongoing_topic_reassignment_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -222,7 +223,7 @@ def read_list_partition_reassignments_response_v0(
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

@@ -12,6 +12,7 @@ from headrace.wire.codec import (
     read_compact_strings,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -121,7 +122,7 @@ def read_list_transactions_request_v2(data: memoryview, at: int) -> tuple[ListTr
     duration_filter, n = unpack_qB(data, at)
     at += 9
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         transactional_id_pattern = None
     else:
@@ -224,7 +225,7 @@ def read_transaction_state_array_v0(data: memoryview, at: int, count: int) -> tu
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('transactional_id')
         end = at + n - 1
@@ -233,7 +234,7 @@ def read_transaction_state_array_v0(data: memoryview, at: int, count: int) -> tu
         producer_id, n = unpack_qB(data, at)
         at += 9
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('transaction_state')
         end = at + n - 1

@@ -13,6 +13,7 @@ from headrace.wire.codec import (
     NO_UUID,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -189,7 +190,7 @@ def read_metadata_request_topic_array_v9(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -234,7 +235,7 @@ def read_metadata_request_topic_array_v10(
         at += 17
         topic_id = uuid_of(topic_id)
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             name = None
         else:
@@ -837,7 +838,7 @@ def read_metadata_response_broker_array_v9(
         node_id, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -846,7 +847,7 @@ def read_metadata_response_broker_array_v9(
         port, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack = None
         else:
@@ -914,7 +915,7 @@ def read_metadata_response_topic_array_v9(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -949,7 +950,7 @@ def read_metadata_response_v9(data: memoryview, at: int) -> tuple[MetadataRespon
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:
@@ -982,7 +983,7 @@ def read_metadata_response_topic_array_v10(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -1018,7 +1019,7 @@ def read_metadata_response_v10(data: memoryview, at: int) -> tuple[MetadataRespo
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:
@@ -1053,7 +1054,7 @@ def read_metadata_response_v11(data: memoryview, at: int) -> tuple[MetadataRespo
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:
@@ -1083,7 +1084,7 @@ def read_metadata_response_topic_array_v12(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             name = None
         else:
@@ -1120,7 +1121,7 @@ def read_metadata_response_v12(data: memoryview, at: int) -> tuple[MetadataRespo
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:
@@ -1152,7 +1153,7 @@ def read_metadata_response_v13(data: memoryview, at: int) -> tuple[MetadataRespo
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:

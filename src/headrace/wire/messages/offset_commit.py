@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     NO_UUID,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -283,7 +284,7 @@ def read_offset_commit_request_partition_array_v8(
         partition_index, committed_offset, committed_leader_epoch, n = unpack_iqiB(data, at)
         at += 17
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             committed_metadata = None
         else:
@@ -310,7 +311,7 @@ def read_offset_commit_request_topic_array_v8(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -335,7 +336,7 @@ def read_offset_commit_request_v8(data: memoryview, at: int) -> tuple[OffsetComm
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -344,7 +345,7 @@ def read_offset_commit_request_v8(data: memoryview, at: int) -> tuple[OffsetComm
     generation_id_or_member_epoch, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -353,7 +354,7 @@ def read_offset_commit_request_v8(data: memoryview, at: int) -> tuple[OffsetComm
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -402,7 +403,7 @@ def read_offset_commit_request_v10(data: memoryview, at: int) -> tuple[OffsetCom
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -411,7 +412,7 @@ def read_offset_commit_request_v10(data: memoryview, at: int) -> tuple[OffsetCom
     generation_id_or_member_epoch, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -420,7 +421,7 @@ def read_offset_commit_request_v10(data: memoryview, at: int) -> tuple[OffsetCom
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -781,7 +782,7 @@ def read_offset_commit_response_topic_array_v8(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1

@@ -8,10 +8,10 @@ from headrace.base.ports import Buffer
 from headrace.wire.codec import (
     at_end_of,
     check_tag,
-    long_varint,
     new,
     NO_UUID,
     split_tags,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -103,7 +103,7 @@ def read_offset_commit_value_v4(data: memoryview, at: int) -> tuple[OffsetCommit
     offset, leader_epoch, n = unpack_qiB(data, at)
     at += 13
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('metadata')
     end = at + n - 1

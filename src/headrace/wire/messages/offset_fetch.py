@@ -13,6 +13,7 @@ from headrace.wire.codec import (
     NO_UUID,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     unsayable,
     uuid_of,
@@ -180,7 +181,7 @@ def read_offset_fetch_request_topic_array_v6(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -207,7 +208,7 @@ def read_offset_fetch_request_v6(data: memoryview, at: int) -> tuple[OffsetFetch
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -232,7 +233,7 @@ def read_offset_fetch_request_v7(data: memoryview, at: int) -> tuple[OffsetFetch
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -262,7 +263,7 @@ def read_offset_fetch_request_topics_array_v8(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -294,7 +295,7 @@ def read_offset_fetch_request_group_array_v8(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -340,7 +341,7 @@ def read_offset_fetch_request_group_array_v9(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -349,7 +350,7 @@ def read_offset_fetch_request_group_array_v9(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             member_id = None
         else:
@@ -420,7 +421,7 @@ def read_offset_fetch_request_group_array_v10(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -429,7 +430,7 @@ def read_offset_fetch_request_group_array_v10(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             member_id = None
         else:
@@ -886,7 +887,7 @@ def read_offset_fetch_response_partition_array_v6(
         partition_index, committed_offset, committed_leader_epoch, n = unpack_iqiB(data, at)
         at += 17
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             metadata = None
         else:
@@ -913,7 +914,7 @@ def read_offset_fetch_response_topic_array_v6(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -958,7 +959,7 @@ def read_offset_fetch_response_partitions_array_v8(
         partition_index, committed_offset, committed_leader_epoch, n = unpack_iqiB(data, at)
         at += 17
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             metadata = None
         else:
@@ -985,7 +986,7 @@ def read_offset_fetch_response_topics_array_v8(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -1015,7 +1016,7 @@ def read_offset_fetch_response_group_array_v8(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1
@@ -1082,7 +1083,7 @@ def read_offset_fetch_response_group_array_v10(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('group_id')
         end = at + n - 1

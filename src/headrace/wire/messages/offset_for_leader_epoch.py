@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -145,7 +146,7 @@ def read_offset_for_leader_topic_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1
@@ -323,7 +324,7 @@ def read_offset_for_leader_topic_result_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1

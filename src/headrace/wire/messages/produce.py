@@ -15,6 +15,7 @@ from headrace.wire.codec import (
     NO_UUID,
     skip_tags,
     split_tags,
+    string_varint,
     unexpected_null,
     uuid_of,
     varint,
@@ -205,7 +206,7 @@ def read_topic_produce_data_array_v9(data: memoryview, at: int, count: int) -> t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -230,7 +231,7 @@ def read_produce_request_v9(data: memoryview, at: int) -> tuple[ProduceRequest, 
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         transactional_id = None
     else:
@@ -277,7 +278,7 @@ def read_produce_request_v13(data: memoryview, at: int) -> tuple[ProduceRequest,
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         transactional_id = None
     else:
@@ -628,7 +629,7 @@ def read_batch_index_and_error_message_array_v9(
         batch_index, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             batch_index_error_message = None
         else:
@@ -659,7 +660,7 @@ def read_partition_produce_response_array_v9(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -686,7 +687,7 @@ def read_topic_produce_response_array_v9(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -757,7 +758,7 @@ def read_partition_produce_response_array_v10(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -785,7 +786,7 @@ def read_topic_produce_response_array_v10(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -813,7 +814,7 @@ def read_node_endpoint_array_v10(data: memoryview, at: int, count: int) -> tuple
         node_id, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('host')
         end = at + n - 1
@@ -822,7 +823,7 @@ def read_node_endpoint_array_v10(data: memoryview, at: int, count: int) -> tuple
         port, n = unpack_iB(data, at)
         at += 5
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             rack = None
         else:

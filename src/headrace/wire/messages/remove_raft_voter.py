@@ -6,10 +6,10 @@ from uuid import UUID
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
-    long_varint,
     new,
     NO_UUID,
     skip_tags,
+    string_varint,
     uuid_of,
     varint,
 )
@@ -43,7 +43,7 @@ def read_remove_raft_voter_request_v0(data: memoryview, at: int) -> tuple[Remove
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         cluster_id = None
     else:
@@ -78,7 +78,7 @@ def read_remove_raft_voter_response_v0(data: memoryview, at: int) -> tuple[Remov
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

@@ -8,6 +8,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -134,7 +135,7 @@ def read_sasl_authenticate_response_v2(data: memoryview, at: int) -> tuple[SaslA
     error_code, n = unpack_hB(data, at)
     at += 3
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

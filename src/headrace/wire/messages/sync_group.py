@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -146,7 +147,7 @@ def read_sync_group_request_assignment_array_v4(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('member_id')
         end = at + n - 1
@@ -173,7 +174,7 @@ def read_sync_group_request_v4(data: memoryview, at: int) -> tuple[SyncGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -182,7 +183,7 @@ def read_sync_group_request_v4(data: memoryview, at: int) -> tuple[SyncGroupRequ
     generation_id, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -191,7 +192,7 @@ def read_sync_group_request_v4(data: memoryview, at: int) -> tuple[SyncGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -216,7 +217,7 @@ def read_sync_group_request_v5(data: memoryview, at: int) -> tuple[SyncGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -225,7 +226,7 @@ def read_sync_group_request_v5(data: memoryview, at: int) -> tuple[SyncGroupRequ
     generation_id, n = unpack_iB(data, at)
     at += 5
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -234,7 +235,7 @@ def read_sync_group_request_v5(data: memoryview, at: int) -> tuple[SyncGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -244,7 +245,7 @@ def read_sync_group_request_v5(data: memoryview, at: int) -> tuple[SyncGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_type = None
     else:
@@ -254,7 +255,7 @@ def read_sync_group_request_v5(data: memoryview, at: int) -> tuple[SyncGroupRequ
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_name = None
     else:
@@ -494,7 +495,7 @@ def read_sync_group_response_v5(data: memoryview, at: int) -> tuple[SyncGroupRes
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_type = None
     else:
@@ -504,7 +505,7 @@ def read_sync_group_response_v5(data: memoryview, at: int) -> tuple[SyncGroupRes
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         protocol_name = None
     else:

@@ -14,6 +14,7 @@ from headrace.wire.codec import (
     skip_tags,
     spend,
     split_tags,
+    string_varint,
     unexpected_null,
     varint,
     write_tags,
@@ -103,7 +104,7 @@ def read_partitions_schema_array_v1(data: memoryview, at: int, count: int) -> tu
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('topic')
         end = at + n - 1

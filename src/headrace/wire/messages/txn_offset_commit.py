@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -225,7 +226,7 @@ def read_txn_offset_commit_request_partition_array_v3(
         partition_index, committed_offset, committed_leader_epoch, n = unpack_iqiB(data, at)
         at += 17
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             committed_metadata = None
         else:
@@ -252,7 +253,7 @@ def read_txn_offset_commit_request_topic_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -277,7 +278,7 @@ def read_txn_offset_commit_request_v3(data: memoryview, at: int) -> tuple[TxnOff
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('transactional_id')
     end = at + n - 1
@@ -286,7 +287,7 @@ def read_txn_offset_commit_request_v3(data: memoryview, at: int) -> tuple[TxnOff
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('group_id')
     end = at + n - 1
@@ -295,7 +296,7 @@ def read_txn_offset_commit_request_v3(data: memoryview, at: int) -> tuple[TxnOff
     producer_id, producer_epoch, generation_id, n = unpack_qhiB(data, at)
     at += 15
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         raise unexpected_null('member_id')
     end = at + n - 1
@@ -304,7 +305,7 @@ def read_txn_offset_commit_request_v3(data: memoryview, at: int) -> tuple[TxnOff
     n = data[at]
     at += 1
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         group_instance_id = None
     else:
@@ -583,7 +584,7 @@ def read_txn_offset_commit_response_topic_array_v3(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Buffer
 from headrace.wire.codec import (
-    long_varint,
     new,
     skip_tags,
+    string_varint,
     varint,
 )
 
@@ -50,7 +50,7 @@ def read_unregister_broker_response_v0(data: memoryview, at: int) -> tuple[Unreg
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

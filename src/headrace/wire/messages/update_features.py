@@ -9,6 +9,7 @@ from headrace.wire.codec import (
     long_varint,
     new,
     skip_tags,
+    string_varint,
     unexpected_null,
     unsayable,
     varint,
@@ -70,7 +71,7 @@ def read_feature_update_key_array_v0(data: memoryview, at: int, count: int) -> t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('feature')
         end = at + n - 1
@@ -106,7 +107,7 @@ def read_feature_update_key_array_v1(data: memoryview, at: int, count: int) -> t
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('feature')
         end = at + n - 1
@@ -200,7 +201,7 @@ def read_updatable_feature_result_array_v0(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('feature')
         end = at + n - 1
@@ -209,7 +210,7 @@ def read_updatable_feature_result_array_v0(
         error_code, n = unpack_hB(data, at)
         at += 3
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             error_message = None
         else:
@@ -228,7 +229,7 @@ def read_update_features_response_v0(data: memoryview, at: int) -> tuple[UpdateF
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:
@@ -253,7 +254,7 @@ def read_update_features_response_v2(data: memoryview, at: int) -> tuple[UpdateF
     throttle_time_ms, error_code, n = unpack_ihB(data, at)
     at += 7
     if n > 127:
-        n, at = long_varint(data, at, n)
+        n, at = string_varint(data, at, n)
     if n == 0:
         error_message = None
     else:

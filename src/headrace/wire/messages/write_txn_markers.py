@@ -11,6 +11,7 @@ from headrace.wire.codec import (
     new,
     skip_tags,
     spend,
+    string_varint,
     unexpected_null,
     varint,
 )
@@ -81,7 +82,7 @@ def read_writable_txn_marker_topic_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
@@ -276,7 +277,7 @@ def read_writable_txn_marker_topic_result_array_v1(
         n = data[at]
         at += 1
         if n > 127:
-            n, at = long_varint(data, at, n)
+            n, at = string_varint(data, at, n)
         if n == 0:
             raise unexpected_null('name')
         end = at + n - 1
