@@ -19,9 +19,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import IO, Any, Final
 
 from headrace.base.garbage import spare_the_collector
@@ -30,6 +33,8 @@ IS_ON: Final = "HEADRACE_WARM_STARTS"
 """Environment variable: "1" where brokers of tests are forked."""
 COMMAND: Final = (sys.executable, "-m", "headrace.cli.main")
 """A forked process does what this command does with the same arguments."""
+OF_OPTIONS: Final = ("typer._adapters", "uvloop")
+"""With the first option Typer imports Pydantic, where it has such a module, which takes 50 ms."""
 REQUEST_BYTES_MAX: Final = 1 << 20
 ENDS_S: Final = 10.0
 
@@ -153,9 +158,9 @@ def _serve(channel: socket.socket) -> None:
     """Fork for each request, and tell of each end, until the other side is gone. In a child this ends with its work."""
     gc.disable()
     import headrace.cli.main as command
-    import headrace.cli.work.serve
-    import headrace.net.loops  # noqa: F401
 
+    for name in _needed():
+        import_module(name)
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -192,6 +197,14 @@ def _serve(channel: socket.socket) -> None:
     code = command.main(_become(json.loads(request), files))
     gc.freeze()  # as where a command is all of its process
     sys.exit(code)
+
+
+def _needed() -> Iterator[str]:
+    """Modules that a command imports only once it is known, or once it reads its options."""
+    for package in ("headrace.cli.work", "headrace.net.client"):
+        yield from (each.name for each in iter_modules(import_module(package).__path__, f"{package}."))
+    yield "headrace.net.loops"
+    yield from (name for name in OF_OPTIONS if find_spec(name) is not None)
 
 
 def _become(wanted: dict[str, Any], files: Sequence[int]) -> list[str]:
