@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
+    NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -24,7 +25,7 @@ from confluent_kafka.admin import (
 
 from headrace.broker.boot import Broker
 from tests.broker.group_broker import until
-from tests.promises.support.writing import LastingWriter, Reader, Writer, at_work, read
+from tests.promises.support.writing import TOPIC, LastingWriter, Reader, Writer, at_work, read
 from tests.sasl_broker import confluent_config, sasl_broker
 from tests.tiers import of_tier
 
@@ -40,6 +41,8 @@ SOME: Final = 5
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with asyncio.timeout(150), sasl_broker(tmp_path) as broker:
         await change(broker, UserScramCredentialUpsertion("bob", ScramCredentialInfo(NEW, 4_096), b"of bob"))
+        admin = AdminClient(confluent_config(broker, "PLAIN", "admin", "of all"))
+        await asyncio.to_thread(admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result, 60)
         yield broker
 
 

@@ -62,7 +62,8 @@ class LastingWriter(Writer):
 
 
 class Reader(threading.Thread):
-    """Reads all of it from the start, over one connection, until it is stopped."""
+    """Reads all of it from the start, over one connection, until it is stopped. The topic has to be there: librdkafka
+    looks for a lost one after minutes."""
 
     def __init__(self, configs: dict[str, Any]) -> None:
         super().__init__(daemon=True)
@@ -80,7 +81,7 @@ class Reader(threading.Thread):
             for message in self.client.consume(1_000, timeout=0.05):
                 if message.error() is None:
                     self.found.append(message.value() or b"")
-                elif message.error().code() != confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:  # not written yet
+                else:
                     self.problems.append(message.error().str())
 
     def stop(self) -> None:
