@@ -4,7 +4,9 @@
 //! does, or returns `None`: the twin is to look at these bytes itself. Nothing here has a clock, a thread, randomness or
 //! state of its own.
 
+mod batches;
 mod bytes;
+mod fetch;
 mod produce;
 mod records;
 mod varint;
@@ -12,13 +14,16 @@ mod varint;
 use pyo3::prelude::*;
 
 /// Rises when a function takes or gives something else than before: `headrace.native` knows the same number.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(records::walk_records, module)?)?;
+    module.add_function(wrap_pyfunction!(batches::check_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(fetch::read_plain_fetch, module)?)?;
+    module.add_function(wrap_pyfunction!(fetch::write_plain_found, module)?)?;
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
     Ok(())
 }

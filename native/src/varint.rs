@@ -31,12 +31,20 @@ impl<'a> Reader<'a> {
         Some(found)
     }
 
+    pub fn i8(&mut self) -> Option<i8> {
+        Some(self.byte()?.cast_signed())
+    }
+
     pub fn i16(&mut self) -> Option<i16> {
         Some(i16::from_be_bytes(self.take(2)?.try_into().ok()?))
     }
 
     pub fn i32(&mut self) -> Option<i32> {
         Some(i32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    pub fn i64(&mut self) -> Option<i64> {
+        Some(i64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 
     /// At most `bits` bits, 32 or 64, in 5 bytes or 10.
@@ -83,6 +91,15 @@ impl<'a> Reader<'a> {
         self.at = self.at.checked_add(size)?;
         Some(())
     }
+}
+
+/// Write a number as `Reader::unsigned` reads it.
+pub fn write_unsigned(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7F {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
 }
 
 #[cfg(test)]

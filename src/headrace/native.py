@@ -7,7 +7,7 @@ of this interface is not used. The extension hands back what it does not take, a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -16,7 +16,7 @@ from headrace.base.ports import Buffer
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 """0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
 
@@ -31,10 +31,29 @@ class Native(Protocol):
     ) -> tuple[int, int, bool] | None:
         """The twin is `headrace.wire.walking.walk_in_python`."""
 
+    def check_batch(self, buffer: Buffer, at: int, end: int, compacted: bool, /) -> tuple[int, ...] | None:
+        """The twin is `headrace.wire.batches.check_in_python`."""
+
     def read_plain_produce(
         self, frame: memoryview, /
     ) -> tuple[int, int, int, list[tuple[bytes, list[tuple[int, memoryview]]]]] | None:
         """The twin is `headrace.wire.plain_produce.read_in_python`."""
+
+    def read_plain_fetch(
+        self, frame: memoryview, /
+    ) -> tuple[int, int, int, int, int, int, bytes, list[tuple[bytes, list[tuple[int, int, int, int]]]]] | None:
+        """The twin is `headrace.wire.plain_fetch.read_in_python`."""
+
+    def write_plain_found(
+        self,
+        version: int,
+        correlation_id: int,
+        topics: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int, Buffer, Sequence[object]]]]],
+        committed_only: bool,
+        bytes_max: int,
+        /,
+    ) -> bytes | None:
+        """The twin is `headrace.wire.plain_fetch.write_in_python`. None where not all is one buffer of `bytes_max`."""
 
 
 class Road(NamedTuple):

@@ -27,6 +27,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX, REPACKED_BATCH_BYTES_MAX, UNPACKED_RECORDS_MAX
 from headrace.base.ports import Buffer
+from headrace.native import ROAD
 from headrace.wire.codec import new
 from headrace.wire.compression import Compression, check_frame, compress, decompress
 from headrace.wire.records import Record as Record
@@ -138,7 +139,7 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     return BatchHeader._make(HEADER.unpack_from(buffer, at))
 
 
-def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
+def check_in_python(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
     """Read and check the batch at `at`, which must lie whole before `end` (the buffer's end by default).
 
     Checks length, magic, codec, CRC32C, and last offset delta + 1 = count > 0; unpacks nothing. With `compacted`,
@@ -164,6 +165,17 @@ def check_batch(buffer: Buffer, at: int = 0, end: int | None = None, *, compacte
     if attributes & COMPRESSION_MASK > _CODEC_MAX:
         raise CorruptBatch(f"Compression codec {attributes & COMPRESSION_MASK} is not known.")
     return header
+
+
+def _check_natively(buffer: Buffer, at: int = 0, end: int | None = None, *, compacted: bool = False) -> BatchHeader:
+    found = _native_check(buffer, at, len(buffer) if end is None else end, compacted)
+    return check_in_python(buffer, at, end, compacted=compacted) if found is None else new(BatchHeader, found)
+
+
+if ROAD.native is not None:
+    _native_check = ROAD.native.check_batch
+check_batch: Final = check_in_python if ROAD.native is None else _check_natively
+"""`check_in_python`, by the road that is taken."""
 
 
 def check_batches(buffer: Buffer, *, gaps_below: int = 0) -> list[tuple[int, BatchHeader]]:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.limits import PLAIN_FETCH_BYTES_MAX
 from headrace.base.ports import Buffer
+from headrace.native import ROAD
 from headrace.wire.codec import DecodeError, long_varint, new, varint
 from headrace.wire.transactions import AbortedTransaction
 
@@ -71,13 +72,8 @@ _JOINED_BYTES_MAX: Final = 64 * 1024
 """Answers up to this size are joined into one buffer: a copy costs less than many pieces."""
 
 
-class Asked(NamedTuple):
-    """The part of a fetch request for one partition."""
-
-    partition: int
-    leader_epoch: int
-    offset: int
-    bytes_max: int
+Asked: TypeAlias = tuple[int, int, int, int]
+"""The part of a fetch request for one partition: its index, leader epoch, offset and maximum of bytes."""
 
 
 class PlainFetch(NamedTuple):
@@ -98,7 +94,7 @@ PlainFound: TypeAlias = tuple[int, int, int, int, Buffer, Sequence[AbortedTransa
 """Partition, high watermark, last stable offset, log start, records, aborted transactions."""
 
 
-def read_plain_fetch(frame: memoryview) -> PlainFetch | None:
+def read_in_python(frame: memoryview) -> PlainFetch | None:
     """The fetch request in a frame without its length; None where the twin must read it."""
     if len(frame) > PLAIN_FETCH_BYTES_MAX:
         return None
@@ -130,7 +126,7 @@ def _read_rest(frame: memoryview, at: int, version: int, correlation_id: int) ->
         if name_bytes <= 0 or partitions <= 0 or end > len(frame):
             return None
         entries = _PARTITION.iter_unpack(frame[names_end + 4 : end])
-        topics.append((bytes(frame[at:names_end]), [new(Asked, entry) for entry in entries]))
+        topics.append((bytes(frame[at:names_end]), list(entries)))
         at = end
     if _COUNT(frame, at) != (0,):  # forgotten topics
         return None
@@ -176,7 +172,7 @@ def _read_flexible_rest(frame: memoryview, at: int, version: int, correlation_id
         entries = list(_FLEXIBLE_PARTITION.iter_unpack(frame[at:end]))
         if any(entry[4] for entry in entries):  # tags
             return None
-        topics.append((topic, [new(Asked, entry[:4]) for entry in entries]))
+        topics.append((topic, [entry[:4] for entry in entries]))
         at = end + 1
     rack_at = at + 1
     rack_end = rack_at + frame[rack_at]
@@ -189,6 +185,11 @@ def _read_flexible_rest(frame: memoryview, at: int, version: int, correlation_id
     return new(PlainFetch, about)
 
 
+def _read_natively(frame: memoryview) -> PlainFetch | None:
+    found = _native_read(frame) if len(frame) <= PLAIN_FETCH_BYTES_MAX else None
+    return None if found is None else new(PlainFetch, found)
+
+
 def topic_of(topic: bytes, version: int) -> bytes:
     """The topic's id (from version 13 on), or its name as UTF-8."""
     if version >= TOPIC_ID_VERSION:
@@ -196,7 +197,7 @@ def topic_of(topic: bytes, version: int) -> bytes:
     return topic[1 if version >= FLEXIBLE_VERSION else 2 :]
 
 
-def write_plain_found(
+def write_in_python(
     version: int,
     correlation_id: int,
     topics: Sequence[tuple[bytes, Sequence[PlainFound]]],
@@ -239,6 +240,27 @@ def write_plain_found(
     else:
         parts[0] = _ANSWER_FRONT(_ANSWER_FRONT_BYTES + size, correlation_id, 0, 0, 0, len(topics))
     return [b"".join(parts)] if size <= _JOINED_BYTES_MAX else parts
+
+
+def _write_natively(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[bytes, Sequence[PlainFound]]],
+    *,
+    committed_only: bool = False,
+) -> list[Buffer]:
+    made = _native_write(version, correlation_id, topics, committed_only, _JOINED_BYTES_MAX)
+    if made is None:
+        return write_in_python(version, correlation_id, topics, committed_only=committed_only)
+    return [made]
+
+
+if ROAD.native is not None:
+    _native_read, _native_write = ROAD.native.read_plain_fetch, ROAD.native.write_plain_found
+read_plain_fetch: Final = read_in_python if ROAD.native is None else _read_natively
+"""`read_in_python`, by the road that is taken."""
+write_plain_found: Final = write_in_python if ROAD.native is None else _write_natively
+"""`write_in_python`, by the road that is taken."""
 
 
 def _written_aborted(

@@ -153,14 +153,15 @@ class _Road:
         places = []
         for topic, each in wanted.topics:
             for asked in each:
-                partition = known.get((topic, asked.partition))
+                index = asked[0]
+                partition = known.get((topic, index))
                 if partition is None:
-                    partition = self._find(topic, asked.partition, wanted)
+                    partition = self._find(topic, index, wanted)
                     if partition is None:
                         return None
                     if len(known) >= PLACES_REMEMBERED_MAX:
                         known.clear()
-                    known[topic, asked.partition] = partition
+                    known[topic, index] = partition
                 places.append(_Place(partition, asked))
         return places
 
@@ -168,8 +169,8 @@ class _Road:
         """Whether the reader is to be sent to another replica of any of these."""
         preferred = self._services.read_replicas.preferred
         return any(
-            isinstance(partition, Partition) and preferred(partition, rack, Offset(asked.offset), listener) is not None
-            for partition, asked in places
+            isinstance(partition, Partition) and preferred(partition, rack, Offset(offset), listener) is not None
+            for partition, (_, _, offset, _) in places
         )
 
     def _find(self, topic: bytes, index: int, wanted: PlainFetch) -> Replica | None:
