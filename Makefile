@@ -215,13 +215,13 @@ $(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
 	@touch $@
 
 # Debian's Redis and Redis 8 for the tests, beside Valkey of pip: where one cannot be installed, its tests say so and are skipped.
-$(VENV)/redis/.made: tools/redis_servers.py tools/debian.py requirements/redis.txt $(VENV)/.made/test
+$(VENV)/redis/.made: tools/redis_servers.py tools/debian_packages/debian.py requirements/redis.txt $(VENV)/.made/test
 	@$(BIN)/python -m tools.redis_servers
 	@touch $@
 
 # Debian's kcat for the tests: where it cannot be installed, its tests say so and are skipped.
-$(VENV)/kcat/.made: tools/kcat.py tools/debian.py $(VENV)/.made/test
-	@$(BIN)/python -m tools.kcat
+$(VENV)/kcat/.made: tools/debian_packages/kcat.py tools/debian_packages/debian.py $(VENV)/.made/test
+	@$(BIN)/python -m tools.debian_packages.kcat
 	@touch $@
 
 $(SUITES)/venv/.made: requirements/suites.txt requirements/build.txt tools/make_venv.py

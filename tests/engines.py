@@ -54,7 +54,7 @@ BOTH_IN_LONG: Final = (
     "interop/test_kafka_tools.py",
     "interop/test_migration.py",
     "interop/test_suites.py",
-    "interop/test_transactions.py",
+    "interop/transactions/test_transactions.py",
     "interop/test_validation.py",
     "promises/test_a_transaction_is_whole_or_nothing.py",
 )

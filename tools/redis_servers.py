@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tools.debian import failure, install
+from tools.debian_packages.debian import failure, install
 from tools.server_process import ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent

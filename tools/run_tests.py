@@ -90,7 +90,7 @@ LONGEST: Final = (
     "promises/test_a_replaced_quorum_loses_nothing.py",
     "broker/cluster/test_lost_quorum.py",
     "interop/test_suites.py",
-    "promises/test_strangers_leave_nothing_behind.py",
+    "promises/security/test_strangers_leave_nothing_behind.py",
     "promises/history/test_a_partition_that_lost_its_brokers_goes_on_behind_its_history.py",
     "broker/durable/test_compacted_history.py",
     "broker/durable/test_reading_history.py",

@@ -1,4 +1,4 @@
-"""kcat, a command over librdkafka that many use: `python -m tools.kcat` installs Debian's for tests.
+"""kcat, a command over librdkafka that many use: `python -m tools.debian_packages.kcat` installs Debian's for tests.
 
 The command always succeeds: otherwise the reason is kept, and tests skip with it.
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools import debian
+from tools.debian_packages import debian
 
 REASON: Final = Path(__file__).resolve().parent.parent / ".venv" / "kcat" / "reason"
 
@@ -29,7 +29,7 @@ def missing() -> str | None:
     """Why there is no kcat, in a few words; None where there is one."""
     if shutil.which("kcat") is not None:
         return None
-    return REASON.read_text() if REASON.exists() else "'make test' installs it: python -m tools.kcat"
+    return REASON.read_text() if REASON.exists() else "'make test' installs it: python -m tools.debian_packages.kcat"
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_a_marker_has_kafkas_very_bytes(kafka: KafkaLog, committed: bool, epochs
 @long_only
 def test_a_marker_is_taken_and_refused_as_the_newest_kafka_does() -> None:
     """Also by a leader that took its state from a snapshot (KIP-1228, which Kafka 4.1 does not have)."""
-    program = Path(__file__).parent / "tools" / "MarkerRule.java"
+    program = Path(__file__).parents[1] / "tools" / "MarkerRule.java"
     command = kafka_jars.compiled(program, kafka_jars.newest_class_path())
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(told) == 96

@@ -31,7 +31,7 @@ from tools import kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
-PROGRAM: Final = Path(__file__).parent / "tools" / "Acls.java"
+PROGRAM: Final = Path(__file__).parents[1] / "tools" / "Acls.java"
 CASES: Final = of_tier(short=2_000, long=100_000)
 CASES_PER_WORLD: Final = 100
 SUPER_USER: Final = "User:root"

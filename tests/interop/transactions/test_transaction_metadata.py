@@ -30,7 +30,7 @@ from tools import kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
-PROGRAM: Final = Path(__file__).parent / "tools" / "Transactions.java"
+PROGRAM: Final = Path(__file__).parents[1] / "tools" / "Transactions.java"
 HISTORIES: Final = of_tier(short=200, long=2_000)
 STEPS: Final = 12
 NAMES: Final = ("a0", "a1", "b0", "b7")

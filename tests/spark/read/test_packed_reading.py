@@ -17,7 +17,7 @@ from headrace.wire.batches import encode_batch
 from headrace.wire.compression import Compression
 from headrace.wire.records import Record
 from tests.spark.conftest import StoreBuilder
-from tests.spark.test_reading import counted, offsets, quarantined
+from tests.spark.read.test_reading import counted, offsets, quarantined
 from tests.spark.world import TIME, read
 
 PER_BATCH, BATCHES = 10, 12

@@ -15,7 +15,7 @@ import pytest
 from headrace.broker.boot import Broker
 from tests.certificates import OVER, Authority
 from tests.sasl_broker import SASL, make_users, sasl_broker
-from tools import kcat
+from tools.debian_packages import kcat
 
 pytestmark = pytest.mark.skipif(kcat.missing() is not None, reason=kcat.missing() or "")
 

@@ -19,7 +19,7 @@ from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from headrace.net.client.security.settings import ClientSecurity
 from headrace.storage.disk import LocalDisk
 from tests.broker.clusters import running
-from tests.broker.test_secured_cluster import as_alice, by_certificate, by_password, run, works
+from tests.broker.security.test_secured_cluster import as_alice, by_certificate, by_password, run, works
 from tests.certificates import Authority
 from tests.tokens import AUDIENCE, ISSUER, Issuer, key_set
 
