@@ -12,7 +12,7 @@ from typing import Final
 
 from tools.debian_packages import debian
 
-REASON: Final = Path(__file__).resolve().parent.parent / ".venv" / "kcat" / "reason"
+REASON: Final = Path(__file__).resolve().parents[2] / ".venv" / "kcat" / "reason"
 
 
 def main() -> int:
