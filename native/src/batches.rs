@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::bytes::Lent;
+use crate::panics::guarded;
 use crate::varint::Reader;
 
 const HEADER_BYTES: usize = 61;
@@ -85,15 +86,8 @@ pub fn check(buffer: &[u8], at: usize, end: usize, compacted: bool) -> Option<He
     let batch = buffer.get(at..end)?;
     let header = Header::read(batch)?;
     let size = LENGTH_END.checked_add(usize::try_from(header.batch_length).ok()?)?;
-    let (count, most) = (
-        i64::from(header.count),
-        i64::from(header.last_offset_delta) + 1,
-    );
-    let is_counted = if compacted {
-        0 <= count && count <= most
-    } else {
-        0 < count && count == most
-    };
+    let (count, most) = (i64::from(header.count), i64::from(header.last_offset_delta) + 1);
+    let is_counted = if compacted { 0 <= count && count <= most } else { 0 < count && count == most };
     let is_sound = size >= HEADER_BYTES
         && header.magic == MAGIC
         && is_counted
@@ -112,10 +106,10 @@ pub fn check_batch<'py>(
     end: usize,
     compacted: bool,
 ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-    let lent = Lent::of(buffer)?;
-    check(lent.slice(py), at, end, compacted)
-        .map(|header| header.as_tuple(py))
-        .transpose()
+    guarded(|| {
+        let lent = Lent::of(buffer)?;
+        check(lent.slice(py), at, end, compacted).map(|header| header.as_tuple(py)).transpose()
+    })
 }
 
 #[cfg(test)]
@@ -143,14 +137,8 @@ mod tests {
     fn a_sound_batch_has_its_header() {
         let sound = batch(2, 1);
         let header = check(&sound, 0, sound.len(), false).expect("it is sound");
-        assert_eq!(
-            (header.base_offset, header.batch_length, header.leader_epoch),
-            (7, 50, 3)
-        );
-        assert_eq!(
-            (header.magic, header.last_offset_delta, header.count),
-            (2, 1, 2)
-        );
+        assert_eq!((header.base_offset, header.batch_length, header.leader_epoch), (7, 50, 3));
+        assert_eq!((header.magic, header.last_offset_delta, header.count), (2, 1, 2));
         assert_eq!(check(&sound, 0, sound.len() - 1, false), None);
         assert_eq!(check(&sound, 1, sound.len(), false), None);
         assert_eq!(check(&sound, 0, sound.len() + 1, false), None);
@@ -158,13 +146,9 @@ mod tests {
 
     #[test]
     fn records_may_be_missing_where_a_log_is_compacted() {
-        for (count, delta, whole, thinned) in [
-            (1, 1, false, true),
-            (0, 1, false, true),
-            (3, 1, false, false),
-            (0, -1, false, false),
-            (1, 0, true, true),
-        ] {
+        for (count, delta, whole, thinned) in
+            [(1, 1, false, true), (0, 1, false, true), (3, 1, false, false), (0, -1, false, false), (1, 0, true, true)]
+        {
             let made = batch(count, delta);
             assert_eq!(check(&made, 0, made.len(), false).is_some(), whole);
             assert_eq!(check(&made, 0, made.len(), true).is_some(), thinned);

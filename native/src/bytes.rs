@@ -13,9 +13,7 @@ impl Lent {
         if buffer.is_c_contiguous() {
             Ok(Self(buffer))
         } else {
-            Err(pyo3::exceptions::PyBufferError::new_err(
-                "the bytes lie apart",
-            ))
+            Err(pyo3::exceptions::PyBufferError::new_err("the bytes lie apart"))
         }
     }
 

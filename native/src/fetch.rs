@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySequence};
 
 use crate::bytes::Lent;
+use crate::panics::guarded;
 use crate::varint::{Reader, write_unsigned};
 
 const RACK_VERSION: i16 = 11;
@@ -61,29 +62,14 @@ pub fn read(frame: &[u8]) -> Option<Fetch> {
         return None;
     }
     let (topics, rack) = if flexible {
-        (
-            flexible_topics(&mut reader, version)?,
-            flexible_rack(&mut reader)?,
-        )
+        (flexible_topics(&mut reader, version)?, flexible_rack(&mut reader)?)
     } else {
-        (
-            older_topics(&mut reader)?,
-            older_rack(&mut reader, version)?,
-        )
+        (older_topics(&mut reader)?, older_rack(&mut reader, version)?)
     };
     if topics.is_empty() || reader.at != frame.len() {
         return None;
     }
-    Some(Fetch {
-        version,
-        correlation_id,
-        wait_ms_max,
-        bytes_min,
-        bytes_max,
-        isolation_level,
-        rack,
-        topics,
-    })
+    Some(Fetch { version, correlation_id, wait_ms_max, bytes_min, bytes_max, isolation_level, rack, topics })
 }
 
 fn asked(reader: &mut Reader<'_>, flexible: bool) -> Option<Asked> {
@@ -110,9 +96,7 @@ fn older_topics(reader: &mut Reader<'_>) -> Option<Vec<Topic>> {
         if name == 0 || count <= 0 {
             return None;
         }
-        let asked = (0..count)
-            .map(|_| asked(reader, false))
-            .collect::<Option<Vec<_>>>()?;
+        let asked = (0..count).map(|_| asked(reader, false)).collect::<Option<Vec<_>>>()?;
         topics.push(Topic { start, end, asked });
     }
     (reader.i32()? == 0).then_some(topics) // no forgotten ones
@@ -149,9 +133,7 @@ fn flexible_topics(reader: &mut Reader<'_>, version: i16) -> Option<Vec<Topic>> 
         if partitions < 2 {
             return None;
         }
-        let asked = (1..partitions)
-            .map(|_| asked(reader, true))
-            .collect::<Option<Vec<_>>>()?;
+        let asked = (1..partitions).map(|_| asked(reader, true)).collect::<Option<Vec<_>>>()?;
         if reader.byte()? != 0 {
             return None;
         }
@@ -176,39 +158,31 @@ type Found = (i16, i32, i32, i32, i32, i8, Py<PyBytes>, Py<PyList>);
 /// `headrace.wire.plain_fetch.read_plain_fetch`: its fields, or None.
 #[pyfunction]
 pub fn read_plain_fetch(py: Python<'_>, frame: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
-    let lent = Lent::of(frame)?;
-    let data = lent.slice(py);
-    let Some(found) = read(data) else {
-        return Ok(None);
-    };
-    let topics = PyList::empty(py);
-    for topic in &found.topics {
-        topics.append((
-            PyBytes::new(py, &data[topic.start..topic.end]),
-            PyList::new(py, &topic.asked)?,
-        ))?;
-    }
-    Ok(Some((
-        found.version,
-        found.correlation_id,
-        found.wait_ms_max,
-        found.bytes_min,
-        found.bytes_max,
-        found.isolation_level,
-        PyBytes::new(py, &data[found.rack.0..found.rack.1]).unbind(),
-        topics.unbind(),
-    )))
+    guarded(|| {
+        let lent = Lent::of(frame)?;
+        let data = lent.slice(py);
+        let Some(found) = read(data) else {
+            return Ok(None);
+        };
+        let topics = PyList::empty(py);
+        for topic in &found.topics {
+            topics.append((PyBytes::new(py, &data[topic.start..topic.end]), PyList::new(py, &topic.asked)?))?;
+        }
+        Ok(Some((
+            found.version,
+            found.correlation_id,
+            found.wait_ms_max,
+            found.bytes_min,
+            found.bytes_max,
+            found.isolation_level,
+            PyBytes::new(py, &data[found.rack.0..found.rack.1]).unbind(),
+            topics.unbind(),
+        )))
+    })
 }
 
 /// Partition, high watermark, last stable offset, log start, records, aborted transactions.
-type Part<'py> = (
-    i32,
-    i64,
-    i64,
-    i64,
-    Bound<'py, PyAny>,
-    Bound<'py, PySequence>,
-);
+type Part<'py> = (i32, i64, i64, i64, Bound<'py, PyAny>, Bound<'py, PySequence>);
 
 /// `headrace.wire.plain_fetch.write_plain_found` where all is one buffer of at most `bytes_max`: it, or None.
 #[pyfunction]
@@ -220,47 +194,47 @@ pub fn write_plain_found<'py>(
     committed_only: bool,
     bytes_max: usize,
 ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    let flexible = version >= FLEXIBLE_VERSION;
-    let mut made = Vec::with_capacity(512);
-    made.extend([0; 4]);
-    made.extend(correlation_id.to_be_bytes());
-    if flexible {
-        made.push(0); // tags of the header
-    }
-    made.extend([0; 10]); // throttle time, error, session
-    if flexible {
-        write_unsigned(&mut made, topics.len() as u64 + 1);
-    } else {
-        made.extend(i32::try_from(topics.len())?.to_be_bytes());
-    }
-    let front = made.len();
-    for (topic, parts) in topics {
-        made.extend(topic.as_bytes());
+    guarded(|| {
+        let flexible = version >= FLEXIBLE_VERSION;
+        let mut made = Vec::with_capacity(512);
+        made.extend([0; 4]);
+        made.extend(correlation_id.to_be_bytes());
         if flexible {
-            write_unsigned(&mut made, parts.len() as u64 + 1);
-        } else {
-            made.extend(i32::try_from(parts.len())?.to_be_bytes());
+            made.push(0); // tags of the header
         }
-        for part in parts {
-            if !part.5.is_empty()?
-                || !write_part(py, &mut made, version, part, committed_only, bytes_max)?
-            {
-                return Ok(None);
+        made.extend([0; 10]); // throttle time, error, session
+        if flexible {
+            write_unsigned(&mut made, topics.len() as u64 + 1);
+        } else {
+            made.extend(i32::try_from(topics.len())?.to_be_bytes());
+        }
+        let front = made.len();
+        for (topic, parts) in topics {
+            made.extend(topic.as_bytes());
+            if flexible {
+                write_unsigned(&mut made, parts.len() as u64 + 1);
+            } else {
+                made.extend(i32::try_from(parts.len())?.to_be_bytes());
+            }
+            for part in parts {
+                if !part.5.is_empty()? || !write_part(py, &mut made, version, part, committed_only, bytes_max)? {
+                    return Ok(None);
+                }
+            }
+            if flexible {
+                made.push(0);
             }
         }
         if flexible {
             made.push(0);
         }
-    }
-    if flexible {
-        made.push(0);
-    }
-    if made.len() - front > bytes_max {
-        return Ok(None);
-    }
-    let size = i32::try_from(made.len() - 4)?;
-    made[..4].copy_from_slice(&size.to_be_bytes());
-    Ok(Some(PyBytes::new(py, &made)))
+        if made.len() - front > bytes_max {
+            return Ok(None);
+        }
+        let size = i32::try_from(made.len() - 4)?;
+        made[..4].copy_from_slice(&size.to_be_bytes());
+        Ok(Some(PyBytes::new(py, &made)))
+    })
 }
 
 /// Returns whether there was room.

@@ -7,6 +7,7 @@
 mod batches;
 mod bytes;
 mod fetch;
+mod panics;
 mod produce;
 mod records;
 mod varint;
@@ -18,12 +19,14 @@ const INTERFACE: u32 = 2;
 
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    panics::note_panics();
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(records::walk_records, module)?)?;
     module.add_function(wrap_pyfunction!(batches::check_batch, module)?)?;
     module.add_function(wrap_pyfunction!(fetch::read_plain_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(fetch::write_plain_found, module)?)?;
+    module.add_function(wrap_pyfunction!(panics::fail, module)?)?;
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
     Ok(())
 }

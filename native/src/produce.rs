@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::bytes::Lent;
+use crate::panics::guarded;
 use crate::varint::Reader;
 
 const TOPIC_ID_VERSION: i16 = 13;
@@ -48,18 +49,11 @@ pub fn read(frame: &[u8]) -> Option<Produce> {
     if tags != 0 || transactional_id != 0 || !(1 < topics && topics < LONG) {
         return None;
     }
-    let topics = (1..topics)
-        .map(|_| read_topic(&mut reader, version))
-        .collect::<Option<Vec<_>>>()?;
+    let topics = (1..topics).map(|_| read_topic(&mut reader, version)).collect::<Option<Vec<_>>>()?;
     if reader.byte()? != 0 || reader.at != frame.len() {
         return None;
     }
-    Some(Produce {
-        correlation_id,
-        acks,
-        timeout_ms,
-        topics,
-    })
+    Some(Produce { correlation_id, acks, timeout_ms, topics })
 }
 
 fn read_topic(reader: &mut Reader<'_>, version: i16) -> Option<Topic> {
@@ -78,9 +72,7 @@ fn read_topic(reader: &mut Reader<'_>, version: i16) -> Option<Topic> {
     if !(1 < count && count < LONG) {
         return None;
     }
-    let parts = (1..count)
-        .map(|_| read_part(reader))
-        .collect::<Option<Vec<_>>>()?;
+    let parts = (1..count).map(|_| read_part(reader)).collect::<Option<Vec<_>>>()?;
     (reader.byte()? == 0).then_some(Topic { start, end, parts })
 }
 
@@ -98,29 +90,26 @@ type Found = (i32, i16, i32, Py<PyList>);
 /// `headrace.wire.plain_produce.read_plain_produce`: its fields, or None. Batches are slices of `frame`, a memoryview.
 #[pyfunction]
 pub fn read_plain_produce(py: Python<'_>, frame: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
-    let lent = Lent::of(frame)?;
-    let data = lent.slice(py);
-    let Some(found) = read(data) else {
-        return Ok(None);
-    };
-    let topics = PyList::empty(py);
-    for topic in &found.topics {
-        let batches = PyList::empty(py);
-        for part in &topic.parts {
-            let batch = frame.get_item(pyo3::types::PySlice::new(
-                py,
-                isize::try_from(part.start)?,
-                isize::try_from(part.end)?,
-                1,
-            ))?;
-            batches.append((part.index, batch))?;
+    guarded(|| {
+        let lent = Lent::of(frame)?;
+        let data = lent.slice(py);
+        let Some(found) = read(data) else {
+            return Ok(None);
+        };
+        let topics = PyList::empty(py);
+        for topic in &found.topics {
+            let batches = PyList::empty(py);
+            for part in &topic.parts {
+                let batch = frame.get_item(pyo3::types::PySlice::new(
+                    py,
+                    isize::try_from(part.start)?,
+                    isize::try_from(part.end)?,
+                    1,
+                ))?;
+                batches.append((part.index, batch))?;
+            }
+            topics.append((PyBytes::new(py, &data[topic.start..topic.end]), batches))?;
         }
-        topics.append((PyBytes::new(py, &data[topic.start..topic.end]), batches))?;
-    }
-    Ok(Some((
-        found.correlation_id,
-        found.acks,
-        found.timeout_ms,
-        topics.unbind(),
-    )))
+        Ok(Some((found.correlation_id, found.acks, found.timeout_ms, topics.unbind())))
+    })
 }

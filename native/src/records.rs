@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::bytes::Lent;
+use crate::panics::guarded;
 use crate::varint::{Length, Reader};
 
 const NO_TIME: i64 = -1;
@@ -24,12 +25,7 @@ pub struct HeadersMax {
 }
 
 /// Check `count` records, which must fill `data`. None where the twin is to look at them: most likely to refuse them.
-pub fn walk(
-    data: &[u8],
-    count: u32,
-    base_timestamp: i64,
-    mut headers_max: HeadersMax,
-) -> Option<Walked> {
+pub fn walk(data: &[u8], count: u32, base_timestamp: i64, mut headers_max: HeadersMax) -> Option<Walked> {
     let mut reader = Reader::new(data, 0);
     let (mut oldest, mut newest, mut all_keyed) = (i64::MAX, i64::MIN, true);
     for index in 0..count {
@@ -62,23 +58,11 @@ pub fn walk(
     if count == 0 || reader.at != data.len() {
         return None;
     }
-    let (oldest, newest) = (
-        base_timestamp.checked_add(oldest)?,
-        base_timestamp.checked_add(newest)?,
-    );
-    Some(Walked {
-        oldest,
-        newest: newest.max(NO_TIME),
-        all_keyed,
-    })
+    let (oldest, newest) = (base_timestamp.checked_add(oldest)?, base_timestamp.checked_add(newest)?);
+    Some(Walked { oldest, newest: newest.max(NO_TIME), all_keyed })
 }
 
-fn pass_headers(
-    reader: &mut Reader<'_>,
-    count: i64,
-    end: usize,
-    headers_max: HeadersMax,
-) -> Option<()> {
+fn pass_headers(reader: &mut Reader<'_>, count: i64, end: usize, headers_max: HeadersMax) -> Option<()> {
     let room = i64::try_from(end.checked_sub(reader.at)? / 2).ok()?;
     if !(0 < count && count <= room && count <= headers_max.of_all && count <= headers_max.of_one) {
         return None;
@@ -109,23 +93,19 @@ pub fn walk_records(
     headers_max: i64,
     headers_of_one_max: i64,
 ) -> PyResult<Option<(i64, i64, bool)>> {
-    let lent = Lent::of(data)?;
-    let most = HeadersMax {
-        of_all: headers_max,
-        of_one: headers_of_one_max,
-    };
-    let found = walk(lent.slice(py), count, base_timestamp, most);
-    Ok(found.map(|walked| (walked.oldest, walked.newest, walked.all_keyed)))
+    guarded(|| {
+        let lent = Lent::of(data)?;
+        let most = HeadersMax { of_all: headers_max, of_one: headers_of_one_max };
+        let found = walk(lent.slice(py), count, base_timestamp, most);
+        Ok(found.map(|walked| (walked.oldest, walked.newest, walked.all_keyed)))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{HeadersMax, Walked, walk};
 
-    const MANY: HeadersMax = HeadersMax {
-        of_all: 1 << 40,
-        of_one: 1000,
-    };
+    const MANY: HeadersMax = HeadersMax { of_all: 1 << 40, of_one: 1000 };
 
     fn one(record: &[u8]) -> Option<Walked> {
         walk(record, 1, 1000, MANY)
@@ -133,16 +113,9 @@ mod tests {
 
     #[test]
     fn a_record_is_walked() {
-        let walked = Walked {
-            oldest: 1001,
-            newest: 1001,
-            all_keyed: true,
-        };
+        let walked = Walked { oldest: 1001, newest: 1001, all_keyed: true };
         assert_eq!(one(&[16, 0, 2, 0, 2, b'k', 2, b'v', 0]), Some(walked));
-        let keyless = Walked {
-            all_keyed: false,
-            ..walked
-        };
+        let keyless = Walked { all_keyed: false, ..walked };
         assert_eq!(one(&[14, 0, 2, 0, 1, 2, b'v', 0]), Some(keyless));
     }
 
@@ -160,29 +133,7 @@ mod tests {
     fn headers_are_counted() {
         let record = [22, 0, 0, 0, 1, 1, 2, 2, b'h', 4, b'a', b'b'];
         assert!(one(&record).is_some());
-        assert_eq!(
-            walk(
-                &record,
-                1,
-                0,
-                HeadersMax {
-                    of_all: 0,
-                    of_one: 1000
-                }
-            ),
-            None
-        );
-        assert_eq!(
-            walk(
-                &record,
-                1,
-                0,
-                HeadersMax {
-                    of_all: 1000,
-                    of_one: 0
-                }
-            ),
-            None
-        );
+        assert_eq!(walk(&record, 1, 0, HeadersMax { of_all: 0, of_one: 1000 }), None);
+        assert_eq!(walk(&record, 1, 0, HeadersMax { of_all: 1000, of_one: 0 }), None);
     }
 }

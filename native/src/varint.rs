@@ -59,11 +59,7 @@ impl<'a> Reader<'a> {
             }
             value |= group << shift;
             if byte < 0x80 {
-                return if bits < 64 && value >> bits != 0 {
-                    None
-                } else {
-                    Some(value)
-                };
+                return if bits < 64 && value >> bits != 0 { None } else { Some(value) };
             }
             shift += 7;
             if shift >= bits {
@@ -116,10 +112,7 @@ mod tests {
         assert_eq!(signed(&[0], 32), Some((0, 1)));
         assert_eq!(signed(&[1], 32), Some((-1, 1)));
         assert_eq!(signed(&[0x80, 0x01], 32), Some((64, 2)));
-        assert_eq!(
-            signed(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F], 32),
-            Some((i64::from(i32::MIN), 5))
-        );
+        assert_eq!(signed(&[0xFF, 0xFF, 0xFF, 0xFF, 0x0F], 32), Some((i64::from(i32::MIN), 5)));
         let most = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01];
         assert_eq!(signed(&most, 64), Some((i64::MIN, 10)));
     }
@@ -128,13 +121,7 @@ mod tests {
     fn wider_and_cut_ones_are_none() {
         assert_eq!(signed(&[0xFF, 0xFF, 0xFF, 0xFF, 0x1F], 32), None);
         assert_eq!(signed(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x00], 32), None);
-        assert_eq!(
-            signed(
-                &[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x03],
-                64
-            ),
-            None
-        );
+        assert_eq!(signed(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x03], 64), None);
         assert_eq!(signed(&[0x80], 32), None);
         assert_eq!(signed(&[], 32), None);
     }

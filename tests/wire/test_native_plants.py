@@ -1,0 +1,89 @@
+"""The comparison of both roads finds what is planted in the native one, each time in a copy of the crate."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.tiers import long_only
+
+CRATE: Final = Path(__file__).parents[2] / "native"
+CASES: Final = 200_000
+PLANTS: Final = {
+    "the CRC is not looked at": (
+        "batches.rs",
+        "crc32c::crc32c(batch.get(CRC_START..size)?) == header.crc",
+        "batch.get(CRC_START..size).is_some()",
+    ),
+    "records may be missing in a client's batch": (
+        "batches.rs",
+        "0 < count && count == most",
+        "0 < count && count <= most",
+    ),
+    "offsets of records are not compared": (
+        "records.rs",
+        "reader.signed(32)? != i64::from(index)",
+        "reader.signed(32)? < 0",
+    ),
+    "bytes may follow the last record": ("records.rs", "reader.at != data.len()", "reader.at > data.len()"),
+    "headers have no bound": ("records.rs", "count <= headers_max.of_all && count <= headers_max.of_one", "true"),
+    "a transaction is taken for none": ("produce.rs", "tags != 0 || transactional_id != 0", "tags != 0"),
+    "a session is taken for none": (
+        "fetch.rs",
+        "(reader.i32()?, reader.i32()?) != NO_SESSION",
+        "(reader.i32()?, reader.i32()?).0 != NO_SESSION.0",
+    ),
+    "the high watermark is one off": ("fetch.rs", "[high_watermark, stable", "[high_watermark + 1, stable"),
+}
+pytestmark = [long_only, pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo")]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where dependencies are compiled once."""
+    return tmp_path_factory.mktemp("target")
+
+
+def compiled(copy: Path, target: Path) -> Path:
+    """A directory with the extension."""
+    build = ["cargo", "build", "--release", "--quiet", "--locked"]
+    subprocess.run(build, cwd=copy, env={**os.environ, "CARGO_TARGET_DIR": str(target)}, check=True)
+    place = copy / "built"
+    place.mkdir()
+    shutil.copy(target / "release" / "libheadrace_native.so", place / "headrace_native.abi3.so")
+    return place
+
+
+def fuzzed(place: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join((str(place), *sys.path))
+    command = [sys.executable, "-m", "tools.native_fuzz", "--cases", str(CASES)]
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, cwd=CRATE.parent, capture_output=True, text=True, check=False
+    )
+
+
+def copied(tmp_path: Path) -> Path:
+    return shutil.copytree(CRATE, tmp_path / "native", ignore=shutil.ignore_patterns("target"))
+
+
+def test_without_a_plant_there_is_no_difference(tmp_path: Path, target: Path) -> None:
+    done = fuzzed(compiled(copied(tmp_path), target))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_plant_is_found(tmp_path: Path, target: Path, plant: str) -> None:
+    name, sound, wrong = PLANTS[plant]
+    copy = copied(tmp_path)
+    source = copy / "src" / name
+    text = source.read_text()
+    assert text.count(sound) == 1
+    source.write_text(text.replace(sound, wrong))
+    done = fuzzed(compiled(copy, target))
+    assert (done.returncode, "differs for" in done.stdout) == (1, True), done.stderr
