@@ -147,7 +147,7 @@ class TransactionGate:
         self, transactional_id: str, producer: Producer, partitions: Sequence[NamedPartition], *, adds: bool
     ) -> Answers:
         if adds:
-            reply = await self._service.ask(
+            reply = await self._service.ask_to_add(
                 transactional_id,
                 lambda waiter: AddPartitions(
                     waiter=waiter,

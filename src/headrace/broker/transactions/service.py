@@ -6,15 +6,17 @@ changed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
+from headrace.base.limits import TRANSACTION_GATE_WAIT_MS_MAX
 from headrace.base.ports import Clock
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.shards.coordinator import Coordinator
 from headrace.broker.transactions.shard import Markers, NewProducerId, Told, TransactionShard
 from headrace.controller.decision import Refusal
-from headrace.coordinators.transactions.events import Event
+from headrace.coordinators.transactions.events import AddReply, Event
 from headrace.coordinators.transactions.model import Standing, Terms, Transaction, TransactionConfig, TransactionVersion
 from headrace.coordinators.transactions.views import described
 from headrace.metadata.configs import broker_value
@@ -92,6 +94,25 @@ class TransactionService(Coordinator[TransactionShard]):
             if isinstance(shard, TransactionShard) and shard.is_in_doubt:
                 return ErrorCode.NOT_COORDINATOR
         return shard if isinstance(shard, ErrorCode) else await shard.ask(transactional_id, build)
+
+    async def ask_to_add(self, transactional_id: str, build: Callable[[int], Event]) -> Told:
+        """As `ask`, with an event that adds partitions. Where the transaction before is being ended, its end is waited
+        for, TRANSACTION_GATE_WAIT_MS_MAX at the longest. Kafka answers CONCURRENT_TRANSACTIONS at once, and its
+        clients ask again after a pause that is longer than most ends take."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TRANSACTION_GATE_WAIT_MS_MAX / 1000
+        while True:
+            told = await self.ask(transactional_id, build)
+            if not (isinstance(told, AddReply) and told.error is ErrorCode.CONCURRENT_TRANSACTIONS):
+                return told
+            shard = self.shard(transactional_id)
+            left = deadline - loop.time()
+            if left <= 0 or not isinstance(shard, TransactionShard):
+                return told
+            if (rest := shard.at_rest(transactional_id)) is not None:
+                await asyncio.wait([rest], timeout=left)
+                if not rest.done():
+                    rest.cancel()
 
     def shard(self, name: str) -> TransactionShard | ErrorCode:
         return super().shard(name) if name else ErrorCode.INVALID_REQUEST

@@ -92,6 +92,8 @@ class TransactionShard(Shard[Transaction, Put]):
         self._new_producer_id: Final = new_producer_id
         self._on_bug: Final = on_bug
         self._fetches: set[asyncio.Task[None]] = set()
+        self._wait_for_rest: dict[str, list[asyncio.Future[None]]] = {}
+        """By transactional id: requests that wait until no transition is under way."""
 
     # asking
 
@@ -103,6 +105,16 @@ class TransactionShard(Shard[Transaction, Put]):
         else:
             self.put(transactional_id, build(self.registered(waiting)))
         return waiting
+
+    def at_rest(self, transactional_id: str) -> asyncio.Future[None] | None:
+        """Return a future that is done once no transition of the id is under way, or the shard is lost. It is the
+        caller's own. None: none is under way now."""
+        found = self.kept.get(transactional_id)
+        if found is None or not found.is_busy:
+            return None
+        rest: asyncio.Future[None] = self._loop.create_future()
+        self._wait_for_rest.setdefault(transactional_id, []).append(rest)
+        return rest
 
     def put(self, transactional_id: str, event: Event) -> None:
         """Put one event to one id. Where it may need a producer id, that is fetched first."""
@@ -128,6 +140,13 @@ class TransactionShard(Shard[Transaction, Put]):
             self.kept[name] = after
         for effect in effects:
             self._carry_out(name, effect)
+        if name in self._wait_for_rest and (after is None or not after.is_busy):
+            self._wake_at_rest(self._wait_for_rest.pop(name))
+
+    def _wake_at_rest(self, waiting: list[asyncio.Future[None]]) -> None:
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
     # carrying out
 
@@ -180,6 +199,9 @@ class TransactionShard(Shard[Transaction, Put]):
     def _let_go(self) -> None:
         for fetch in self._fetches:
             fetch.cancel()
+        for waiting in self._wait_for_rest.values():
+            self._wake_at_rest(waiting)
+        self._wait_for_rest.clear()
 
     # loading
 

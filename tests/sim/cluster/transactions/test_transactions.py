@@ -24,11 +24,11 @@ FOUND: Final[dict[str, int]] = {
     "offsets-shown-before-the-commit": 9,
     "aborted-list-ends-with-the-segment": 4,
     "open-transactions-lost-by-a-new-leader": 4,
-    "retry-of-the-end-decides-again": 127,
+    "retry-of-the-end-decides-again": 172,
     "not-verified-after-a-leader-change": 15,
     "footer-lists-no-aborted-transaction": 88,
-    "seal-tells-no-open-transaction": 99,
-    "aborted-transactions-go-with-their-first-records": 5,
+    "seal-tells-no-open-transaction": 41,
+    "aborted-transactions-go-with-their-first-records": 9,
 }
 """A seed that finds each; where simulator or broker were changed, others do: `make plants PART=transactions` notes
 them."""
