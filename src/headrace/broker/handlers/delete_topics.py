@@ -83,7 +83,9 @@ def _access(request: DeleteTopicsRequest, context: RequestContext) -> Checked:
 
 def _problem(state: DeleteTopicState, context: RequestContext) -> ErrorCode | None:
     name = by_name_or_id(state, context)
-    if name is None or context.rights.may(AclOperation.DELETE, ResourceType.TOPIC, name):
+    if name is None:  # the controller may know the id already, and asks for no rights
+        return ErrorCode.UNKNOWN_TOPIC_ID if _names_one(state) else None
+    if context.rights.may(AclOperation.DELETE, ResourceType.TOPIC, name):
         return None
     if state.name is None and not context.rights.sees(ResourceType.TOPIC, name):
         return ErrorCode.UNKNOWN_TOPIC_ID

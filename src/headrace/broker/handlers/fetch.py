@@ -263,13 +263,14 @@ class Reader:
         return Attempt(found, watched, size, is_final, list(self._loading.values()), list(self._fetching.values()))
 
     def _forbidden(self) -> Collection[str | TopicId]:
-        """Return the topics that the client may not read now, those of its session among them."""
-        rights, image = self._context.rights, self._context.image
+        """Return the topics that the client may not read now, those of its session among them. A topic that came while
+        the request waited is served by its id, and asked for."""
+        rights, image, now = self._context.rights, self._context.image, self._context.services.metadata.image
         if not rights.are_bounded:
             return ()
         forbidden: set[str | TopicId] = set()
         for place in {key.topic for key, _ in self._plan.wanted}:
-            found = None if isinstance(place, str) else image.topic_by_id(place)
+            found = None if isinstance(place, str) else image.topic_by_id(place) or now.topic_by_id(place)
             name = place if isinstance(place, str) else None if found is None else found.name
             if name is not None and not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
                 forbidden.add(place)

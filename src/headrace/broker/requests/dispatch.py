@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from types import GeneratorType
 from typing import Any, Final, cast
 
@@ -310,7 +309,8 @@ def _result(handler: Handler, request: Any, context: RequestContext) -> Any:
 
 
 async def _in_slices(slices: Slices, handler: Handler, context: RequestContext) -> Any:
-    """As `_result`, of a request that is checked in slices. It is handled by the image that there is then."""
+    """As `_result`, of a request that is checked in slices. It is handled by the image that it was checked by: a later
+    one may know a topic by an id that nobody has checked."""
     assert not handler.pipelined, "requests behind it must not overtake it"
     while True:
         try:
@@ -319,7 +319,7 @@ async def _in_slices(slices: Slices, handler: Handler, context: RequestContext) 
             found = cast("Admitted | Refused", stop.value)
             break
         await asyncio.sleep(0)
-    result = _granted(found, handler, replace(context, image=context.services.metadata.image))
+    result = _granted(found, handler, context)
     if isinstance(result, Deferred) or inspect.isawaitable(result):
         return await _finished(_future(result), lambda response: response)
     return result
