@@ -562,6 +562,7 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         endpoints=st.lists(st.builds(Endpoint, listener=texts, host=texts, port=small), max_size=2).map(tuple),
         rack=st.none() | texts,
         incarnation=st.none() | st.uuids(),
+        level=small,
     ),
     st.builds(ev.BrokerRemoved, broker_id=brokers, broker_epoch=small),
     st.builds(ev.QuorumGrown, voters=small),

@@ -555,6 +555,8 @@ class RegisterBroker(Ask[BrokerEpoch]):
     """The lineage of its log; None: it has none yet, and follows any."""
     engine: Engine = Engine.LOCAL
     """The keeper of its partition logs. Brokers of older versions do not say; theirs are local."""
+    level: int = 0
+    """The metadata level of its release. Brokers of older versions do not say; theirs is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -566,6 +568,7 @@ class Heartbeat(Ask[bool]):
     - `is_full`: its disk has no room for what clients write.
     - `states`: its other problems.
     - `clock_ms`: its clock when it sent this; 0: it does not say.
+    - `level`: as in `RegisterBroker`, which may have reached a controller that did not know it.
     """
 
     RESULT: ClassVar[Any] = bool
@@ -576,6 +579,7 @@ class Heartbeat(Ask[bool]):
     is_full: bool = False
     states: tuple[State, ...] = ()
     clock_ms: int = 0
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

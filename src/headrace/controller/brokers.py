@@ -38,6 +38,7 @@ from headrace.controller.elections import (
     started_anew,
     taken_out,
 )
+from headrace.controller.levels import too_old
 from headrace.controller.reassignments import changes, without_broker
 from headrace.metadata.events import (
     BrokerFenced,
@@ -50,6 +51,7 @@ from headrace.metadata.events import (
     VoteWithheld,
 )
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.levels import METADATA_LEVEL
 from headrace.metadata.values import BrokerImage, Endpoint, Engine, PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
@@ -64,6 +66,7 @@ def register_broker(
     rack: str | None = None,
     incarnation: IncarnationId | None = None,
     engine: Engine = Engine.LOCAL,
+    level: int = METADATA_LEVEL,
     in_session: bool = False,
     unfenced: bool = False,
 ) -> Decision[BrokerEpoch | Refusal]:
@@ -71,9 +74,9 @@ def register_broker(
     epoch, even where it is elected again. The first registration creates the cluster. The result is the broker epoch,
     an int.
 
-    `cluster_id` is the one in the broker's directory. `engine`: the keeper of its partition logs. `in_session`: its
-    last incarnation is known to live. `unfenced`: it decides itself, and need not ask to be unfenced once it has
-    replayed this.
+    `cluster_id` is the one in the broker's directory. `engine`: the keeper of its partition logs. `level`: the
+    metadata level of its release. `in_session`: its last incarnation is known to live. `unfenced`: it decides itself,
+    and need not ask to be unfenced once it has replayed this.
     """
     refusal = refused_registration(
         image,
@@ -84,6 +87,7 @@ def register_broker(
         rack=rack,
         incarnation=incarnation,
         engine=engine,
+        level=level,
         in_session=in_session,
     )
     if refusal is not None:
@@ -103,6 +107,7 @@ def register_broker(
             endpoints=endpoints,
             rack=rack,
             incarnation=incarnation,
+            level=level,
         )
     )
     if unfenced:
@@ -121,6 +126,7 @@ def refused_registration(
     rack: str | None,
     incarnation: IncarnationId | None,
     engine: Engine = Engine.LOCAL,
+    level: int = METADATA_LEVEL,
     in_session: bool,
 ) -> Refusal | None:
     """Return why `register_broker` would refuse it; else None."""
@@ -138,6 +144,8 @@ def refused_registration(
             f"--engine {image.engine}, or name addresses of another cluster."
         )
         return Refusal(ErrorCode.INVALID_REGISTRATION, message)
+    if (refusal := too_old(image, broker_id, level)) is not None:
+        return refusal
     known = image.brokers.get(broker_id)
     if known is None or (incarnation is not None and known.incarnation == incarnation):
         return None

@@ -63,6 +63,7 @@ def _begun_anew(image: MetadataImage, epoch: BrokerEpoch) -> Iterator[MetadataEv
             directory_id=broker.directory_id,
             endpoints=broker.endpoints,
             rack=broker.rack,
+            level=broker.level,
         )
     for topic, partition in image.all_partitions():
         yield LeaderChanged(

@@ -5,6 +5,8 @@ Promises:
 - Its `TYPE` number is never reused, and its `VERSION` rises when a field is added. An event that older versions still
   understand whole may tell a `least_version` below that.
 - It never decides and never reads a clock.
+- An event that some earlier release does not know tells its `LEVEL`, the lowest that knows it, and its `SUBJECT`, for
+  people. The controller emits none while a broker of the cluster is below that (`levels`).
 
 Number 23 is reserved for an event that no code emits yet.
 """
@@ -50,10 +52,11 @@ class ClusterBorn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistered:
-    """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` with its epoch."""
+    """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` with its epoch. For a known
+    incarnation it raises the level alone."""
 
     TYPE: ClassVar[int] = 1
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     directory_id: DirectoryId
@@ -61,6 +64,13 @@ class BrokerRegistered:
     rack: str | None = None
     incarnation: IncarnationId | None = None
     """The id that the process chose for this start (version 1)."""
+    level: int = 0
+    """The metadata level of its release, as in `levels` (version 2)."""
+
+    @property
+    def least_version(self) -> int:
+        """Brokers of before do not ask for the level."""
+        return 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +391,8 @@ class AclCreated:
 
     TYPE: ClassVar[int] = 20
     VERSION: ClassVar[int] = 0
+    LEVEL: ClassVar[int] = 1
+    SUBJECT: ClassVar[str] = "ACLs"
     acl: Acl
 
 
@@ -390,6 +402,8 @@ class AclDeleted:
 
     TYPE: ClassVar[int] = 21
     VERSION: ClassVar[int] = 0
+    LEVEL: ClassVar[int] = 1
+    SUBJECT: ClassVar[str] = "ACLs"
     acl: Acl
 
 
@@ -399,6 +413,8 @@ class ScramCredentialChanged:
 
     TYPE: ClassVar[int] = 22
     VERSION: ClassVar[int] = 0
+    LEVEL: ClassVar[int] = 1
+    SUBJECT: ClassVar[str] = "SCRAM credentials"
     user: str
     mechanism: ScramMechanism
     credential: ScramCredential | None
@@ -410,6 +426,8 @@ class SecretMade:
 
     TYPE: ClassVar[int] = 42
     VERSION: ClassVar[int] = 0
+    LEVEL: ClassVar[int] = 1
+    SUBJECT: ClassVar[str] = "SCRAM credentials"
     secret: bytes = field(repr=False)
 
 

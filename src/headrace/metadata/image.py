@@ -241,14 +241,7 @@ class MetadataImage:
         if self.doubts:  # before anything that would rise by it
             yield ChangesDoubted(number=self.doubts)
         for broker in sorted(self.brokers.values(), key=lambda broker: broker.id):
-            yield BrokerRegistered(
-                broker_id=broker.id,
-                broker_epoch=broker.epoch,
-                directory_id=broker.directory_id,
-                endpoints=broker.endpoints,
-                rack=broker.rack,
-                incarnation=broker.incarnation,
-            )
+            yield registration_of(broker)
             if not broker.fenced:
                 yield BrokerUnfenced(broker_id=broker.id, broker_epoch=broker.epoch)
         for broker_id, configs in self.broker_configs.items():
@@ -296,6 +289,19 @@ class MetadataImage:
                 key = TopicPartition(topic_id, partition.index)
                 if (catalog := self.catalog.get(key)) is not None:
                     yield from _snapshot_of_history(key, catalog)
+
+
+def registration_of(broker: BrokerImage) -> BrokerRegistered:
+    """The event that registered the broker as it is."""
+    return BrokerRegistered(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        directory_id=broker.directory_id,
+        endpoints=broker.endpoints,
+        rack=broker.rack,
+        incarnation=broker.incarnation,
+        level=broker.level,
+    )
 
 
 def _snapshot_of_history(key: TopicPartition, catalog: PartitionCatalog) -> Iterator[MetadataEvent]:

@@ -228,6 +228,8 @@ class ImageBuilder:
     def _register(self, event: BrokerRegistered) -> None:
         known = self.brokers.get(event.broker_id)
         if known is not None and known.epoch >= event.broker_epoch:
+            if known.epoch == event.broker_epoch and known.level < event.level:
+                self.brokers[known.id] = replace(known, level=event.level)
             return
         self.brokers[event.broker_id] = BrokerImage(
             id=event.broker_id,
@@ -237,6 +239,7 @@ class ImageBuilder:
             rack=event.rack,
             fenced=True,
             incarnation=event.incarnation,
+            level=event.level,
         )
 
     def _remove_broker(self, event: BrokerRemoved) -> None:

@@ -152,6 +152,8 @@ class BrokerImage:
     fenced: bool
     incarnation: IncarnationId | None = None
     """The process that registered it last; None: an older version did."""
+    level: int = 0
+    """The metadata level of its release, as far as it is known (`levels`)."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Its address on the listener of that name; None where it has no such listener."""

@@ -46,6 +46,7 @@ from headrace.controller.asks import (
 )
 from headrace.controller.brokers import refused_registration, register_broker, remove_broker
 from headrace.controller.decision import Decision, Refusal, stale
+from headrace.controller.levels import raise_level, within_levels
 from headrace.controller.lost_quorum import other_lineage
 from headrace.controller.sessions import Sessions
 from headrace.metadata.configs import broker_value
@@ -188,7 +189,7 @@ class ControllerService:
         match ask:
             case Command():
                 try:
-                    return await self._metadata.submit(partial(ask.decide, setting=self._setting))
+                    return await self._metadata.submit(partial(self._decided, ask))
                 except ChangeTooLarge as error:
                     return Refusal(ErrorCode.POLICY_VIOLATION, str(error))
                 except ChangeRefused as error:
@@ -205,6 +206,11 @@ class ControllerService:
                 return await self._confirmed(self.voters.view())
             case _:
                 raise AssertionError(f"nobody answers {type(ask).__name__}")
+
+    def _decided(self, ask: Command[T], image: MetadataImage) -> Decision[T | Refusal]:
+        quorum = self._metadata.voters
+        voters = () if quorum is None else [peer.node for peer in quorum.membership.voters]
+        return within_levels(ask.decide(image, self._setting), image, voters)
 
     def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
         """Whether another in-sync replica has reported no full disk: otherwise leadership would go round in circles."""
@@ -256,6 +262,9 @@ class ControllerService:
         sessions.heard(ask.broker_id, ask.broker_epoch, self._clock.monotonic())
         (self._full.add if ask.is_full else self._full.discard)(ask.broker_id)
         self._note_states(ask)
+        if ask.level > known.level:
+            raised = partial(raise_level, broker_id=known.id, broker_epoch=known.epoch, level=ask.level)
+            await self._metadata.submit(raised)
         if ask.stopping and not known.fenced:
             refusal = await self._settling.fence(known)
             log.info("broker stops", broker_id=ask.broker_id)

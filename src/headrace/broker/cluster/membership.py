@@ -44,6 +44,7 @@ from headrace.controller.asks import Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.levels import METADATA_LEVEL
 from headrace.metadata.values import BrokerImage, Endpoint, Engine
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
@@ -85,6 +86,7 @@ class Membership:
         self._states = states
         self._now_ms = now_ms
         self._on_end = on_end
+        self._level = METADATA_LEVEL
         self._changed = asyncio.Event()
         """Set when the image has changed since it was last cleared."""
         self._registered = asyncio.Event()
@@ -120,6 +122,7 @@ class Membership:
             endpoints=tuple(endpoints),
             rack=rack,
             engine=engine,
+            level=self._level,
             lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
         )
         await self._be_registered(self._ask)
@@ -265,6 +268,7 @@ class Membership:
             is_full=self._is_full(),
             states=tuple(self._states())[:STATES_TOLD_MAX],
             clock_ms=self._now_ms(),
+            level=self._level,
         )
 
     async def _beat(self) -> bool | Refusal:
