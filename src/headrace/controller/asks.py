@@ -53,6 +53,7 @@ from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.access.acls import Acl, AclFilter
 from headrace.metadata.codec import shape_of
 from headrace.metadata.configs import topic_config
+from headrace.metadata.events import AclCreated, AclDeleted, ScramCredentialChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.segments import SegmentDescriptor
@@ -79,6 +80,10 @@ class Ask(Generic[R_co]):
     __slots__ = ()
     RESULT: ClassVar[Any]
     """R_co, as a type with a known JSON form."""
+    LEVEL: ClassVar[int] = 0
+    """The lowest metadata level (`metadata.levels`) of a controller that knows this request."""
+    SUBJECT: ClassVar[str] = ""
+    """The name, for people, of what a controller below that does not know."""
     REPEATABLE: ClassVar[bool] = True
 
 
@@ -212,6 +217,8 @@ class CreateAcls(Command[Refusals]):
     """Create ACLs. One answer for each, in order; None: it is in force."""
 
     RESULT: ClassVar[Any] = Refusals
+    LEVEL: ClassVar[int] = AclCreated.LEVEL
+    SUBJECT: ClassVar[str] = AclCreated.SUBJECT
     REPEATABLE: ClassVar[bool] = False  # another may have deleted it meanwhile
     acls: tuple[Acl, ...]
 
@@ -225,6 +232,8 @@ class DeleteAcls(Command[tuple[AclsDeleted, ...]]):
     """Delete the ACLs that filters match. One answer for each filter, in order."""
 
     RESULT: ClassVar[Any] = tuple[AclsDeleted, ...]
+    LEVEL: ClassVar[int] = AclDeleted.LEVEL
+    SUBJECT: ClassVar[str] = AclDeleted.SUBJECT
     REPEATABLE: ClassVar[bool] = False  # another may have created it again meanwhile
     filters: tuple[AclFilter, ...]
 
@@ -238,6 +247,8 @@ class AlterScram(Command[Refusals]):
     """Change SCRAM credentials. One answer for each alteration, in order; None: done."""
 
     RESULT: ClassVar[Any] = Refusals
+    LEVEL: ClassVar[int] = ScramCredentialChanged.LEVEL
+    SUBJECT: ClassVar[str] = ScramCredentialChanged.SUBJECT
     REPEATABLE: ClassVar[bool] = False  # another may have set it meanwhile, and would be overwritten
     alterations: tuple[ScramAlteration, ...]
     secret: bytes = field(default=b"", repr=False)

@@ -12,7 +12,7 @@ Sources: KIP-584, KIP-778.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -32,18 +32,26 @@ def within_levels(
     level, subject = needed_by(decision.events)
     if level == 0:
         return decision
-    if behind := sorted(broker.id for broker in image.brokers.values() if broker.level < level):
-        who, it = _named(behind, "runs", "run")
-        message = f"{who} a release that does not know {subject}: upgrade or unregister {it} first."
-    elif unknown := sorted(set(voters).difference(image.brokers)):
+    if (refusal := behind(image, image.brokers, level, subject)) is not None:
+        return Decision((), refusal)
+    if unknown := sorted(set(voters).difference(image.brokers)):
         who, it = _named(unknown, "votes and has", "vote and have")
         message = (
             f"{who} not registered, and may run a release that does not know {subject}: start {it}, or demote {it} "
             "first ('headrace broker demote')."
         )
-    else:
-        return decision
-    return Decision((), Refusal(ErrorCode.UNSUPPORTED_VERSION, message))
+        return Decision((), Refusal(ErrorCode.UNSUPPORTED_VERSION, message))
+    return decision
+
+
+def behind(image: MetadataImage, brokers: Iterable[BrokerId], level: int, subject: str) -> Refusal | None:
+    """Return the refusal that names those of these registered brokers that are below the level; None where none is."""
+    old = sorted(broker for broker in brokers if image.brokers[broker].level < level)
+    if not old:
+        return None
+    who, it = _named(old, "runs", "run")
+    message = f"{who} a release that does not know {subject}: upgrade or unregister {it} first."
+    return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
 
 
 def _named(brokers: Sequence[BrokerId], does: str, do: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """The features of the cluster and the level of each, by Kafka's names (KIP-584).
 
 Each has one level: nothing that this version of Headrace does can be turned off, and nothing more can be turned on. So
-nothing is stored.
+nothing is stored. The level that brokers register for upgrades is another one (`levels`), and no client is told it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.broker.cluster import controller_service, membership
-from headrace.controller import brokers
+from headrace.controller import asks, brokers
 from headrace.controller.asks import CreateAcls
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.access.acls import (
@@ -109,6 +109,24 @@ async def test_a_broker_that_registered_at_an_older_controller_tells_its_level_l
         for broker in (1, 2):
             await cluster.until(broker, lambda image: {one.level for one in image.brokers.values()} == {METADATA_LEVEL})
         assert await told(cluster, 2) == [None, None]
+    finally:
+        await cluster.stop(*cluster.brokers)
+
+
+async def test_a_controller_of_an_older_release_is_not_asked_for_what_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.give_birth(1)
+    try:
+        with of_0_1_0():
+            await cluster.start(1)
+        await cluster.start(2, join=(cluster.address(1),))
+        await cluster.agree()
+        for unknown in ("AlterScram", "CreateAcls"):
+            monkeypatch.delitem(asks.ASKS, unknown)
+        old = "Broker 1 runs a release that does not know {}: upgrade or unregister it first."
+        assert await told(cluster, 2) == refused(old)
     finally:
         await cluster.stop(*cluster.brokers)
 

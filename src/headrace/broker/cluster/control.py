@@ -50,6 +50,7 @@ from headrace.controller.asks import (
     encode_ask,
 )
 from headrace.controller.decision import Refusal
+from headrace.controller.levels import behind
 from headrace.metadata.delta import ImageDelta
 from headrace.net.client.errors import ConnectionLostError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
@@ -129,6 +130,8 @@ class Control:
             return Refusal(ErrorCode.POLICY_VIOLATION, message)
         while True:
             self._changed.clear()
+            if (refusal := self._not_known_to_controller(ask)) is not None:
+                return refusal
             followed = hint is not None
             try:
                 answer, hint = await self._try(ask, data, hint, deadline)
@@ -184,6 +187,14 @@ class Control:
         if response.error_code != ErrorCode.NONE:
             raise ConnectionLostError(f"{address} could not answer what was carried to it.")
         return decode_answer(ask, response.response_data or b""), None
+
+    def _not_known_to_controller(self, ask: Ask[R]) -> Refusal | None:
+        """Return why the leader cannot read the request; None where it can, or is not known. One that reads a request
+        that it does not know closes the connection, and nobody could say what came of it."""
+        image, leader = self._metadata.image, self._metadata.leader
+        if leader is None or leader == self._metadata.me or leader not in image.brokers:
+            return None
+        return behind(image, [leader], ask.LEVEL, ask.SUBJECT)
 
     def _whom_to_ask(self) -> Address | None:
         """Return the leader's address where it is known; else that of another broker each time, which may know."""
