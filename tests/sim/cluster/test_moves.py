@@ -22,7 +22,7 @@ FOUND: Final[dict[str, int]] = {
     "new-owner-appends-before-the-move-is-finished": 6,
     "owner-resumes-after-an-unknown-seal": 65,
     "seal-without-epoch-check": 54,
-    "stale-local-log-wins": 16,
+    "stale-local-log-wins": 74,
     "two-decisions-on-one-image": 43,
 }
 """A seed that finds each, with what gives it away in decision 0035; where simulator or broker were changed, others do:

@@ -24,7 +24,7 @@ FOUND: Final[dict[str, int]] = {
     "no-truncation-on-a-new-epoch": 8,
     "isr-used-before-commit": 2,
     "join-at-a-stale-high-watermark": 39,
-    "no-epoch-for-a-new-incarnation": 76,
+    "no-epoch-for-a-new-incarnation": 105,
     "stale-leader-serves-reads": 102,
     "wiped-disk-stays-in-the-isr": 6,
     "parked-request-survives-its-epoch": 18,
