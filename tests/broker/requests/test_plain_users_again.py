@@ -30,8 +30,13 @@ JAAS = f"{PREFIX}plain.sasl.jaas.config"
 def put(file: Path, **passwords: str) -> None:
     """As an operator does, by a rename."""
     users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
+    put_text(file, encode_properties({**SASL, JAAS: f"{PLAIN_MODULE} required {users};"}))
+
+
+def put_text(file: Path, text: str) -> None:
+    """A broker may read at any time, and never finds a part of it."""
     new = file.with_suffix(".new")
-    new.write_text(encode_properties({**SASL, JAAS: f"{PLAIN_MODULE} required {users};"}))
+    new.write_text(text)
     new.replace(file)
 
 
@@ -106,7 +111,7 @@ async def test_what_cannot_be_used_changes_nothing_and_is_told_once(tmp_path: Pa
                 if bad is None:
                     file.unlink()
                 else:
-                    file.write_text(bad)
+                    put_text(file, bad)
                 await until(lambda: any("not adopted" in line["event"] for line in logs))
                 for _ in range(20):  # some looks more
                     assert await is_let_in(str(broker.address), "alice", "old")

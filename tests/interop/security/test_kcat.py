@@ -59,6 +59,13 @@ class Place(NamedTuple):
         done = await asyncio.to_thread(work)
         return done.returncode, done.stdout, done.stderr
 
+    async def is_refused(self, configs: Mapping[str, str], words: str) -> None:
+        """On a busy machine its seconds may be over before it is told why: then it asks again."""
+        said = ""
+        while words not in said:
+            status, _, said = await self.ran(configs, "-L", "-m", "5")
+            assert status != 0
+
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
@@ -86,15 +93,12 @@ async def writes_and_reads(place: Place, configs: Mapping[str, str], topic: str)
 async def test_scram_over_tls(place: Place) -> None:
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         await writes_and_reads(place, place.scram(mechanism), mechanism)
-    status, _, said = await place.ran(place.scram("SCRAM-SHA-512", "wonderland"), "-L", "-m", "5")
-    assert status != 0
-    assert "Authentication failed: user name or password is wrong" in said
+    wrong = place.scram("SCRAM-SHA-512", "wonderland")
+    await place.is_refused(wrong, "Authentication failed: user name or password is wrong")
 
 
 async def test_a_certificate(place: Place) -> None:
     await writes_and_reads(place, place.certificate(place.authority.issue(common_name="alice")), "by-certificate")
     stranger = Authority.made(place.directory / "stranger").issue(common_name="alice")
     for identity in (stranger, place.authority.issue(common_name="late", valid=OVER)):
-        status, _, said = await place.ran(place.certificate(identity), "-L", "-m", "5")
-        assert status != 0
-        assert "alert" in said
+        await place.is_refused(place.certificate(identity), "alert")
