@@ -86,6 +86,8 @@ GROUPS: Final = (
     Group(
         title="Transactions on three brokers",
         bound="One producer waits for each commit, so rounds of messages bound it, and with fsync their disks do. "
+        "Kafka refuses the next transaction until the markers are written, and its client pauses before it asks again. "
+        "Headrace lets it wait for them. "
         "Many producers are bounded by librdkafka, which has a thread for each connection, and by two processors.",
         cases=("transactions-*",),
     ),
