@@ -52,8 +52,8 @@ class Secured:
 
 
 @contextmanager
-def up(data: Path, *more: str) -> Iterator[Secured]:
-    command = [*COMMAND, "up", "--secure", "--data", str(data), "--listen", "127.0.0.1:0", *more]
+def up(data: Path, *more: str, by: tuple[str, ...] = ("--secure",)) -> Iterator[Secured]:
+    command = [*COMMAND, "up", *by, "--data", str(data), "--listen", "127.0.0.1:0", *more]
     with (
         (data.parent / "log").open("a") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -65,7 +65,7 @@ def up(data: Path, *more: str) -> Iterator[Secured]:
                 word, _, rest = process.stdout.readline().strip().partition(" ")
                 assert word, (data.parent / "log").read_text()[-2000:]
                 told[word] = rest
-            yield Secured(process, Path(told["client"]), told["ready"])
+            yield Secured(process, Path(told.get("client", data / "security" / "client.properties")), told["ready"])
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -161,6 +161,40 @@ def test_brokers_of_a_cluster_are_secured_alike_and_all_is_there_after_a_restart
         assert cluster.client.read_text() == before
         topics = AdminClient(dict(cluster.librdkafka())).list_topics(timeout=60).topics
         assert {len(each.isrs) for each in topics["three"].partitions.values()} <= {1, 2, 3}
+
+
+@pytest.mark.parametrize("form", ["up", "up of three", "up beside configs of other things", "broker", "one of three"])
+def test_a_directory_that_was_secured_is_not_opened_without_a_word(tmp_path: Path, form: str) -> None:
+    data = tmp_path / "data"
+    securing.secure(data / "security", [])
+    if form == "one of three":
+        (data / "nodes.json").write_text("{}")
+    (tmp_path / "other").write_text("retention.ms=1000\n")
+    words = {
+        "up": ("up", "--data", str(data)),
+        "up of three": ("up", "--data", str(data), "--nodes", "3"),
+        "up beside configs of other things": ("up", "--data", str(data), "--config-file", str(tmp_path / "other")),
+        "broker": ("broker", "--id", "1", "--data", str(data)),
+        "one of three": ("broker", "--id", "1", "--data", str(data / "broker-1")),
+    }[form]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    refused = warm.ran(*words, "--listen", "127.0.0.1:0", timeout=20)
+    assert refused.returncode == 2
+    assert f"{data} was secured, and whoever reaches 127.0.0.1:0 could do everything now" in refused.stderr
+    assert "--secure" in refused.stderr
+    assert "--insecure" in refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before, "nothing was touched"
+
+
+def test_a_directory_that_was_secured_serves_by_its_own_configs_and_openly_where_that_is_asked(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with up(data) as first:
+        admin = AdminClient(dict(first.librdkafka()))
+        admin.create_topics([NewTopic("kept", 1)])["kept"].result(60)
+    with up(data, by=("--config-file", str(data / "security" / "broker.properties"))) as again:
+        assert "kept" in AdminClient(dict(again.librdkafka())).list_topics(timeout=60).topics
+    with up(data, by=("--insecure",)) as opened:
+        assert "kept" in AdminClient({"bootstrap.servers": opened.bootstrap}).list_topics(timeout=60).topics
 
 
 def test_a_certificate_that_lacks_a_name_is_made_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.base.addresses import Address, parse_address
@@ -26,6 +27,10 @@ INTER_BROKER: Final = "inter.broker.listener.name"
 INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
 CLIENT_AUTH: Final = "ssl.client.auth"
 INSECURE: Final = "headrace.insecure.listeners"
+SECURITY: Final = "security"
+"""The directory, in that of the data, where `headrace up --secure` keeps its files."""
+BROKER_CONFIGS: Final = "broker.properties"
+"""Among them, the configs of the brokers."""
 METRICS: Final = "metrics"
 """The endpoint of metrics has certificates as a listener of this name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -110,11 +115,12 @@ def read_listeners(configs: Mapping[str, str], *, bound: Address, advertised: Ad
 
 def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
     """Raises UsageError where a listener is open, and the configs do not say that it may be."""
-    is_allowed = configs.get(INSECURE, "").strip().lower() == "true"
+    is_allowed = _may_be_insecure(configs)
     if not is_allowed and (opened := next((each for each in listeners.all if each.is_open), None)):
         raise UsageError(
             f"Whoever reaches {opened.bound} could do everything, as listener {opened.name} asks nobody who it is: "
-            f"give it SASL, or SSL with {CLIENT_AUTH}=required, or accept that with --insecure."
+            f"secure it with 'headrace up --secure', give it SASL, or SSL with {CLIENT_AUTH}=required, or accept that "
+            "with --insecure."
         )
     metrics = configs.get("metrics.listen", "")
     if not is_allowed and metrics and not configs.get("metrics.credentials"):
@@ -124,6 +130,22 @@ def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
                 f"Whoever reaches {address} could read the metrics: set metrics.credentials, or accept that with "
                 "--insecure."
             )
+
+
+def check_still_secured(directory: Path, listeners: Listeners, configs: Mapping[str, str]) -> None:
+    """Raises UsageError where `headrace up --secure` made this directory, and no listener asks any more who comes: what
+    was protected would be open to every program of this machine, without a word. Blocking."""
+    own = directory / SECURITY / BROKER_CONFIGS
+    if not own.exists() or _may_be_insecure(configs) or any(each.is_authenticated for each in listeners.all):
+        return
+    raise UsageError(
+        f"{directory} was secured, and whoever reaches {listeners.of_brokers.bound} could do everything now: add "
+        f"--secure (for 'headrace broker': --config-file {own}), or --insecure to serve whoever comes."
+    )
+
+
+def _may_be_insecure(configs: Mapping[str, str]) -> bool:
+    return configs.get(INSECURE, "").strip().lower() == "true"
 
 
 def check_named(listeners: Listeners, configs: Mapping[str, str]) -> None:

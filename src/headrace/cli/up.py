@@ -109,6 +109,7 @@ def up(
                 data=data.resolve(),
                 listen=listen or DEFAULT_BOOTSTRAP,
                 count=nodes,
+                configs=configs,
                 options=options,
                 redis=url,
                 once_ready=once_ready,

@@ -22,6 +22,8 @@ from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
 from headrace.broker.boot import Broker
 from headrace.broker.config import FIRST_BROKER, BrokerConfig
+from headrace.broker.home.nodes import FILE_NAME as NODES
+from headrace.broker.listeners import check_still_secured
 from headrace.broker.system import SystemClock, descriptors, system_random, tune_interpreter
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
@@ -74,6 +76,9 @@ def serve(
         configs=configs,
         read_again=read_again,
     )
+    check_still_secured(data, config.listeners(), configs)
+    if (data.parent / NODES).exists():
+        check_still_secured(data.parent, config.listeners(), configs)
     run(_serve(config, with_parent=with_parent, once_ready=once_ready))
 
 

@@ -15,7 +15,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from typing import Final
 from headrace.base.addresses import parse_address
 from headrace.base.errors import HeadraceError
 from headrace.broker.home.nodes import Node, prepare
+from headrace.broker.listeners import check_still_secured, read_listeners
 from headrace.broker.system import system_random
 from headrace.cli.output import note
 from headrace.cli.work.ready import OnceReady
@@ -37,13 +38,18 @@ def supervise(
     data: Path,
     listen: str,
     count: int,
+    configs: Mapping[str, str],
     options: Sequence[str],
     redis: str | None = None,
     once_ready: OnceReady | None = None,
 ) -> None:
-    """Run until a signal. `options` are passed to every broker unchanged. `redis`: the URL of the Redis that has the
-    logs; None: the brokers' disk has them. `once_ready`: done before the last line is printed. Raises HeadraceError."""
-    claim, nodes = prepare(LocalDisk(), data, parse_address(listen), count, system_random(), shared=redis is not None)
+    """Run until a signal. `options` are passed to every broker unchanged, and say `configs`. `redis`: the URL of the
+    Redis that has the logs; None: the brokers' disk has them. `once_ready`: done before the last line is printed.
+    Raises HeadraceError."""
+    first = parse_address(listen)
+    told = first._replace(host="localhost") if first.is_wildcard else first  # `prepare` refuses it in better words
+    check_still_secured(data, read_listeners(configs, bound=first, advertised=told), configs)
+    claim, nodes = prepare(LocalDisk(), data, first, count, system_random(), shared=redis is not None)
     try:
         asyncio.run(_Supervisor(nodes, options, redis, once_ready).run())
     finally:
