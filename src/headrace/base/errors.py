@@ -21,6 +21,10 @@ class CorruptData(HeadraceError):  # noqa: N818 - a state of the data, named as 
     """Bytes on a disk, in an object or from a client that are not what they claim to be."""
 
 
+class NotAllowed(CorruptData):
+    """A private API was asked by a user who lacks the right to: the connection ends, and the bytes are sound."""
+
+
 class StorageFailure(HeadraceError):  # noqa: N818
     """A disk refused a write or a sync. Data that was not yet synced is in doubt and is never acknowledged."""
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import CorruptData, NotAllowed
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
 from headrace.base.ports import Buffer
@@ -98,7 +98,7 @@ class DurableApi:
         self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
 
     def serve(self, frame: memoryview, rights: ReadersRights) -> list[Buffer]:
-        """Serve one frame, for a client with these rights. Raises CorruptData, also where it may not do this."""
+        """Serve one frame, for a client with these rights. Raises CorruptData; NotAllowed where it may not do this."""
         request = decode_request(frame)
         try:
             match request.get("op"):
@@ -110,10 +110,10 @@ class DurableApi:
                     )
                     topic = self._image().topics.get(key.topic_id)
                     if topic is not None and not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
-                        raise CorruptData(f"its user needs the right DESCRIBE on topic {topic.name}: see headrace acl")
+                        raise NotAllowed(f"its user needs the right DESCRIBE on topic {topic.name}: see headrace acl")
                     return [encode_answer(self._catalog(key, int(request["from"])))]
             if not rights.may(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-                raise CorruptData("its user needs the right ALTER on the cluster: see headrace acl")
+                raise NotAllowed("its user needs the right ALTER on the cluster: see headrace acl")
             match request.get("op"):
                 case durable.SWEEP:
                     return [encode_answer(self._sweep(str(request["id"]), execute=request["execute"] is True))]

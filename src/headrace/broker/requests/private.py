@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import NotAllowed
 from headrace.broker.requests.rights import Rights
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.net.server.connection import Answer, Connection, Later, Serve
@@ -26,6 +26,6 @@ def for_those_who_may(operation: AclOperation, serve: Serve) -> Private:
 
 
 def check(rights: Rights, operation: AclOperation) -> None:
-    """Raises CorruptData where the client may not do this to the cluster."""
+    """Raises NotAllowed where the client may not do this to the cluster."""
     if not rights.may(operation, ResourceType.CLUSTER):
-        raise CorruptData(f"its user needs the right {operation.name} on the cluster: see headrace acl")
+        raise NotAllowed(f"its user needs the right {operation.name} on the cluster: see headrace acl")

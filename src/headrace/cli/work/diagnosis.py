@@ -17,11 +17,12 @@ from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import report_of
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
-from headrace.net.client.errors import ClientError
+from headrace.net.client.errors import ClientError, RefusedError
 from headrace.net.client.members import BrokerView, Members, QuorumView
 from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
 from headrace.wire.ailments import IN_REDIS, KINDS, Ailment, Report, State
+from headrace.wire.errors import ErrorCode
 
 T = TypeVar("T")
 Ends: TypeAlias = Mapping[tuple[str, int], int]
@@ -32,6 +33,7 @@ PARTITIONS_NAMED_MAX = 20
 
 
 ORDER: Final = (
+    "not allowed",
     "no quorum",
     "offline",
     *KINDS,
@@ -79,9 +81,12 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     """
     members, admin = Members(cluster), Admin(cluster)
     brokers = {broker.id: broker for broker in await members.brokers()}
-    quorum, reports = await asyncio.gather(_answered(members.quorum()), _reports(cluster, brokers))
+    quorum, reports = await asyncio.gather(_allowed(members.quorum(), "its condition"), _reports(cluster, brokers))
+    if isinstance(quorum, Finding):  # brokers' reports need the same right, and so does what else is asked
+        found.append(quorum)
+        return
     answering = [broker for broker, report in reports.items() if report is not None]
-    settings = await _answered(_settings(admin, answering[0])) if answering else None
+    settings = await _allowed(_settings(admin, answering[0]), "its configuration") if answering else None
     found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
     found += await opened(admin, answering)
     view = await members.metadata()
@@ -92,8 +97,8 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     for topic in ailing:
         found += _of_topic(topic, least.get(topic.name, 1), brokers, durable)
     found += await _unended(cluster, is_well=not any(finding.is_wrong for finding in found))
-    if settings is None:
-        found.append(_untold("its configuration"))
+    if settings is None or isinstance(settings, Finding):
+        found.append(settings or _untold("its configuration"))
         return
     if any(finding.kind == IN_REDIS for finding in found):
         return  # a partition has one replica there, its leader
@@ -110,6 +115,24 @@ async def _answered(asking: Coroutine[Any, Any, T]) -> T | None:
             return await asking
     except (ClientError, TimeoutError):
         return None
+
+
+async def _allowed(asking: Coroutine[Any, Any, T], what: str) -> T | Finding | None:
+    """As `_answered`. A finding where the user may not ask for `what`: a refusal is no silence, and says nothing about
+    the cluster's health."""
+    try:
+        async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
+            return await asking
+    except RefusedError as error:
+        return _not_allowed(what) if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else None
+    except (ClientError, TimeoutError):
+        return None
+
+
+def _not_allowed(what: str) -> Finding:
+    text = f"this user may not ask for {what}: it needs the rights Describe and DescribeConfigs on the cluster"
+    give = "headrace acl allow --principal User:NAME --operation Describe --operation DescribeConfigs --cluster"
+    return Finding("not allowed", "the cluster", text, f"an administrator gives them with '{give} --execute'")
 
 
 async def _unended(cluster: Cluster, *, is_well: bool) -> list[Finding]:

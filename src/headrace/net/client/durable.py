@@ -105,7 +105,10 @@ class DurableLink:
                 self._answer.set_exception(error)
 
     def _on_lost(self, reason: str) -> None:
-        text = f"{self._address} does not answer about durable history ({reason}): is it of an older version?"
+        text = (
+            f"{self._address} does not answer about durable history ({reason}): may this user ask (headrace acl), and "
+            "is it of this version?"
+        )
         self._lost = ConnectionLostError(text)
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(self._lost)

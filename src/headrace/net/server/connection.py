@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from headrace.base.errors import CorruptData
+from headrace.base.errors import CorruptData, NotAllowed
 from headrace.base.limits import (
     ANSWER_BYTES_PER_TURN_MAX,
     CONTESTED_FRAME_BYTES_PER_SECOND_MIN,
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._splitter.feed(data)
         except CorruptData as error:
-            self.end(str(error), "connection closed: malformed request")
+            self._refuse(error)
             return
         if len(frames) == 1 and len(data) == LENGTH_BYTES + len(frames[0]) and self._is_at_rest:
             self._serve_alone(frames[0])
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
             elif answer is not None:
                 self._await(frame, answer)
         except CorruptData as error:
-            self.end(str(error), "connection closed: malformed request")
+            self._refuse(error)
             return
         finally:
             self._working = False
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
             answer = self.serve(frame, self)
         except CorruptData as error:
             self._slots.append((len(frame), None))
-            self.end(str(error), "connection closed: malformed request")
+            self._refuse(error)
             return
         self._slots.append((len(frame), answer))
         if isinstance(answer, list):
@@ -522,6 +522,10 @@ class Connection(asyncio.Protocol):
         self._owner.log.warning(event, peer=self.peer_host, reason=reason)
         self.abort()
         self._drop()
+
+    def _refuse(self, error: CorruptData) -> None:
+        why = "not allowed" if isinstance(error, NotAllowed) else "malformed request"
+        self.end(str(error), f"connection closed: {why}")
 
     def limit_frames(self, bytes_max: int) -> None:
         """Refuse larger frames from the next one on."""
