@@ -94,12 +94,37 @@ def test_the_client_file_opens_the_door_to_librdkafka(secured: Secured) -> None:
 
 
 def test_the_client_file_is_one_of_our_commands(secured: Secured) -> None:
-    options = ("--bootstrap", secured.bootstrap, "--command-config", str(secured.client))
+    options = ("--command-config", str(secured.client))
+    assert parse_properties(secured.client.read_text())["bootstrap.servers"] == secured.bootstrap
     assert warm.ran("topic", "create", "ours", *options, timeout=60).returncode == 0
     assert "ours" in warm.ran("topic", "list", "--json", *options, timeout=60).stdout
-    refused = warm.ran("topic", "list", *options[:2], timeout=60)
+    refused = warm.ran("topic", "list", "--bootstrap", secured.bootstrap, timeout=60)
     assert refused.returncode == 1
-    assert "does it ask for TLS, or a login?" in refused.stderr
+    assert "does it ask for TLS, or a login? --command-config FILE" in refused.stderr
+
+
+def test_the_documented_settings_of_confluent_kafka_work(secured: Secured) -> None:
+    text = Path("docs/SECURITY.md").read_text()
+    block = next(each for each in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "ssl.ca.location" in each)
+    made = secured.librdkafka()
+    for example, real in (
+        ("127.0.0.1:9092", secured.bootstrap),
+        ("the password in FILE", made["sasl.password"]),
+        ("DIR/security", str(secured.client.parent)),
+    ):
+        assert example in block
+        block = block.replace(example, real)
+    found: dict[str, object] = {}
+    exec(block, found)
+    settings = found["settings"]
+    assert isinstance(settings, dict)
+    assert AdminClient(settings).list_topics(timeout=60).brokers
+
+
+def test_the_client_file_has_what_clients_are_told(tmp_path: Path) -> None:
+    with up(tmp_path / "data", "--advertise", "localhost") as found:
+        at = parse_properties(found.client.read_text())["bootstrap.servers"]
+        assert at == found.bootstrap.replace("127.0.0.1", "localhost")
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,11 @@ def _made_secure(data: Path, listen: str | None, advertise: str | None) -> tuple
     from headrace.broker.home.securing import enrol
     from headrace.broker.home.securing import secure as made
 
-    addresses = [parse_address(each, default_port=0) for each in (listen, advertise) if each is not None]
-    secured = made(data / "security", addresses)
+    told = None if advertise is None else parse_address(advertise, default_port=0)
+    addresses = [] if listen is None else [parse_address(listen, default_port=0)]
+    secured = made(data / "security", addresses if told is None else [*addresses, told])
     print_line(f"client {secured.client}")
-    return secured.configs, partial(enrol, secured)
+    return secured.configs, partial(enrol, secured, advertised=told)
 
 
 @contextmanager

@@ -42,6 +42,7 @@ BROKER: Final = "broker"
 """The user as whom brokers speak to each other."""
 MECHANISM: Final = "SCRAM-SHA-512"
 """For clients. Brokers use PLAIN among themselves: their credential is there before any cluster."""
+BOOTSTRAP: Final = "bootstrap.servers"
 JAAS: Final = "sasl.jaas.config"
 ITERATIONS: Final = 8192
 CA_DAYS: Final = 3650
@@ -94,8 +95,9 @@ def secure(directory: Path, addresses: Iterable[Address]) -> Secured:
     return Secured(configs, client, password)
 
 
-async def enrol(secured: Secured, brokers: Sequence[Address]) -> None:
-    """Give the administrator a credential, unless it has one: its password may have been changed since. Raises
+async def enrol(secured: Secured, brokers: Sequence[Address], *, advertised: Address | None = None) -> None:
+    """Give the administrator a credential, unless it has one: its password may have been changed since. Write where the
+    brokers are into the client file. `advertised`: what clients are told of the only one; port 0: its own. Raises
     HeadraceError."""
     security = ClientSecurity.from_properties(
         {
@@ -110,6 +112,9 @@ async def enrol(secured: Secured, brokers: Sequence[Address]) -> None:
         if ADMINISTRATOR not in await users(cluster, [ADMINISTRATOR]):
             mechanisms = [ScramMechanism.SCRAM_SHA_512]
             await set_password(cluster, ADMINISTRATOR, secured.password, mechanisms, iterations=ITERATIONS)
+    found = parse_properties(secured.client.read_text())
+    at = [Address(advertised.host, advertised.port or brokers[0].port)] if advertised is not None else brokers
+    _write(secured.client, encode_properties({**found, BOOTSTRAP: ",".join(map(str, at))}))
 
 
 def _broker_configs(certificate: Path, ca: Path, password: str) -> Mapping[str, str]:
