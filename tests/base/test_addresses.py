@@ -42,6 +42,11 @@ def test_an_ipv6_address_without_brackets_is_told_with_them() -> None:
         parse_address("fe80::1")
 
 
+def test_a_port_alone_is_told_with_a_host() -> None:
+    with pytest.raises(UsageError, match=r"'9092' is a port without its host: write HOST:PORT, .* 127\.0\.0\.1:9092"):
+        parse_address("9092")
+
+
 def test_a_bootstrap_list_keeps_its_order_and_drops_repeats() -> None:
     assert parse_bootstrap("b:1, a:2 ,b:1,c") == (Address("b", 1), Address("a", 2), Address("c", 9092))
     with pytest.raises(UsageError):

@@ -51,6 +51,14 @@ def headrace(
     return Headrace(capsysbinary)
 
 
+@pytest.mark.parametrize("words", [(), ("topic",), ("acl",), ("user",), ("durable",)])
+def test_a_group_alone_shows_its_help_and_nothing_after_it(headrace: Headrace, words: tuple[str, ...]) -> None:
+    code, out, err = headrace(*words)
+    assert code == 2
+    assert "Usage: headrace" in out.decode() + err
+    assert "see 'headrace" not in err
+
+
 def test_a_topic_from_its_creation_to_its_end(headrace: Headrace) -> None:
     (made,) = headrace.json("topic", "create", "orders", "--partitions", 3, "--config", "retention.ms=3600000")
     assert (made["topic"], made["created"], made["partitions"]) == ("orders", True, 3)

@@ -66,6 +66,8 @@ def parse_address(text: str, *, default_port: int = DEFAULT_PORT) -> Address:
         raise UsageError(f"'{text}' is not an address: write HOST:PORT, or [IPV6]:PORT, for example {example}.")
     elif _HOST.fullmatch(host) is None:
         raise _not_an_address(text)
+    if not colon and _PORT.fullmatch(host) is not None and int(host):
+        raise UsageError(f"'{text}' is a port without its host: write HOST:PORT, for example 127.0.0.1:{text}.")
     if colon and (_PORT.fullmatch(port) is None or int(port) > 65535):
         raise _not_an_address(text)
     return Address(host, int(port) if colon else default_port)

@@ -115,12 +115,13 @@ def _ran(arguments: Sequence[str]) -> int:
         if os.environ.get("HEADRACE_DEBUG"):
             raise
         text, code = _explained(error)
-        _say(text)
+        if text:
+            _say(text)
     return code if isinstance(code, int) else 0
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """One sentence and the exit code for a failure."""
+    """One sentence and the exit code for a failure. The sentence is empty where the help was shown instead."""
     if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         return _explained(error.exceptions[0])
     if isinstance(error, typer.Abort):
@@ -134,6 +135,8 @@ def _explained(error: BaseException) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "headrace"
         reason = format_message().replace("Value error, ", "").rstrip(".")  # pydantic's prefix to our own words
+        if not reason:  # a group alone: typer has printed the group's help
+            return "", EXIT_USAGE
         return f"{reason}; see '{where} --help'.", EXIT_USAGE
     if isinstance(error, OSError):
         subject = f"{error.filename}: " if error.filename else ""

@@ -45,6 +45,8 @@ from headrace.wire.headers import decode_response_header, encode_request_frame
 
 CLIENT_SOFTWARE_NAME = "headrace"
 CORRELATION_IDS = 1 << 31
+UNKNOWN_CA = (18, 19, 20, 21)
+"""OpenSSL's codes of a certificate that is its own authority, or whose authority is not trusted."""
 
 
 class _Waiting(NamedTuple):
@@ -349,7 +351,8 @@ async def connect(
             raise connection.lost from error
         if isinstance(error, AnswerLostError) and security.is_plain and not connection.versions:
             raise AnswerLostError(
-                f"{address} hung up at the first request: does it ask for TLS, or a login?"
+                f"{address} hung up at the first request: does it ask for TLS, or a login? --command-config FILE has "
+                "the settings for that"
             ) from error
         raise
     return connection
@@ -368,13 +371,18 @@ def _tls_arguments(address: Address, security: ClientSecurity, timeout_ms: int) 
 
 def _tls_error(address: Address, error: ssl.SSLError) -> ClientError:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError(f"The certificate of {address} is not accepted: {error.verify_message.rstrip('.')}.")
+        trust = "; ssl.truststore.location names the file of the CA to trust" if _is_of_no_known_ca(error) else ""
+        return TlsError(f"The certificate of {address} is not accepted: {error.verify_message.rstrip('.')}{trust}.")
     if isinstance(error, ssl.SSLEOFError):
         return _broken_off(address)
     reason = (error.reason or "no reason is known").replace("_", " ").lower()
     return TlsError(
         f"No TLS with {address}: {reason}; it may speak none there, or want a certificate (ssl.keystore.*)."
     )
+
+
+def _is_of_no_known_ca(error: ssl.SSLCertVerificationError) -> bool:
+    return error.verify_code in UNKNOWN_CA
 
 
 def _broken_off(address: Address) -> ConnectionLostError:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.wire.errors import ErrorCode, error_of
+
+FORBIDDEN: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""The user lacks a right."""
 
 
 class ClientError(HeadraceError):
@@ -75,7 +86,8 @@ class RefusedError(ClientError):
     def __init__(self, code: ErrorCode, subject: str, detail: str | None = None) -> None:
         """`subject` names the refused subject ("Topic 'orders'"); `detail` is the broker's own message, if any."""
         text = (detail or code.message).strip().rstrip(".")
-        super().__init__(f"{subject}: {text} ({code.name}).")
+        advice = "; 'headrace acl allow' gives a user its rights" if code in FORBIDDEN else ""
+        super().__init__(f"{subject}: {text} ({code.name}){advice}.")
         self.code = code
         self.subject = subject
         self.detail = detail
