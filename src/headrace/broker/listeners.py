@@ -133,8 +133,8 @@ def check_closed(listeners: Listeners, configs: Mapping[str, str]) -> None:
 
 
 def check_still_secured(directory: Path, listeners: Listeners, configs: Mapping[str, str]) -> None:
-    """Raises UsageError where `headrace up --secure` made this directory, and no listener asks any more who comes: what
-    was protected would be open to every program of this machine, without a word. Blocking."""
+    """Raises UsageError where `headrace up --secure` made this directory, and no listener asks who comes. Every program
+    of this machine would reach what was protected. Blocking."""
     own = directory / SECURITY / BROKER_CONFIGS
     if not own.exists() or _may_be_insecure(configs) or any(each.is_authenticated for each in listeners.all):
         return
