@@ -37,6 +37,6 @@ async def test_a_broker_that_dies_between_two_questions(monkeypatch: pytest.Monk
         host, port = server.sockets[0].getsockname()
         async with Late(Address(host, port)) as link:
             monkeypatch.setattr("headrace.net.client.durable.asyncio.sleep", until_gone)
-            with pytest.raises(ConnectionLostError, match="is it of an older version"):
+            with pytest.raises(ConnectionLostError, match="does not answer about durable history"):
                 await link.merge(UUID(int=1), None, execute=True)
             assert gone.is_set()
