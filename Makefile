@@ -49,8 +49,11 @@ RESUME ?=
 
 .PHONY: venv demo test coverage test-fast test-long test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
-# The tests run pure Python, whatever is installed; test-native has the other road.
-demo test coverage test-fast test-long: export HEADRACE_NATIVE ?= 0
+# Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
+# the other one, and so has test-native.
+PURE := demo test coverage test-fast test-long suites crash-spark soak promises swarm plants bench bench-failover \
+  bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro
+$(PURE): export HEADRACE_NATIVE ?= 0
 
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"

@@ -29,7 +29,7 @@ def test_it_is_used_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_it_all_runs_as_pure_python(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, None)
     assert choose({}) == (None, "pure Python")
-    with pytest.raises(UsageError, match="is not installed: pip install"):
+    with pytest.raises(UsageError, match="is not installed: 'make native'"):
         choose({VARIABLE: "1"})
 
 

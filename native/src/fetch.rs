@@ -5,17 +5,15 @@ use pyo3::types::{PyBytes, PyList, PySequence};
 
 use crate::bytes::Lent;
 use crate::panics::guarded;
+use crate::requests::{Front, LONG, front, topic};
 use crate::varint::{Reader, write_unsigned};
 
 const RACK_VERSION: i16 = 11;
 const FLEXIBLE_VERSION: i16 = 12;
 const TOPIC_ID_VERSION: i16 = 13;
 const NO_REPLICA_ID_VERSION: i16 = 15;
-const UUID_BYTES: usize = 16;
 const CONSUMER: i32 = -1;
 const NO_SESSION: (i32, i32) = (0, -1);
-/// The first length whose compact form takes more than one byte.
-const LONG: u8 = 128;
 
 /// Partition, leader epoch, offset, maximum bytes.
 pub type Asked = (i32, i32, i64, i32);
@@ -43,12 +41,7 @@ pub struct Fetch {
 
 /// The request of a frame without its length. None where the twin is to read it.
 pub fn read(frame: &[u8]) -> Option<Fetch> {
-    let mut reader = Reader::new(frame, 2);
-    let (version, correlation_id) = (reader.i16()?, reader.i32()?);
-    let client_id = reader.i16()?;
-    if client_id > 0 && !reader.take(usize::try_from(client_id).ok()?)?.is_ascii() {
-        return None;
-    }
+    let Front { version, correlation_id, mut reader } = front(frame)?;
     let flexible = version >= FLEXIBLE_VERSION;
     if flexible && reader.byte()? != 0 {
         return None;
@@ -118,17 +111,7 @@ fn flexible_topics(reader: &mut Reader<'_>, version: i16) -> Option<Vec<Topic>> 
     }
     let mut topics = Vec::new();
     for _ in 1..count {
-        let start = reader.at;
-        if version >= TOPIC_ID_VERSION {
-            reader.take(UUID_BYTES)?;
-        } else {
-            let size = reader.byte()?;
-            if !(0 < size && size < LONG) {
-                return None;
-            }
-            reader.take(usize::from(size) - 1)?;
-        }
-        let end = reader.at;
+        let (start, end) = topic(reader, version >= TOPIC_ID_VERSION)?;
         let partitions = reader.unsigned(32)?;
         if partitions < 2 {
             return None;

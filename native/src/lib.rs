@@ -10,6 +10,7 @@ mod fetch;
 mod panics;
 mod produce;
 mod records;
+mod requests;
 mod varint;
 
 use pyo3::prelude::*;

@@ -5,12 +5,10 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::bytes::Lent;
 use crate::panics::guarded;
+use crate::requests::{Front, LONG, front, topic};
 use crate::varint::Reader;
 
 const TOPIC_ID_VERSION: i16 = 13;
-const UUID_BYTES: usize = 16;
-/// The first length whose compact form takes more than one byte.
-const LONG: u8 = 128;
 
 /// A batch: its partition, and where it lies in the frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,12 +36,7 @@ pub struct Produce {
 
 /// The request of a frame without its length. None where the twin is to read it.
 pub fn read(frame: &[u8]) -> Option<Produce> {
-    let mut reader = Reader::new(frame, 2);
-    let (version, correlation_id) = (reader.i16()?, reader.i32()?);
-    let client_id = reader.i16()?;
-    if client_id > 0 && !reader.take(usize::try_from(client_id).ok()?)?.is_ascii() {
-        return None;
-    }
+    let Front { version, correlation_id, mut reader } = front(frame)?;
     let (tags, transactional_id) = (reader.byte()?, reader.byte()?);
     let (acks, timeout_ms, topics) = (reader.i16()?, reader.i32()?, reader.byte()?);
     if tags != 0 || transactional_id != 0 || !(1 < topics && topics < LONG) {
@@ -57,17 +50,7 @@ pub fn read(frame: &[u8]) -> Option<Produce> {
 }
 
 fn read_topic(reader: &mut Reader<'_>, version: i16) -> Option<Topic> {
-    let start = reader.at;
-    if version >= TOPIC_ID_VERSION {
-        reader.take(UUID_BYTES)?;
-    } else {
-        let size = reader.byte()?;
-        if !(0 < size && size < LONG) {
-            return None;
-        }
-        reader.take(usize::from(size) - 1)?;
-    }
-    let end = reader.at;
+    let (start, end) = topic(reader, version >= TOPIC_ID_VERSION)?;
     let count = reader.byte()?;
     if !(1 < count && count < LONG) {
         return None;

@@ -79,9 +79,7 @@ def choose(environment: Mapping[str, str]) -> Road:
         module = import_module(NAME)
     except ImportError as error:
         if wanted:
-            raise UsageError(
-                f"{VARIABLE} is 1, and {NAME} is not installed: pip install 'headrace[native]'."
-            ) from error
+            raise UsageError(f"{VARIABLE} is 1, and {NAME} is not installed: 'make native' compiles it.") from error
         return Road(None, PURE)
     if (found := getattr(module, "INTERFACE", None)) != INTERFACE:
         problem = f"{NAME} has interface {found}, and this version of Headrace needs {INTERFACE}"
