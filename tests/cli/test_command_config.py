@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -23,6 +25,7 @@ def headrace(
 
 
 def a_file(directory: Path, *lines: str) -> Path:
+    directory.mkdir(exist_ok=True)
     path = directory / "client.properties"
     path.write_text("# of a client\n" + "\n".join(lines) + "\n")
     return path
@@ -36,10 +39,22 @@ ASKING = [
 
 
 def test_commands_that_ask_brokers_take_it() -> None:
-    assert {"topic list", "group describe", "produce", "consume", "doctor", "top"} <= set(ASKING)
+    assert {"topic list", "group describe", "produce", "consume", "doctor", "top", "quorum"} <= set(ASKING)
     for name, command in COMMANDS.items():
         options = {option: each for each in command.params for option in each.opts}
         assert ("--command-config" in options) == (name in ASKING), name
+
+
+WRONG: Final = "security.protocol must be one of"
+
+
+@pytest.mark.parametrize("command", [("quorum",), ("broker", "list"), ("topic", "describe", "orders"), ("doctor",)])
+def test_it_stands_before_a_command_or_behind_it(headrace: Headrace, tmp_path: Path, command: Sequence[str]) -> None:
+    path = a_file(tmp_path, "security.protocol=TLS")
+    assert WRONG in headrace.refused("--command-config", path, *command, code=2)
+    assert WRONG in headrace.refused(*command, "--command-config", path, code=2)
+    right = a_file(tmp_path / "right", "security.protocol=PLAINTEXT")
+    assert WRONG in headrace.refused("--command-config", right, *command, "--command-config", path, code=2)
 
 
 def test_a_file_says_where_brokers_are(

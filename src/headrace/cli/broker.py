@@ -21,6 +21,7 @@ from headrace.cli.options import (
     Insecure,
     Json,
     LogLevel,
+    NoBootstrap,
     Redis,
     broker_configs,
     check_engine,
@@ -76,7 +77,7 @@ def run_broker(
     config: Config = None,
     config_file: ConfigFile = None,
     insecure: Insecure = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     log_level: LogLevel = "info",
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="Stop where standard input ends.")

@@ -1,8 +1,8 @@
 """`--command-config FILE`: how a command reaches brokers that do not let everybody in. Kafka's own files work.
 
-Promises: each command that asks brokers takes the option, without a line of its own; so do `headrace` itself, before
-the command, and HEADRACE_COMMAND_CONFIG. The file's `bootstrap.servers` serve where no --bootstrap is given. Nothing of
-a file is ever printed.
+Promises: each command that asks brokers takes the option, without a line of its own. So does a group that is a command
+too (`headrace quorum`). `headrace` itself takes it before the command, and there is HEADRACE_COMMAND_CONFIG. The file's
+`bootstrap.servers` serve where no --bootstrap is given. Nothing of a file is ever printed.
 """
 
 from __future__ import annotations
@@ -41,17 +41,22 @@ _PARAMETER: Final = inspect.Parameter(
 
 
 def remember(path: Path | None) -> None:
-    """Note the file that stands before the command."""
-    _FILE.set(path)
+    """Note the file that stands here, before the command or behind it. The last one counts. `main` runs each command in
+    a context of its own, so that none is left for the next."""
+    if path is not None:
+        _FILE.set(path)
 
 
 def give_command_config(app: typer.Typer) -> None:
-    """Have each command of `app` that takes --bootstrap, to ask brokers, take --command-config."""
+    """Have each command of `app` that takes --bootstrap, to ask brokers, take --command-config. So do its groups that
+    are commands themselves."""
     for command in app.registered_commands:
         assert command.callback is not None, "registered with a function"
         command.callback = _taking(command.callback)
     for group in app.registered_groups:
         assert group.typer_instance is not None, "registered with commands"
+        if (itself := group.typer_instance.registered_callback) is not None and itself.callback is not None:
+            itself.callback = _taking(itself.callback)
         give_command_config(group.typer_instance)
 
 
@@ -63,13 +68,10 @@ def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(*arguments: Any, command_config: Path | None = None, **options: Any) -> Any:
-        before = _FILE.set(command_config or _FILE.get())
-        try:
-            if options.get("bootstrap") == DEFAULT_BOOTSTRAP:
-                options["bootstrap"] = properties().get("bootstrap.servers", "").strip() or DEFAULT_BOOTSTRAP
-            return command(*arguments, **options)
-        finally:
-            _FILE.reset(before)
+        remember(command_config)
+        if options.get("bootstrap") == DEFAULT_BOOTSTRAP:
+            options["bootstrap"] = properties().get("bootstrap.servers", "").strip() or DEFAULT_BOOTSTRAP
+        return command(*arguments, **options)
 
     parameters = [*signature.parameters.values(), _PARAMETER]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362 has it

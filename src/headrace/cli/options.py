@@ -32,7 +32,7 @@ NoBootstrap = Annotated[
         "--bootstrap",
         envvar="HEADRACE_BOOTSTRAP",
         metavar="HOST:PORT[,HOST:PORT]",
-        help="Taken by every command; this one asks no broker that runs already.",
+        help="Taken by every command; this one does not use it.",
     ),
 ]
 FilesBootstrap = Annotated[
