@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from inspect import isawaitable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from headrace.base.ids import NO_EPOCH, BrokerId, Offset, PartitionIndex, TopicId
@@ -13,13 +16,17 @@ from headrace.broker.handlers.fetch import Reader
 from headrace.broker.requests.context import Admitted, Refused, RequestContext
 from headrace.broker.requests.dispatch import _result
 from headrace.broker.requests.fetch_sessions import FetchPlan, PartitionKey, Wanted
-from headrace.metadata.access.acls import ResourceType
+from headrace.metadata.access.acls import AclOperation, ResourceType
+from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages import fetch
+from headrace.wire.messages import create_acls, fetch
 from headrace.wire.messages import offset_commit as commit
+from headrace.wire.messages.create_topics import CreatableTopic
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests import loops
+from tests.broker.clusters import running
+from tests.broker.group_broker import RawClient
 from tests.metadata.test_metadata_cache import partition, topic
 
 LATE: Final = TopicId(UUID(int=77))
@@ -35,6 +42,9 @@ class NoTopic:
         return kind is not ResourceType.TOPIC
 
     def sees(self, *_: Any) -> bool:
+        return False
+
+    def may_for_some(self, *_: Any) -> bool:
         return False
 
 
@@ -53,7 +63,7 @@ def context(version: int, image: MetadataImage, services: Any) -> RequestContext
 
 
 def test_the_controller_is_not_asked_to_delete_a_topic_by_an_id_that_is_not_known_here() -> None:
-    """It may know the topic already, and would not ask for rights."""
+    """It may know the topic already, and would not ask for rights. For one that may delete nothing, nobody is asked."""
     access = delete_topics.HANDLER.access
     by_id = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=LATE),))
     found = access(by_id, context(6, EMPTY_IMAGE, None))
@@ -61,6 +71,49 @@ def test_the_controller_is_not_asked_to_delete_a_topic_by_an_id_that_is_not_know
     assert found.response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     unclear = DeleteTopicsRequest(topics=(DeleteTopicState(name=None),))
     assert isinstance(access(unclear, context(6, EMPTY_IMAGE, None)), Admitted), "the handler says what is wrong"
+
+
+RIGHTS: Final = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root;User:ANONYMOUS"}
+
+
+async def test_who_may_delete_hears_of_a_topic_what_the_controller_knows(tmp_path: Path) -> None:
+    """Its broker may know the id later than the controller: the request comes by an image that lacks it."""
+    async with running(tmp_path, 2, RIGHTS) as cluster:
+        follower = next(one for one in cluster.brokers.values() if not one.parts.metadata.is_controller)
+        services, early = follower.parts.requests.services, follower.image
+        async with RawClient(cluster.bootstrap.split(",")[0]) as root:
+            ids = {}
+            for name in ("alices", "bobs"):
+                ids[name] = (
+                    await root.create(CreatableTopic(name=name, num_partitions=1, replication_factor=1))
+                ).topic_id
+            acl = create_acls.AclCreation(ResourceType.TOPIC, "alices", 3, "User:alice", "*", AclOperation.DELETE, 3)
+            assert not (await root.ask(3, create_acls.CreateAclsRequest(creations=(acl,)))).results[0].error_code
+        await cluster.agree()
+
+        async def deleted(user: str, *names: str) -> list[int]:
+            rights = services.authority.rights(cast("Any", Came(f"User:{user}")), delete_topics.HANDLER.key)
+            states = tuple(DeleteTopicState(name=None, topic_id=ids.get(name, LATE)) for name in names)
+            asked = DeleteTopicsRequest(topics=states, timeout_ms=10_000)
+            found = _result(delete_topics.HANDLER, asked, replace(context(6, early, services), rights=rights))
+            answer = await found if isawaitable(found) else found
+            by_id = {each.topic_id: each.error_code for each in answer.responses}
+            return [by_id[state.topic_id] for state in states]
+
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        assert await deleted("nobody", "alices", "bobs") == [unknown, unknown]
+        assert await deleted("alice", "bobs", "alices", "no such topic") == [unknown, 0, unknown]
+        assert follower.image.topic_names() == ["bobs"], "she may not delete it, though the controller knows it"
+        assert await deleted("root", "bobs") == [0]
+        assert follower.image.topic_names() == []
+
+
+class Came(NamedTuple):
+    """The parts of a client's connection that its rights depend on."""
+
+    principal: str
+    peer_host: str = "127.0.0.1"
+    listener_name: str = "PLAINTEXT"
 
 
 def test_a_request_that_is_checked_in_slices_is_handled_by_the_image_it_was_checked_by() -> None:

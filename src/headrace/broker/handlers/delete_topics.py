@@ -2,18 +2,24 @@
 
 An unknown name is error 3, "Topic 'x' does not exist"; an unknown id UNKNOWN_TOPIC_ID. v1 is the first; v4 flexible; v5
 error messages; v6 by id too (KIP-516). `timeout_ms` as in CreateTopics.
+
+Rights are decided here, by the topics' names. The controller may know an id that is not known here. For a client that
+may delete some topics, this broker first replays what the controller has. On Kafka the controller decides on rights.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.broker.requests.access import by_name_or_id, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
-from headrace.broker.requests.context import Checked, Handler, RequestContext
-from headrace.controller.asks import DeleteTopics, TopicAnswer
+from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext, Slices
+from headrace.controller.asks import DeleteTopics, ReadQuorum, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
 from headrace.metadata.access.acls import AclOperation, ResourceType
@@ -78,18 +84,42 @@ def _access(request: DeleteTopicsRequest, context: RequestContext) -> Checked:
     """Access to the topics that the client may delete. A name that it may not even describe is not told."""
     states = request.topics or tuple(DeleteTopicState(name=name) for name in request.topic_names)
     request = request._replace(topics=states, topic_names=())
+    if _is_ahead(states, context) and context.rights.may_for_some(AclOperation.DELETE, ResourceType.TOPIC):
+        return _once_known(request, context)
     return _on_states(request, context)
+
+
+def _is_ahead(states: Sequence[DeleteTopicState], context: RequestContext) -> bool:
+    """Whether the request has an id that is not known here."""
+    return any(_names_one(state) and by_name_or_id(state, context) is None for state in states)
+
+
+def _once_known(request: DeleteTopicsRequest, context: RequestContext) -> Slices:
+    """As `_on_states`, by an image that has all topics that the controller knows."""
+    reading = asyncio.ensure_future(submitted(context, ReadQuorum(), request.timeout_ms))
+    yield reading
+    if isinstance(refusal := reading.result(), Refusal):
+        return Refused(DeleteTopicsResponse(responses=tuple(_refused(each, refusal) for each in request.topics)))
+    newest = replace(context, image=context.services.metadata.image)
+    found = _on_states(request, newest)
+    if isinstance(found, Generator):
+        found = yield from found
+    return found._replace(context=newest) if isinstance(found, Admitted) else found
 
 
 def _problem(state: DeleteTopicState, context: RequestContext) -> ErrorCode | None:
     name = by_name_or_id(state, context)
-    if name is None:  # the controller may know the id already, and asks for no rights
+    if name is None:  # the controller may have learnt of the id meanwhile, and asks for no rights
         return ErrorCode.UNKNOWN_TOPIC_ID if _names_one(state) else None
     if context.rights.may(AclOperation.DELETE, ResourceType.TOPIC, name):
         return None
     if state.name is None and not context.rights.sees(ResourceType.TOPIC, name):
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _refused(state: DeleteTopicState, refusal: Refusal) -> DeletableTopicResult:
+    return _result(TopicAnswer(name=state.name, topic_id=TopicId(state.topic_id), refusal=refusal))
 
 
 def _forbidden(state: DeleteTopicState, error: ErrorCode) -> DeletableTopicResult:

@@ -207,7 +207,7 @@ def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Slices:
     for group in {each.group_id: each for each in request.groups}.values():
         looked += 1
         if looked % NAMES_PER_TURN_MAX == 0:
-            yield
+            yield None
         if (error := _forbidden(group.group_id, context)) is not None:
             refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error))
             continue
@@ -215,7 +215,7 @@ def _of_groups(request: OffsetFetchRequest, context: RequestContext) -> Slices:
         for each in dict.fromkeys(group.topics or ()):
             looked += 1
             if looked % NAMES_PER_TURN_MAX == 0:
-                yield
+                yield None
             name = by_name_or_id(each, context)
             if name is not None and not context.rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
                 denied[each] = None

@@ -136,7 +136,7 @@ def on_items(
             else:
                 refused.append(refuse(item, error))
             if in_slices and number % NAMES_PER_TURN_MAX == 0:
-                yield
+                yield None
         answer = tuple(refused)
         if not answer:
             return Admitted(request)

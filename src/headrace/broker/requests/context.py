@@ -105,6 +105,8 @@ class Admitted(NamedTuple):
     request: Any
     finish: Callable[[Any], Any] | None = None
     """Adds to the response what was refused. The response may be None: no answer is wanted."""
+    context: RequestContext | None = None
+    """By whose image it was checked, and is handled; None: that of the request."""
 
 
 class Refused(NamedTuple):
@@ -113,8 +115,9 @@ class Refused(NamedTuple):
     response: Any
 
 
-Slices: TypeAlias = Generator[None, None, Admitted | Refused]
-"""The check of a request that names very much. It yields when others should have their turn of the event loop."""
+Slices: TypeAlias = Generator[Awaitable[object] | None, None, Admitted | Refused]
+"""The check of a request that names very much. It yields when others should have their turn of the event loop, or what
+it waits for."""
 Checked: TypeAlias = Admitted | Refused | Slices
 Access: TypeAlias = Callable[[Any, RequestContext], Checked]
 """Checks the rights of a request (`requests.access`)."""

@@ -314,11 +314,11 @@ async def _in_slices(slices: Slices, handler: Handler, context: RequestContext) 
     assert not handler.pipelined, "requests behind it must not overtake it"
     while True:
         try:
-            next(slices)
+            wanted = next(slices)
         except StopIteration as stop:
             found = cast("Admitted | Refused", stop.value)
             break
-        await asyncio.sleep(0)
+        await (asyncio.sleep(0) if wanted is None else wanted)
     result = _granted(found, handler, context)
     if isinstance(result, Deferred) or inspect.isawaitable(result):
         return await _finished(_future(result), lambda response: response)
@@ -329,7 +329,7 @@ def _granted(found: Admitted | Refused, handler: Handler, context: RequestContex
     """As `_result`, of a request that is checked."""
     if isinstance(found, Refused):
         return found.response
-    result = handler.handle(found.request, context)
+    result = handler.handle(found.request, found.context or context)
     if found.finish is None:
         return result
     if isinstance(result, Deferred) or inspect.isawaitable(result):
