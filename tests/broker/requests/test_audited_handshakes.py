@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 
 from headrace.base.limits import AUDIT_LINES_OF_A_CLIENT_BURST_MAX
@@ -19,6 +20,7 @@ from headrace.broker.system import SystemClock, system_random
 from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from headrace.storage.disk import LocalDisk
 from tests import loops
+from tests.broker.group_broker import until
 from tests.certificates import Authority
 
 NAME: Final = "ssl.principal.mapping.rules"
@@ -80,8 +82,6 @@ def test_each_refusal_has_a_line_with_its_reason(tmp_path: Path) -> None:
             await comes(broker, client(ours, theirs.issue(common_name="mallory")))
             await comes(broker, client(ours, expired(ours)))
             await comes(broker, client(ours, ours.issue(common_name="bob")))
-            _, writer = await asyncio.open_connection(*broker.address)
-            writer.close()
         said = lines(broker)
         assert {(line["event"], line["mechanism"], line["listener"], line["allowed"]) for line in said} == {
             ("authentication", "TLS", "SSL", False)
@@ -92,6 +92,36 @@ def test_each_refusal_has_a_line_with_its_reason(tmp_path: Path) -> None:
         assert len(reasons) == len(wanted)
         for reason, words in zip(reasons, wanted, strict=True):
             assert words in reason, reasons
+
+    loops.run(work())
+
+
+def hello() -> bytes:
+    """The first words of a client."""
+    sent, nothing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(nothing, sent, server_hostname="broker").do_handshake()
+    return sent.read()
+
+
+@pytest.mark.parametrize("words", [b"", hello()[:50], hello()], ids=["nothing", "half a hello", "a hello"])
+def test_one_that_goes_in_the_midst_of_its_handshake_has_no_line(tmp_path: Path, words: bytes) -> None:
+    ours = Authority.made(tmp_path / "ours")
+
+    async def work() -> None:
+        config = BrokerConfig(data=tmp_path / "data", configs=configs(ours))
+        async with Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker:
+            under_way = broker.parts.requests.listener.handshakes
+            reader, writer = await asyncio.open_connection(*broker.address)
+            writer.write(words)
+            if len(words) > 100:
+                await reader.read(1)  # the broker's answer: its turn is over
+            await until(lambda: len(under_way) == 1)
+            writer.close()
+            await until(lambda: len(under_way) == 0)
+            await comes(broker, client(ours))
+        (line,) = lines(broker)
+        assert "did not return a certificate" in line["reason"], "of the one that came after it"
 
     loops.run(work())
 
