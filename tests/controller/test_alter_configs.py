@@ -380,10 +380,25 @@ def test_no_more_than_so_many_groups_have_configs(image: MetadataImage, monkeypa
 
 @pytest.mark.parametrize("op", [AlterOp.SET, AlterOp.APPEND])
 def test_a_config_of_one_listener_is_set_where_the_broker_is_started(image: MetadataImage, op: int) -> None:
-    for key in ("listener.name.a.sasl.enabled.mechanisms", "listener.name.a.plain.sasl.jaas.config"):
-        changes = (Alteration(key, op, "PLAIN"),)
-        resource = ResourceAlteration(ResourceType.BROKER, "", changes)
-        (refusal,) = alter_configs(image, [resource]).result
-        assert refusal is not None
-        assert refusal.code == ErrorCode.INVALID_CONFIG
+    known = ("plaintext.sasl.enabled.mechanisms", "plaintext.plain.sasl.jaas.config", "metrics.ssl.keystore.location")
+    for key in known:
+        refusal = refused(image, f"listener.name.{key}", op)
         assert "cannot be changed while a broker runs" in refusal.message
+
+
+@pytest.mark.parametrize("op", [AlterOp.SET, AlterOp.APPEND])
+def test_a_config_for_a_listener_that_there_is_not_is_refused_with_its_name(image: MetadataImage, op: int) -> None:
+    for key in ("listener.name.foo.ssl.keystore.location", "listener.name.plaintex.sasl.enabled.mechanisms"):
+        for broker, whose in (("", "any broker"), ("1", "broker 1")):
+            said = refused(image, key, op, broker).message
+            assert said == f"Config {key} is for no listener of {whose}: after listener.name. comes one of plaintext."
+
+
+def refused(image: MetadataImage, key: str, op: int, broker: str = "") -> Refusal:
+    resource = ResourceAlteration(ResourceType.BROKER, broker, (Alteration(key, op, "PLAIN"),))
+    decision = alter_configs(image, [resource])
+    (refusal,) = decision.result
+    assert not decision.events
+    assert refusal is not None
+    assert refusal.code == ErrorCode.INVALID_CONFIG
+    return refusal

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
-from headrace.metadata.access.listener_configs import PREFIX, keys_of
+from headrace.metadata.access.listener_configs import METRICS, PREFIX, keys_of
 
 LISTENERS: Final = "listeners"
 ADVERTISED: Final = "advertised.listeners"
@@ -31,8 +31,6 @@ SECURITY: Final = "security"
 """The directory, in that of the data, where `headrace up --secure` keeps its files."""
 BROKER_CONFIGS: Final = "broker.properties"
 """Among them, the configs of the brokers."""
-METRICS: Final = "metrics"
-"""The endpoint of metrics has certificates as a listener of this name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 

@@ -16,6 +16,7 @@ from headrace.base.limits import GROUP_CONFIGS_MAX, GROUP_NAME_CHARS_MAX
 from headrace.base.reading import INT_MAX, is_natural, items, natural
 from headrace.controller.decision import Decision, Refusal, Verdict
 from headrace.controller.topic_names import topic_name_problem
+from headrace.metadata.access.listener_configs import METRICS, PREFIX
 from headrace.metadata.configs import (
     EVERY_BROKER_DEF,
     EVERY_TOPIC_DEF,
@@ -224,7 +225,8 @@ def _altered(image: MetadataImage, target: _Target, alteration: Alteration, boun
         if alteration.op == AlterOp.DELETE:  # it is not set; Kafka's tools remove what they might have set
             return None
         fixed = f"Config {key} cannot be changed while a broker runs: set it where the broker is started."
-        return _bad(_problem(image, target, {key: value}, bounds) or fixed)  # known, where it is a listener's
+        problem = _problem(image, target, {key: value}, bounds)  # none, where it is a listener's
+        return _bad(problem or _no_listener(image, target, key) or fixed)
     if value is None and alteration.op != AlterOp.DELETE:
         return Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for config {key}.")
     if not definition.dynamic:
@@ -244,6 +246,17 @@ def _altered(image: MetadataImage, target: _Target, alteration: Alteration, boun
         return _bad(problem)
     assert value is not None, "null is a problem"
     return definition.kept(value)
+
+
+def _no_listener(image: MetadataImage, target: _Target, key: str) -> str | None:
+    """Return why a config with a listener's prefix would be for nothing: none of these brokers has the listener. Kafka
+    accepts it, for a listener may come there while a broker runs."""
+    brokers = [known for known in image.brokers.values() if target.broker_id in (None, known.id)]
+    names = sorted({each.listener.lower() for known in brokers for each in known.endpoints})
+    if not key.startswith(PREFIX) or key.startswith(tuple(f"{PREFIX}{name}." for name in (*names, METRICS))):
+        return None
+    whose = "any broker" if target.broker_id is None else f"broker {target.broker_id}"
+    return f"Config {key} is for no listener of {whose}: after {PREFIX} comes one of {', '.join(names)}."
 
 
 def _edited(current: str, op: int, value: str) -> str:

@@ -14,6 +14,8 @@ from headrace.metadata.access.sasl_configs import JAAS
 from headrace.metadata.config_defs import ConfigDef
 
 PREFIX: Final = "listener.name."
+METRICS: Final = "metrics"
+"""The endpoint of metrics has certificates as a listener of this name."""
 MECHANISMS: Final = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 _FIRST_PARTS: Final = ("ssl.", "sasl.")
 _OF_MECHANISMS: Final = ("sasl.", "connections.max.reauth.ms")
