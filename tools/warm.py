@@ -36,7 +36,7 @@ COMMAND: Final = (sys.executable, "-m", "headrace.cli.main")
 OF_OPTIONS: Final = ("typer._adapters", "uvloop")
 """With the first option Typer imports Pydantic, where it has such a module, which takes 50 ms."""
 REQUEST_BYTES_MAX: Final = 1 << 20
-ENDS_S: Final = 10.0
+ENDS_S: Final = 60.0
 
 
 class WarmProcess:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -121,14 +121,15 @@ def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def up(data: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """The supervisor, and its lines up to `ready`."""
-    command = [*COMMAND, "up", "--nodes", "3", "--data", str(data), "--listen", "127.0.0.1:0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def up(
+    data: Path, command: Sequence[str] = COMMAND, lines: int = 4
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The supervisor, and its first lines, by default those up to `ready`."""
+    arguments = ["up", "--nodes", "3", "--data", str(data), "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            lines = [process.stdout.readline().strip() for _ in range(4)]
-            yield process, lines
+            yield process, [process.stdout.readline().strip() for _ in range(lines)]
         finally:
             process.kill()
 
@@ -167,6 +168,27 @@ def test_three_brokers_run_answer_and_stop_as_one(tmp_path: Path) -> None:
     assert events.count("TopicCreated") == 3
     readable = headrace("debug", "raft-log", str(tmp_path / "data" / "broker-3"))
     assert "BrokerRegistered" in readable.stdout
+
+
+def test_ready_is_told_once_each_knows_that_all_serve(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} -m tests.cli.late_to_know "$@"\n')
+    python.chmod(0o700)
+    code = (
+        f"import sys; sys.executable = {str(python)!r}; import headrace.cli.main as c; sys.exit(c.main(sys.argv[1:]))"
+    )
+    with up(tmp_path / "data", (sys.executable, "-c", code)) as (_, lines):
+        late = lines[3].split(",")[2]
+        listed = headrace("broker", "list", "--json", "--bootstrap", late)
+    assert [json.loads(line)["state"] for line in listed.stdout.splitlines()] == ["live"] * 3
+
+
+def test_a_stop_before_all_serve_is_no_failure(tmp_path: Path) -> None:
+    with up(tmp_path / "data", lines=1) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, [line.split()[0] for line in out.splitlines()]) == (0, ["broker", "broker"])
+        assert "Traceback" not in err
 
 
 def test_a_broker_ends_with_its_supervisor_however_that_ends(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_a_directory_that_was_secured_is_not_opened_without_a_word(tmp_path: Pat
         "one of three": ("broker", "--id", "1", "--data", str(data / "broker-1")),
     }[form]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    refused = warm.ran(*words, "--listen", "127.0.0.1:0", timeout=20)
+    refused = warm.ran(*words, "--listen", "127.0.0.1:0", timeout=60)
     assert refused.returncode == 2
     assert f"{data} was secured, and whoever reaches 127.0.0.1:0 could do everything now" in refused.stderr
     assert "--secure" in refused.stderr

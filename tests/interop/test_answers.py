@@ -73,7 +73,7 @@ async def topic(client: RawClient) -> str:
     return name
 
 
-async def produced(client: RawClient, name: str, *, timeout_ms: int = 10_000) -> int:
+async def produced(client: RawClient, name: str, *, timeout_ms: int = 60_000) -> int:
     """The offset of three records."""
     batch = memoryview(encode_batch([Record(at, time.time_ns() // 1_000_000, b"k", b"v") for at in range(3)]))
     data = produce_.TopicProduceData(name=name, partition_data=(produce_.PartitionProduceData(index=0, records=batch),))

@@ -72,11 +72,11 @@ def test_a_claimed_length_sets_little_aside_before_its_bytes_come() -> None:
 
 
 def test_a_large_frame_in_small_reads_costs_no_quadratic_copy() -> None:
-    """16 MiB in 4 KiB reads: quadratic copying would move 32 GiB."""
+    """16 MiB in 4 KiB reads: quadratic copying would move 32 GiB. The seconds are the processor's."""
     body = bytes(16 << 20)
     data = stream([body])
     splitter = FrameSplitter()
-    begun = time.perf_counter()
+    begun = time.thread_time()
     found = feed_in_steps(splitter, data, 4096)
-    assert time.perf_counter() - begun < 2
+    assert time.thread_time() - begun < 2
     assert found == [body]

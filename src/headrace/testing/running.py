@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
-from headrace.base.errors import UsageError
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.ids import BrokerId
 from headrace.testing.clients import Clients, Login
 
 if TYPE_CHECKING:
+    from headrace.broker.boot import Broker
     from headrace.broker.config import BrokerConfig
     from headrace.broker.home.nodes import Node
     from headrace.broker.home.securing import Secured
@@ -52,6 +54,13 @@ class RunningBroker:
         return str(self.addresses[listener])
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    broker: Broker
+    stopping: AsyncExitStack
+    """Stops it."""
+
+
 class RunningCluster:
     """Brokers 1 to N. A test may stop each of them, and start it again with its data."""
 
@@ -62,7 +71,9 @@ class RunningCluster:
         self._configs = configs
         self.login: Final = login
         """The administrator of a secured cluster, who may do everything."""
-        self._running: dict[int, AsyncExitStack] = {}
+        self._running: dict[int, _Running] = {}
+        self._changed = asyncio.Event()
+        """Set when a broker's metadata, or which brokers run, has changed since it was last cleared."""
 
     @property
     def bootstrap(self) -> str:
@@ -82,8 +93,8 @@ class RunningCluster:
     async def start(self, *brokers: int) -> None:
         """Start these brokers together, and wait until all serve; by default all that do not run.
 
-        Brokers that are started one by one serve once most of the cluster runs. Raises HeadraceError where one cannot
-        start.
+        Then each running broker also knows that all the running ones serve. Brokers that are started one by one serve
+        once most of the cluster runs. Raises HeadraceError where one cannot start.
         """
         wanted = [each for each in brokers or self._nodes if each not in self._running]
         work = [asyncio.ensure_future(self._start(self._node(each))) for each in wanted]
@@ -93,6 +104,11 @@ class RunningCluster:
             for start in work:
                 start.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+        while not self._all_are_known():
+            await self._next_change()
+        for each in wanted:
+            if each in self._running and (failure := self._running[each].broker.failure) is not None:
+                raise HeadraceError(f"Broker {each} had to stop: {failure}") from failure
 
     async def stop(self, *brokers: int) -> None:
         """Stop these brokers cleanly, one after the other: each hands over the partitions that it leads. By default all
@@ -101,7 +117,8 @@ class RunningCluster:
         async with AsyncExitStack() as stopping:
             for each in reversed(brokers or self.running):  # all of them, even if one fails
                 if (running := self._running.pop(self._node(each).id, None)) is not None:
-                    stopping.push_async_callback(running.aclose)
+                    stopping.push_async_callback(running.stopping.aclose)
+            self._changed.set()
 
     async def _start(self, node: Node) -> None:
         from headrace.broker.config import BrokerConfig
@@ -115,13 +132,39 @@ class RunningCluster:
             configs=dict(self._configs or {}),
         )
         stack = AsyncExitStack()
-        await stack.enter_async_context(_served(config))
-        self._running[node.id] = stack
+        broker = await stack.enter_async_context(_served(config))
+        over = asyncio.ensure_future(broker.over())
+        over.add_done_callback(lambda _: self._changed.set())
+        stack.callback(over.cancel)
+        broker.observe(lambda _: self._changed.set())
+        self._running[node.id] = _Running(broker, stack)
+        self._changed.set()
+
+    async def _agree(self) -> None:
+        """Wait until each running broker knows what any of them knows by now. Raises HeadraceError where one stops."""
+        drivers = [each.broker.parts.metadata for each in self._running.values()]
+        furthest = max(driver.image.index for driver in drivers)
+        await asyncio.gather(*(driver.reached(furthest) for driver in drivers))
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _all_are_known(self) -> bool:
+        """Whether each running broker knows that all of them serve. One that failed counts as stopped."""
+        running = {key: each.broker for key, each in self._running.items() if each.broker.failure is None}
+        return all(_serves(key, running[key], one) for key in running for one in running.values())
 
     def _node(self, broker: int) -> Node:
         if broker not in self._nodes:
             raise UsageError(f"There is no broker {broker}: this cluster has 1 to {len(self._nodes)}.")
         return self._nodes[broker]
+
+
+def _serves(key: int, broker: Broker, other: Broker) -> bool:
+    """Whether the other broker knows that the broker of that id serves, as the incarnation that runs now."""
+    own, told = broker.image.brokers.get(BrokerId(key)), other.image.brokers.get(BrokerId(key))
+    return own is not None and told is not None and told.epoch == own.epoch and not told.fenced
 
 
 @asynccontextmanager
@@ -148,7 +191,8 @@ async def broker(
         config = BrokerConfig(
             data=place, port=port, advertised_port=advertised_port, configs=_configs(secured, configs)
         )
-        async with _served(config) as running:
+        async with _served(config) as made:
+            running = RunningBroker(host=made.host, port=made.port, data=place, addresses=made.addresses)
             if secured is None:
                 yield running
             else:
@@ -179,6 +223,7 @@ async def cluster(
                 await made.start()
                 if secured is not None:
                     await _enrol(secured, *(node.listen for node in nodes))
+                    await made._agree()
                 yield made
             finally:
                 await made.stop()
@@ -214,7 +259,7 @@ def _directory(data: Path | None) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
+async def _served(config: BrokerConfig) -> AsyncIterator[Broker]:
     from headrace.broker.boot import Broker
     from headrace.broker.system import SystemClock, system_random
     from headrace.storage.disk import LocalDisk
@@ -223,7 +268,7 @@ async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
 
     disk = LocalDisk()
     url = config.configs.get(DURABLE_URL)
-    running = Broker(
+    made = Broker(
         config,
         clock=SystemClock(),
         random=system_random(),
@@ -231,5 +276,5 @@ async def _served(config: BrokerConfig) -> AsyncIterator[RunningBroker]:
         objects=open_objects(url, disk) if url else None,
         cleaning=run_in_child,
     )
-    async with running:
-        yield RunningBroker(host=running.host, port=running.port, data=config.data, addresses=running.addresses)
+    async with made:
+        yield made

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 from headrace.testing.clients import Clients
 from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 120.0
 
 R = TypeVar("R")
 

@@ -174,7 +174,7 @@ class Hesitant:
 async def test_no_job_waits_while_there_may_be_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that takes what came while it was about to wait does not count as one that waits."""
     monkeypatch.setattr("headrace.broker.kit.store_threads.SimpleQueue", Hesitant)
-    threads, together = DaemonThreads(3, "busy"), threading.Barrier(3, timeout=10)
+    threads, together = DaemonThreads(3, "busy"), threading.Barrier(3, timeout=60)
     for _ in range(2):
         threads.submit(int).result()
     jobs = threads._jobs

@@ -37,7 +37,11 @@ async def client(tmp_path: Path) -> AsyncIterator[RawClient]:
 
 
 def joining(group: str = "g", member_id: str = "m", **fields: Any) -> ConsumerGroupHeartbeatRequest:
-    whole: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ("t",), "topic_partitions": ()}
+    whole: dict[str, Any] = {
+        "rebalance_timeout_ms": 1_000_000,
+        "subscribed_topic_names": ("t",),
+        "topic_partitions": (),
+    }
     return ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=0, **(whole | fields))
 
 

@@ -123,8 +123,8 @@ async def test_what_is_asked_in_the_turn_in_which_the_partition_is_lost_is_sent_
             require_known_id=False,
             client_id="",
             client_host="",
-            session_timeout_ms=6_000,
-            rebalance_timeout_ms=6_000,
+            session_timeout_ms=1_000_000,
+            rebalance_timeout_ms=1_000_000,
             protocol_type="consumer",
             protocols=(Protocol("range", b""),),
         )

@@ -40,8 +40,8 @@ async def join(client: RawClient, member_id: str = "") -> Any:
     request = JoinGroupRequest(
         group_id="g",
         member_id=member_id,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
+        session_timeout_ms=1_000_000,
+        rebalance_timeout_ms=1_000_000,
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=SUBSCRIBED),),
     )
@@ -163,7 +163,7 @@ def test_the_next_coordinator_goes_on_in_the_middle_of_it(tmp_path: Path) -> Non
             assert {one.member_type for one in described.members} == {0, 1}
             assert await beat(old, classic) == ErrorCode.NOT_COORDINATOR
             error, share = await sync(new, classic)
-            whole = beating(2, topic_partitions=(), rebalance_timeout_ms=10_000, subscribed_topic_names=("t",))
+            whole = beating(2, topic_partitions=(), rebalance_timeout_ms=1_000_000, subscribed_topic_names=("t",))
             owned = partitions(await new.ask(1, whole))
             assert (error, sorted([*share, *owned])) == (0, [0])
             await new.ask(1, beating(-1))
@@ -214,7 +214,7 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
     for record in (
         '{"type":"3","data":{"groupId":"new"}}payload:{"version":"0","data":{"epoch":1,"metadataHash":',
         '{"type":"5",' + member + '{"version":"0","data":{"instanceId":"i","rackId":null,"clientId":"raw",',
-        '"subscribedTopicNames":["t"],"subscribedTopicRegex":"t|u","rebalanceTimeoutMs":10000,"serverAssignor":null,'
+        '"subscribedTopicNames":["t"],"subscribedTopicRegex":"t|u","rebalanceTimeoutMs":1000000,"serverAssignor":null,'
         '"classicMemberMetadata":null}}',
         '{"type":"6","data":{"groupId":"new"}}payload:{"version":"0","data":{"assignmentEpoch":1}}',
         '{"type":"7",' + member + '{"version":"0","data":{"topicPartitions":[{"topicId":',

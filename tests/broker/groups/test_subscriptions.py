@@ -27,8 +27,8 @@ async def join(client: RawClient, group_id: str, size: int, member_id: str = "")
     request = JoinGroupRequest(
         group_id=group_id,
         member_id=member_id,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
+        session_timeout_ms=1_000_000,
+        rebalance_timeout_ms=1_000_000,
         protocol_type="consumer",
         protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(size)),),
     )
@@ -41,7 +41,7 @@ async def beat(client: RawClient, group_id: str, topics: int) -> Any:
         ConsumerGroupHeartbeatRequest(
             group_id=group_id,
             member_id="AAAAAAAAAAAAAAAAAAAAAA",
-            rebalance_timeout_ms=10_000,
+            rebalance_timeout_ms=1_000_000,
             subscribed_topic_names=tuple(f"topic-{at}" for at in range(topics)),
             topic_partitions=(),
         ),

@@ -61,17 +61,17 @@ async def find(client: RawClient, group: str = "g") -> None:
 
 
 def join_request(group: str = "g", member_id: str = "", **fields: Any) -> JoinGroupRequest:
-    fields = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer", **fields}
+    fields = {"session_timeout_ms": 1_000_000, "rebalance_timeout_ms": 1_000_000, "protocol_type": "consumer", **fields}
     protocols = (JoinGroupRequestProtocol(name="range", metadata=b"topics"),)
     return JoinGroupRequest(group_id=group, member_id=member_id, protocols=protocols, **fields)
 
 
-async def join(client: RawClient, version: int = 9, group: str = "g") -> Any:
+async def join(client: RawClient, version: int = 9, group: str = "g", **fields: Any) -> Any:
     """Join as the only member; told one's id first where the version has that."""
-    response = await client.ask(version, join_request(group))
+    response = await client.ask(version, join_request(group, **fields))
     if version >= 4:
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
-        response = await client.ask(version, join_request(group, response.member_id))
+        response = await client.ask(version, join_request(group, response.member_id, **fields))
     assert response.error_code == 0
     return response
 
@@ -344,22 +344,21 @@ async def test_a_member_that_falls_silent_is_left_behind(tmp_path: Path) -> None
 
 
 async def test_a_stop_does_not_wait_for_a_rebalance(tmp_path: Path) -> None:
-    """Members that wait for others are sent away, so that the broker stops at once."""
-    loop = asyncio.get_running_loop()
+    """Members that wait for others are sent away, so that the broker stops at once. The rebalance would outlast the
+    test."""
+    patient: dict[str, Any] = {"session_timeout_ms": 1_000_000, "rebalance_timeout_ms": 1_000_000}
     async with AsyncExitStack() as broker, AsyncExitStack() as clients:
         bootstrap = await broker.enter_async_context(running(tmp_path / "data"))
         first, second = [await clients.enter_async_context(RawClient(bootstrap)) for _ in range(2)]
         await find(first)
-        joined = await join(first)
+        joined = await join(first, **patient)
         await sync(first, joined)
-        told = await second.ask(9, join_request())
-        waiting = asyncio.ensure_future(second.ask(9, join_request(member_id=told.member_id)))
+        told = await second.ask(9, join_request(**patient))
+        waiting = asyncio.ensure_future(second.ask(9, join_request(member_id=told.member_id, **patient)))
         beat = HeartbeatRequest(group_id="g", member_id=joined.member_id, generation_id=joined.generation_id)
         while (await first.ask(4, beat)).error_code != ErrorCode.REBALANCE_IN_PROGRESS:
             assert not waiting.done()
-        stopping = loop.time()
         await broker.aclose()
-        assert loop.time() - stopping < 2
         assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
 
 

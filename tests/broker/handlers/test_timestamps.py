@@ -72,14 +72,14 @@ async def test_the_type_may_change_between_batches(client: RawClient) -> None:
 async def test_times_out_of_bounds_are_refused_and_the_bounds_are_the_topic_s(client: RawClient) -> None:
     await create(client, "t", message_timestamp_before_max_ms=str(HOUR_MS), message_timestamp_after_max_ms=str(HOUR_MS))
     await create(client, "default")
-    now_ms, minute_ms = int(time.time() * 1000), 60_000
+    now_ms, margin_ms = int(time.time() * 1000), 600_000
     for shift_ms, topic, error in (
-        (-HOUR_MS + minute_ms, "t", 0),
-        (HOUR_MS - minute_ms, "t", 0),
-        (-HOUR_MS - minute_ms, "t", ErrorCode.INVALID_TIMESTAMP),
-        (HOUR_MS + minute_ms, "t", ErrorCode.INVALID_TIMESTAMP),
+        (-HOUR_MS + margin_ms, "t", 0),
+        (HOUR_MS - margin_ms, "t", 0),
+        (-HOUR_MS - margin_ms, "t", ErrorCode.INVALID_TIMESTAMP),
+        (HOUR_MS + margin_ms, "t", ErrorCode.INVALID_TIMESTAMP),
         (-now_ms, "default", 0),
-        (HOUR_MS + minute_ms, "default", ErrorCode.INVALID_TIMESTAMP),
+        (HOUR_MS + margin_ms, "default", ErrorCode.INVALID_TIMESTAMP),
     ):
         answer = await produce(client, topic, batch(b"v", timestamp=now_ms + shift_ms))
         assert answer.error_code == error, (shift_ms, topic, answer.error_message)

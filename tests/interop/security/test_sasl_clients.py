@@ -65,7 +65,7 @@ def by_kafka_python(broker: Broker, mechanism: str, password: str) -> None:
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "alice",
         "sasl_plain_password": password,
-        "bootstrap_timeout_ms": 10_000 if password == PASSWORD else 200,
+        "bootstrap_timeout_ms": 60_000 if password == PASSWORD else 200,
     }
     producer = kafka_python_producer(config)
     if producer is None:

@@ -80,7 +80,7 @@ def by_kafka_python(at: str, trust: Path, mechanism: str, password: str) -> bool
             sasl_mechanism=mechanism,
             sasl_plain_username="alice",
             sasl_plain_password=password,
-            bootstrap_timeout_ms=10_000 if password == PASSWORD else 200,
+            bootstrap_timeout_ms=60_000 if password == PASSWORD else 200,
         )
     except (kafka.errors.SaslAuthenticationFailedError, kafka.errors.KafkaTimeoutError):
         for each in gc.get_objects():  # it leaves its sockets open

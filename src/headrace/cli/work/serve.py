@@ -28,6 +28,7 @@ from headrace.broker.system import SystemClock, descriptors, system_random, tune
 from headrace.broker.watchdog import Watchdog
 from headrace.cli.logs import configure_logs
 from headrace.cli.options import DEFAULT_BOOTSTRAP
+from headrace.cli.work.parent import Parent
 from headrace.cli.work.ready import OnceReady
 from headrace.net.loops import run
 from headrace.storage.disk import LocalDisk
@@ -100,8 +101,7 @@ async def _serve(config: BrokerConfig, *, with_parent: bool, once_ready: OnceRea
         descriptors=descriptors,
     )
     asked = _on_stop_signal()
-    if with_parent:
-        _stop_at_end_of_input(asked)
+    parent = Parent(asked) if with_parent else None
     gc.disable()  # thousands of logs are opened, and stay
     if not await _started(broker, asked):
         return
@@ -111,10 +111,13 @@ async def _serve(config: BrokerConfig, *, with_parent: bool, once_ready: OnceRea
             await once_ready([broker.address])
         sys.stdout.write(f"ready {broker.address}\n")
         sys.stdout.flush()
-        over = asyncio.ensure_future(broker.over())
+        ends = [asyncio.ensure_future(broker.over())]
+        if parent is not None:
+            ends.append(asyncio.ensure_future(parent.answer(broker)))
         with Watchdog():
-            await asyncio.wait((over, asked), return_when=asyncio.FIRST_COMPLETED)
-        over.cancel()
+            await asyncio.wait((*ends, asked), return_when=asyncio.FIRST_COMPLETED)
+        for each in ends:
+            each.cancel()
     finally:
         await broker.stop()
     if broker.failure is not None:
@@ -158,16 +161,3 @@ def _on_stop_signal() -> asyncio.Future[None]:
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, on_signal)
     return asked
-
-
-def _stop_at_end_of_input(asked: asyncio.Future[None]) -> None:
-    """Stop when standard input ends. The parent process holds its other end, and writes nothing."""
-    loop = asyncio.get_running_loop()
-
-    def on_input() -> None:
-        if not os.read(0, 4096):
-            loop.remove_reader(0)
-            if not asked.done():
-                asked.set_result(None)
-
-    loop.add_reader(0, on_input)

@@ -1,8 +1,8 @@
 """The work of `headrace up --nodes N`: one process for each broker, under this one.
 
 Promises:
-- It prints `broker ID pid PID listen HOST:PORT` for each broker as it starts it. Once all serve, it prints one line
-  `ready HOST:PORT,...`.
+- It prints `broker ID pid PID listen HOST:PORT` for each broker as it starts it. Once all serve, and each of them knows
+  that, it prints one line `ready HOST:PORT,...`.
 - It restarts no broker, and reports when one ends.
 - SIGTERM or SIGINT stops the brokers one after the other, so that each can hand over its partitions. A second signal
   ends them at once.
@@ -15,10 +15,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from headrace.base.addresses import parse_address
 from headrace.base.errors import HeadraceError
@@ -29,6 +28,7 @@ from headrace.cli.output import note
 from headrace.cli.work.ready import OnceReady
 from headrace.storage.disk import LocalDisk
 
+T = TypeVar("T")
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 30.0
 
@@ -74,10 +74,7 @@ class _Supervisor:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self._on_signal)
         try:
-            ready = await self._start()
-            if ready and not self._asked.is_set():
-                if self._once_ready is not None:
-                    await self._once_ready([parse_address(each) for each in ready])
+            if (ready := await self._start()) and await self._agreed():
                 print("ready " + ",".join(ready), flush=True)
                 await self._watch()
         finally:
@@ -92,12 +89,26 @@ class _Supervisor:
         for node in self._nodes:
             process = self._running[node.id] = await self._spawn(node)
             print(f"broker {node.id} pid {process.pid} listen {node.listen}", flush=True)
-        waiting = [asyncio.ensure_future(self._ready(node, self._running[node.id])) for node in self._nodes]
+        ready = await self._unless_asked(self._ready(node) for node in self._nodes)
+        if ready and self._once_ready is not None and not self._asked.is_set():
+            await self._once_ready([parse_address(each) for each in ready])
+        return ready
+
+    async def _agreed(self) -> bool:
+        """Wait until each broker knows what any of them knows by now: that all serve, and what `once_ready` changed.
+        Returns False where a stop was requested meanwhile."""
+        at = await self._unless_asked(self._reached(node, 0) for node in self._nodes)
+        return bool(at and await self._unless_asked(self._reached(node, max(at)) for node in self._nodes))
+
+    async def _unless_asked(self, works: Iterable[Coroutine[None, None, T]]) -> list[T]:
+        """Return what all of them return; nothing where a stop was requested."""
+        waiting = [asyncio.ensure_future(each) for each in works]
         asked = asyncio.ensure_future(self._asked.wait())
         gathered = asyncio.gather(*waiting)
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await asyncio.wait((gathered, asked), return_when=asyncio.FIRST_COMPLETED)
+            return gathered.result() if gathered.done() else []
         except TimeoutError:
             late = f"The brokers did not become ready in {START_SECONDS_MAX:g} s: see their logs."
             raise HeadraceError(late) from None
@@ -105,9 +116,7 @@ class _Supervisor:
             asked.cancel()
             for each in waiting:
                 each.cancel()
-            with suppress(asyncio.CancelledError, HeadraceError):
-                await asyncio.gather(asked, *waiting, return_exceptions=True)
-        return gathered.result() if gathered.done() and not gathered.cancelled() else []
+            await asyncio.gather(asked, gathered, *waiting, return_exceptions=True)
 
     async def _spawn(self, node: Node) -> asyncio.subprocess.Process:
         others = ",".join(str(other.listen) for other in self._nodes if other is not node)
@@ -123,18 +132,35 @@ class _Supervisor:
             *command,
             *self._options,
             env=environment,
-            stdin=asyncio.subprocess.PIPE,  # never written: when this process ends it ends, and so does the broker
+            stdin=asyncio.subprocess.PIPE,  # when this process ends it ends, and so does the broker
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # keys pressed at the terminal are for this process alone
         )
 
-    async def _ready(self, node: Node, process: asyncio.subprocess.Process) -> str:
-        assert process.stdout is not None
-        word, _, address = (await process.stdout.readline()).decode().strip().partition(" ")
+    async def _ready(self, node: Node) -> str:
+        word, address = await self._said(node)
         if word != "ready":
-            code = await process.wait()
+            code = await self._running[node.id].wait()
             raise HeadraceError(f"Broker {node.id} did not start (exit code {code}): see its log above.")
         return address
+
+    async def _reached(self, node: Node, index: int) -> int:
+        """Wait until that broker has replayed the metadata up to there. Returns how far it is by then."""
+        stdin = self._running[node.id].stdin
+        assert stdin is not None
+        stdin.write(b"%d\n" % index)
+        word, at = await self._said(node)
+        if word != "at":
+            code = await self._running[node.id].wait()
+            raise HeadraceError(f"Broker {node.id} ended (exit code {code}): see its log above.")
+        return int(at)
+
+    async def _said(self, node: Node) -> tuple[str, str]:
+        """Return the first word of its next line, and the rest. Both are empty where it ends."""
+        stdout = self._running[node.id].stdout
+        assert stdout is not None
+        word, _, rest = (await stdout.readline()).decode().strip().partition(" ")
+        return word, rest
 
     async def _watch(self) -> None:
         """Wait for a signal, or for the end of the last broker."""
@@ -163,7 +189,10 @@ class _Supervisor:
             if not was_over:
                 process.terminate()
                 await self._ended(process)
-            if not was_over and process.returncode != 0:
+            if not was_over and process.returncode not in (
+                0,
+                -signal.SIGTERM,
+            ):  # the signal ends one that had not begun
                 failed.append(node_id)
         return failed
 
