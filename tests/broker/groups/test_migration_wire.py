@@ -231,7 +231,7 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
         f'{formed}1,"protocol":"range","leader":"{classic.member_id}"',
         '{"type":"2","data":{"group":"g"}}payload:<DELETE>',
         '{"type":"5",' + member,
-        '"classicMemberMetadata":{"sessionTimeoutMs":10000,"supportedProtocols":[{"name":"range","metadata":"',
+        '"classicMemberMetadata":{"sessionTimeoutMs":1000000,"supportedProtocols":[{"name":"range","metadata":"',
         '{"type":"8",' + member,
         '{"type":"5",' + member + "<DELETE>",
         '{"type":"3","data":{"groupId":"g"}}payload:<DELETE>',
