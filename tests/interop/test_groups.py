@@ -24,7 +24,7 @@ from tests.threads import joined
 from tools import kafka_jars
 
 PARTITIONS = 4
-SESSION_MS = 20_000
+SESSION_MS = 240_000
 LOOK_EVERY_S = 0.02
 
 

@@ -565,6 +565,11 @@ GROUP_LOAD_BYTES: Final = 256 * 1024
 GROUP_TICK_PUT_OFF_MS: Final = 500
 """Delay after which a consumer group with expired members is checked again, while their heartbeats are not accepted."""
 
+ALARM_LATE_MS_MAX: Final = 1_000
+"""An alarm of a group or a transaction that rings later than this shows that the broker itself stood still."""
+ALARM_GRACE_MS_MAX: Final = 5_000
+"""Longest that such an alarm then waits for what clients sent meanwhile, or send once they are back."""
+
 GROUPS_READY_MS_MAX: Final = 1_000
 """Longest that a request which creates the offsets topic waits until groups can be kept; then clients ask again."""
 

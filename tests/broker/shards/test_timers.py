@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
+
+import pytest
 
 from headrace.broker.shards.timers import Timers, elapsed_ms
+from headrace.sim.loop import VirtualLoop
+from headrace.sim.process import Process
 from tests.loops import run
 
 FAR_MS = 3_600_000
@@ -60,3 +65,33 @@ def test_nobody_is_woken_after_the_end() -> None:
         return woken
 
     assert run(closed()) == []
+
+
+@pytest.mark.parametrize(("still_s", "again_s"), [(1.9, 1.9), (3.0, 3.0 + 2.0), (10.0, 10.0 + 5.0)])
+def test_a_broker_that_stood_still_reads_first_what_came_meanwhile(still_s: float, again_s: float) -> None:
+    """An alarm is due a second after it began to stand still."""
+    loop, broker, woken = VirtualLoop(Random(1)), Process("broker"), list[str]()
+    times: list[float] = []
+
+    def wake(name: str) -> None:
+        woken.append(name)
+        times.append(loop.time())
+
+    async def armed() -> None:
+        timers = Timers(wake)
+        timers.arm("g", 1_000)
+
+    async def play() -> None:
+        await loop.spawn(broker, armed())
+        loop.pause(broker)
+        await asyncio.sleep(still_s)
+        loop.resume(broker)
+        await asyncio.sleep(20)
+
+    try:
+        loop.run_until_complete(play())
+    finally:
+        loop.workers.close()
+        loop.close()
+    assert woken == ["g"]
+    assert times == [pytest.approx(again_s)]

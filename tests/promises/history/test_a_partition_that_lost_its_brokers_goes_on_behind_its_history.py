@@ -245,14 +245,27 @@ class Story:
         topics = [topic for topic in answer.topics if topic.name in PLACES]
         return {(topic.name, part.partition_index): part for topic in topics for part in topic.partitions}
 
-    async def _until_led(self) -> None:
+    async def _until_led(self, *keys: Key) -> None:
+        """Wait until the asked broker knows that these are led."""
+
         async def is_led() -> bool:
-            return all(part.leader_id != -1 for part in (await self._told()).values())
+            told = await self._told()
+            return all(key in told and told[key].leader_id != -1 for key in keys)
 
         await until(is_led)
 
     async def _leader(self, key: Key) -> str:
-        return str(self._cluster.address((await self._told())[key].leader_id))
+        """Its leader, once there is one."""
+        found: list[int] = []
+
+        async def is_led() -> bool:
+            told = await self._told()
+            if key in told and told[key].leader_id != -1:
+                found.append(told[key].leader_id)
+            return bool(found)
+
+        await until(is_led)
+        return str(self._cluster.address(found[0]))
 
     async def _frontiers(self) -> dict[Key, int]:
         """The frontiers of partitions that have one; exclusive."""
@@ -292,7 +305,7 @@ class Story:
         ]
         for future in admin.create_topics(made).values():
             await asyncio.to_thread(_created, future)
-        await self._until_led()
+        await self._until_led(*ALL)
         for key in LOST:
             await self._begin_numbered(key)
         self._sender = Sender(everybody, "first", self._sent)
@@ -301,7 +314,7 @@ class Story:
         await self._configure(ENDLESS)
         await cluster.kill(GONE[0])  # so that a later leader epoch has what is lost
         await cluster.start(GONE[0])
-        await self._until_led()
+        await self._until_led(*ALL)
 
     async def _begin_numbered(self, key: Key) -> None:
         async with RawClient(self._bootstrap.partition(",")[0]) as client:
@@ -394,7 +407,7 @@ class Story:
             self._check_told(topic, told, done=True)
         await self._cluster.kill(LIVING[1])
         await self._cluster.start(LIVING[1])
-        await self._until_led()
+        await self._until_led(*ALL)
         assert not await self._offline()
         now = await self._told()
         assert now[KEPT] == before[KEPT]

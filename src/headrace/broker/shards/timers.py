@@ -1,9 +1,15 @@
-"""Wakes the names of one shard: one alarm for each, the earliest that was asked for."""
+"""Wakes the names of one shard: one alarm for each, the earliest that was asked for.
+
+Promise: where the broker stood still, or its event loop was held, an alarm waits as long again, within a limit. So no
+session ends before the broker has read the heartbeats that came meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+
+from headrace.base.limits import ALARM_GRACE_MS_MAX, ALARM_LATE_MS_MAX
 
 
 class Timers:
@@ -24,7 +30,8 @@ class Timers:
             return
         if armed is not None:
             armed[1].cancel()
-        self._timers[name] = (at, self._loop.call_at(at, self._ring, name))
+        due = max(at, self._loop.time())
+        self._timers[name] = (at, self._loop.call_at(at, self._ring, name, due))
 
     def disarm(self, name: str) -> None:
         armed = self._timers.pop(name, None)
@@ -38,9 +45,14 @@ class Timers:
             timer.cancel()
         self._timers.clear()
 
-    def _ring(self, name: str) -> None:
-        del self._timers[name]
-        self._wake(name)
+    def _ring(self, name: str, due: float) -> None:
+        at, _ = self._timers.pop(name)
+        now = self._loop.time()
+        if (late := now - due) > ALARM_LATE_MS_MAX / 1000:
+            again = now + min(late, ALARM_GRACE_MS_MAX / 1000)
+            self._timers[name] = (at, self._loop.call_at(again, self._ring, name, again))
+        else:
+            self._wake(name)
 
 
 def elapsed_ms(seconds: float) -> int:
