@@ -25,7 +25,7 @@ from tests.broker.group_broker import until
 from tools import engine_under_test
 from tools.server_process import port_held_for
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 CONFIGS = {
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",

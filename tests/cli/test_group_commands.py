@@ -20,7 +20,7 @@ __all__ = ["headrace"]
 FIRST_MS = 1_700_000_000_000
 RECORDS = 10
 """In each partition of `orders`, one a second."""
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 def consumer(broker: RunningBroker, group: str = "g", **more: Any) -> confluent_kafka.Consumer:

@@ -17,7 +17,7 @@ from headrace.wire.records import Record
 
 PRODUCE_VERSION = 8
 NEW_VERSION = 12
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 VERIFICATION = "transaction.partition.verification.enable"
 
 

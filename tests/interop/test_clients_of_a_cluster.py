@@ -14,7 +14,7 @@ from tests import loops
 from tests.interop.support.samples import described
 from tools.broker_cluster import BrokerCluster
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 RECORDS = 600
 PARTITIONS = 6
 

@@ -26,7 +26,7 @@ from tests.interop.support.asking import asked
 from tests.promises.support.load import QUIET
 from tests.spark.world import Row, World, consumed, read, world
 
-WAIT_S = 60.0
+WAIT_S = 150.0
 KEYS = 6
 ROUNDS = 4
 """Records go in the first, the time of markers begins in the second, and they go in the third. Nothing is left to do in

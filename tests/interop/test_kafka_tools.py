@@ -23,7 +23,7 @@ from tools.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 LOOK_EVERY_S = 0.01
 
 

@@ -20,7 +20,7 @@ from tests.interop import java_project
 from tests.interop.support.samples import described
 from tools.broker_cluster import BrokerCluster
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 RACKS = {1: "a", 2: "b", 3: "c"}
 RECORDS = 500
 """In each of three parts, the last of them once the follower is dead."""

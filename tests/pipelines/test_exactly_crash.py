@@ -43,7 +43,7 @@ SOURCE, TARGET = 3, 4
 RECORDS: Final = 600
 """Of one round."""
 BROKERS: Final = range(1, 4)
-FLUSH_S: Final = 60.0
+FLUSH_S: Final = 150.0
 VICTIMS: Final = ("all", "driver", "java", "brokers")
 CONFIGS: Final = (
     "transaction.two.phase.commit.enable=true",

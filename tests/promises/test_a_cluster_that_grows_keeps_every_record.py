@@ -34,7 +34,7 @@ from tools.broker_cluster import BrokerCluster
 TOPIC: Final = "orders"
 OFFSETS_PARTITIONS: Final = 5
 GROUP: Final = "readers"
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 BEFORE: Final = 2_000
 AFTER: Final = 1_000
 """Acknowledgements."""

@@ -35,7 +35,7 @@ CONFIGS: Final = (
 )
 """All that is kept is read again and again, and who is back leads again soon."""
 OPTIONS: Final = ("--json", *(option for config in CONFIGS for option in ("--config", config)))
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 
 
 async def told(cluster: BrokerCluster, through: int) -> list[MetadataResponsePartition]:

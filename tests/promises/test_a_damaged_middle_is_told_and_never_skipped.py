@@ -33,7 +33,7 @@ from tools.broker_process import BrokerProcess
 BATCHES = 12
 SEGMENT_BYTES = 1024
 ONLY_ON_SUSPICION = {"log.scrub.interval.ms": "-1"}
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 async def fill(root: Path, configs: Mapping[str, str] = ONLY_ON_SUSPICION, **topic: str) -> None:

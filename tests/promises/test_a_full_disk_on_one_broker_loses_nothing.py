@@ -23,7 +23,7 @@ import pytest
 from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.support.changes import create
-from tests.promises.support.records import OPTIONS, Records, under_records
+from tests.promises.support.records import Records, patient_options, under_records
 from tests.promises.support.volumes import Volume, are_permitted, volume_at
 from tools.broker_cluster import BrokerCluster
 
@@ -112,4 +112,4 @@ def test_a_full_disk_on_one_broker_loses_nothing_and_is_told_in_one_sentence(tmp
             await records.in_sync()
 
     with ExitStack() as volumes:
-        loops.run(work(BrokerCluster(tmp_path, len(BROKERS), *OPTIONS), volumes))
+        loops.run(work(BrokerCluster(tmp_path, len(BROKERS), *patient_options()), volumes))

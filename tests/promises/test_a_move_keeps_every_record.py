@@ -36,7 +36,7 @@ from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempo
 from tools.broker_cluster import BrokerCluster
 
 TOPIC: Final = "moved"
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.02
 BETWEEN_MOVES: Final = 200
 """Acknowledgements, so that a move meets a busy partition."""

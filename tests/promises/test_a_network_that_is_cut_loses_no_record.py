@@ -17,11 +17,13 @@ from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS
 from tests.promises.support.networks import Cluster, Network, permitted
-from tests.promises.support.records import OPTIONS, Records, under_records
+from tests.promises.support.records import Records, patient_options, under_records
 
 BROKERS: Final = (1, 2, 3)
 BEFORE_EACH_CUT: Final = 500
 """Acknowledgements that each producer waits for, so that a cut meets a busy cluster."""
+LAG_MS_MAX: Final = 15_000
+"""Of a follower that hears the controller and not its leader: then it leaves the ISR."""
 WHILE_CUT: Final = 250
 ANSWERS: Final = 30
 """Of the broker that is cut off, to clients that ask it alone, while it is and afterwards."""
@@ -100,7 +102,7 @@ def test_no_acknowledged_record_is_lost_by_a_network_that_is_cut(tmp_path: Path,
     async def work() -> None:
         async with (
             permitted()(BROKERS) as network,
-            Cluster(tmp_path, network, *OPTIONS) as cluster,
+            Cluster(tmp_path, network, *patient_options(LAG_MS_MAX)) as cluster,
             under_records(cluster) as records,
         ):
             for number, happens in enumerate(itertools.islice(itertools.cycle(CUTS), few_rounds)):

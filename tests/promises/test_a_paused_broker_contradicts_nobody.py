@@ -14,7 +14,7 @@ from typing import Final
 from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS
-from tests.promises.support.records import OPTIONS, Records, under_records
+from tests.promises.support.records import Records, patient_options, under_records
 from tools.broker_cluster import BrokerCluster
 
 BROKERS: Final = 3
@@ -34,7 +34,7 @@ async def whom(records: Records, victim: str, number: int) -> int:
 
 def test_a_broker_that_stood_still_while_others_took_over_contradicts_nobody(tmp_path: Path, few_rounds: int) -> None:
     async def work() -> None:
-        async with BrokerCluster(tmp_path, BROKERS, *OPTIONS) as cluster, under_records(cluster) as records:
+        async with BrokerCluster(tmp_path, BROKERS, *patient_options()) as cluster, under_records(cluster) as records:
             for number, victim in enumerate(itertools.islice(itertools.cycle(VICTIMS), few_rounds)):
                 await records.in_sync()
                 await records.acknowledged(BEFORE_EACH_PAUSE)

@@ -36,7 +36,7 @@ TOPIC: Final = "orders"
 BROKERS: Final = 3
 ACKNOWLEDGED: Final = 1_000
 """Between two losses."""
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 
 
 async def until_all_is_on_three(cluster: BrokerCluster) -> None:

@@ -39,7 +39,7 @@ from tools.broker_cluster import BrokerCluster
 TOPIC: Final = "t"
 PARTITIONS: Final = 3
 PRODUCERS: Final = 3
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 POLL_S: Final = 60.0
 BEFORE_EACH_FAULT: Final = 8
 """Transactions that each producer ends before the next fault."""

@@ -78,7 +78,7 @@ FAULTS: Final = (None, "source", "store", "target", None, "controller", None, "s
 """The process that is killed while partitions move, in turn."""
 BETWEEN: Final = 300
 """Acknowledgements, so that moves and deaths meet busy partitions."""
-DEADLINE_S: Final = 90.0
+DEADLINE_S: Final = 150.0
 TAKEN_OVER: Final = "partition taken over"
 CONFIGS: Final = (
     "broker.session.timeout.ms=3000",

@@ -29,7 +29,7 @@ from headrace.storage.tier.reader import Store
 from tests.promises.support.load import QUIET
 from tests.spark.world import World, consumed, planned, read, world
 
-WAIT_S = 60.0
+WAIT_S = 150.0
 PRODUCERS = 3
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.spark.session import LOCAL_SETTINGS
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 SAID = "BrokenPipeError"
 
 

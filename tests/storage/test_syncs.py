@@ -15,7 +15,7 @@ from headrace.storage import syncs
 from headrace.storage.disk import LocalDisk
 from headrace.storage.syncs import HAS_KERNEL_SYNCS, KernelSyncs, Syncs, ThreadSyncs, syncs_on
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 kernel_only = pytest.mark.skipif(not HAS_KERNEL_SYNCS, reason="this system has no asynchronous syncs of the kernel")
 
 

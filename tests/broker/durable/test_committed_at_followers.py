@@ -24,7 +24,7 @@ from tests.broker.tiered import objects_in
 
 PADDING = b"." * 3_000
 ABORTED, COMMITTED, PLAIN = 1, 2, 3
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 def run(root: Path, store: Any, work: Callable[[Moving], Awaitable[None]]) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.broker.group_broker import RawClient, running
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 PARTITIONS = 4
 FAST = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 200, "metadata_max_age_ms": 1_000}
 

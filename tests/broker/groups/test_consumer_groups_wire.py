@@ -25,7 +25,7 @@ from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 from tests.broker.group_broker import RawClient, running
 from tests.broker.groups.test_wire import find
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 
 
 @pytest.fixture

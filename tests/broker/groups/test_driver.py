@@ -27,7 +27,7 @@ from headrace.wire.records import Record
 from tests.broker.group_broker import QUICK, RawClient, running
 from tests.broker.groups.test_wire import commit, committed, find, join, join_request, sync
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 
 
 async def test_what_is_not_loaded_yet_is_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

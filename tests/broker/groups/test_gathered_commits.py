@@ -25,7 +25,7 @@ from headrace.wire.errors import ErrorCode
 from tests.broker.group_broker import QUICK, RawClient
 from tests.broker.groups.test_wire import find
 
-DEADLINE_S: Final = 60
+DEADLINE_S: Final = 150
 ACCEPTED: Final = CommitReply(errors=(ErrorCode.NONE,))
 
 

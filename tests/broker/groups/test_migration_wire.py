@@ -32,7 +32,7 @@ from tests.broker.groups.test_wire import commit as commit_offsets
 from tests.broker.groups.test_wire import committed, find
 from tools import kafka_jars
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 SUBSCRIBED: bytes = CONSUMER_SUBSCRIPTION.encode(1, ConsumerProtocolSubscription(topics=("t",)))
 
 

@@ -44,7 +44,7 @@ from headrace.wire.messages.offset_fetch import (
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.group_broker import RawClient, running
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.broker.clusters import BY_HAND, Cluster, running
 from tests.broker.group_broker import RawClient
 
 PREFERRED, UNCLEAN = 0, 1
-DEADLINE_S = 60
+DEADLINE_S = 150
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

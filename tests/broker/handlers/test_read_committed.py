@@ -23,7 +23,7 @@ from tests.broker.group_broker import QUICK, RawClient, until
 from tests.broker.in_transactions import Transactions, by_aiokafka, by_librdkafka, interleaved
 
 READ_COMMITTED = 1
-DEADLINE_S = 60
+DEADLINE_S = 150
 SMALL = {"segment_bytes": "14000"}
 
 

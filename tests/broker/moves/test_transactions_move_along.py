@@ -24,7 +24,7 @@ from tests.broker.in_transactions import Transactions, by_aiokafka, by_librdkafk
 from tests.broker.moving import A, B, C, Moving, moving
 from tests.broker.transactions.test_wire import ID, Client
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 BY_SEAL = {"segment_bytes": "4096"}
 BY_COPY = {"segment_bytes": "4096", "durable_enable": "false"}
 ROADS = pytest.mark.parametrize("configs", [BY_SEAL, BY_COPY], ids=["by seal", "by copy"])

@@ -17,7 +17,7 @@ from tests import loops
 from tests.broker.clusters import BY_HAND, Cluster, running
 from tests.broker.group_broker import RawClient
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 TOLD = "[0]: updated with leader 2 and epoch 1"
 """Not by metadata, of which it says other things."""
 

@@ -21,7 +21,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.group_broker import QUICK, RawClient
 
-DEADLINE_S = 60
+DEADLINE_S = 150
 TRANSACTIONS = 1
 
 

@@ -36,7 +36,7 @@ from tests.net.scripted_broker import Answer, ScriptedBroker, scripted_broker
 HERE, THERE, ELSEWHERE = BrokerId(1), BrokerId(2), BrokerId(3)
 PARTITION = NamedPartition("t", 0)
 NOWHERE = NamedPartition("gone", 0)
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 
 
 def led_by(*replicas: int) -> MetadataImage:

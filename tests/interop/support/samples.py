@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 MEBIBYTE: Final = 1024 * 1024
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 
 
 class Message(NamedTuple):

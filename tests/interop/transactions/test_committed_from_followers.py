@@ -25,7 +25,7 @@ from tests.interop.support.samples import described
 from tests.promises.support.load import QUIET
 from tools.broker_cluster import BrokerCluster
 
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 POLL_S = 60.0
 LOOK_EVERY_S = 0.05
 RACKS = {1: "a", 2: "b", 3: "c"}

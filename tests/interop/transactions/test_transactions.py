@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.promises.support.load import QUIET
 from tools.broker_cluster import BrokerCluster
 
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 POLL_S: Final = 60.0
 PARTITIONS: Final = 3
 

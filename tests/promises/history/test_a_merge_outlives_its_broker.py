@@ -32,7 +32,7 @@ TOPIC: Final = "merged"
 ZERO: Final = PartitionIndex(0)
 BATCHES: Final = 12
 PER_BATCH: Final = 2
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.02
 OPTIONS: Final = ("--json", "--config", "log.retention.check.interval.ms=20")
 SWEEPS: Final = ("--config", "durable.sweep.interval.ms=100", "--config", "durable.sweep.grace.ms=0")

@@ -67,7 +67,7 @@ before the brokers die."""
 NUMBERED: Final = 3
 """Of who numbers its own batches: so many are exported, and two more are not."""
 GROUP: Final = "ahead"
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 TIMESTAMP: Final = 1_700_000_000_000
 IS_LOSS: Final = (confluent_kafka.KafkaError._LOG_TRUNCATION, confluent_kafka.KafkaError._AUTO_OFFSET_RESET)
 

@@ -26,7 +26,7 @@ from tests import loops
 from tests.promises.support.load import QUIET
 from tools.broker_cluster import BrokerCluster
 
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.02
 RECORDS: Final = 1_500
 MORE: Final = 300

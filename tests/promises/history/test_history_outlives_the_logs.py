@@ -23,7 +23,7 @@ from tools.broker_cluster import BrokerCluster
 T = TypeVar("T")
 TOPIC: Final = "history"
 RECORDS: Final = 6_000
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.02
 
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(300)
 EXAMPLES: Final = 3 * int(os.environ.get("HEADRACE_PROMISE_ROUNDS", "2"))
 PARTITIONS: Final = 2
 BROKERS: Final = 3
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 
 
 class Batch(NamedTuple):

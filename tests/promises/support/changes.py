@@ -19,7 +19,7 @@ from headrace.wire.messages.metadata import MetadataRequest
 from tests.broker.group_broker import RawClient
 from tools.broker_cluster import BrokerCluster
 
-DEADLINE_S: Final = 90.0
+DEADLINE_S: Final = 150.0
 PATIENCE_MS: Final = 10_000
 """For which a broker may look for a controller before it refuses."""
 

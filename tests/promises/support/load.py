@@ -19,7 +19,7 @@ import confluent_kafka
 from tests.threads import joined
 
 PARTITIONS: Final = 3
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 QUEUED_MESSAGES_MAX: Final = 2_000
 BURST_MESSAGES: Final = 1_000
 BURST_EVERY_S: Final = 0.2

@@ -63,7 +63,7 @@ BOMB_BYTES: Final = 40_000_000
 IN_FLIGHT: Final = 50
 UNREAD_BYTES: Final = 128 * 1024
 """Of requests, and as many of answers, before these are read: a broker does not go on for one that does not read."""
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 150.0
 _TIME_MS: Final = 1_700_000_000_000
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 CALL_S: Final = 5.0
 """After that a call is made again. The process tells so."""
 ABORTS: Final = 0.2

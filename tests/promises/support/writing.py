@@ -16,7 +16,7 @@ import confluent_kafka
 from tests.threads import joined
 
 TOPIC: Final = "written-meanwhile"
-FLUSH_S: Final = 60.0
+FLUSH_S: Final = 150.0
 
 
 class Writer(threading.Thread):

@@ -38,7 +38,7 @@ from tools.broker_cluster import BrokerCluster
 TOPIC: Final = "t"
 PARTITIONS: Final = 3
 BROKERS: Final = (1, 2, 3)
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 ASKED_EVERY_S: Final = 0.1
 BEFORE_EACH_FAULT: Final = 3
 """Transactions that each id ends before the next fault, and after the last one."""

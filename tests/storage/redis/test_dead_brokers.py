@@ -18,7 +18,7 @@ from tools.broker_cluster import BrokerCluster
 
 OPTIONS: Final = ("--json", "--config", "broker.session.timeout.ms=3600000")
 PARTITIONS: Final = 6
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 150.0
 
 
 @pytest.mark.parametrize("is_controller", [True, False])
