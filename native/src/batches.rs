@@ -36,7 +36,7 @@ pub struct Header {
 
 impl Header {
     /// At the front of these bytes, unchecked. None where they end within it.
-    fn read(batch: &[u8]) -> Option<Self> {
+    pub fn read(batch: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(batch, 0);
         Some(Self {
             base_offset: reader.i64()?,
@@ -56,7 +56,7 @@ impl Header {
     }
 
     /// In the order of `BatchHeader`.
-    fn as_tuple<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+    pub fn as_tuple<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let wide = |number: i64| number.into_pyobject(py).map(Bound::into_any);
         let narrow = |number: i32| number.into_pyobject(py).map(Bound::into_any);
         PyTuple::new(

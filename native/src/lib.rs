@@ -4,10 +4,12 @@
 //! does, or returns `None`: the twin is to look at these bytes itself. Nothing here has a clock, a thread, randomness or
 //! state of its own.
 
+mod attributes;
 mod batches;
 mod bytes;
 mod fetch;
 mod panics;
+mod partition;
 mod produce;
 mod records;
 mod requests;
@@ -16,7 +18,7 @@ mod varint;
 use pyo3::prelude::*;
 
 /// Rises when a function takes or gives something else than before: `headrace.native` knows the same number.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -29,5 +31,6 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fetch::write_plain_found, module)?)?;
     module.add_function(wrap_pyfunction!(panics::fail, module)?)?;
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
+    module.add_class::<partition::HotPartition>()?;
     Ok(())
 }

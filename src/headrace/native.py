@@ -9,22 +9,42 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from headrace.base.errors import UsageError
 from headrace.base.ports import Buffer
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 """0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
+
+
+class Hot(Protocol):
+    """One partition that this broker leads, while its role lasts. Its state stays in the partition's own objects, so
+    that this and the twins in Python may take turns. None: the twin is to do it, and nothing has changed."""
+
+    def examine(self, records: Buffer, /) -> Any:
+        """The twin is `headrace.broker.partitions.partition.Partition.examine`."""
+
+    def append(self, records: Buffer, needs_isr: bool, walked: tuple[int, int, bool], /) -> Any:
+        """The twin is `Partition.append`, with the facts of the records. Raises as the twin's log does."""
+
+    def take(self, records: Buffer, needs_isr: bool, /) -> Any:
+        """`examine`, then `append`."""
+
+    def durable(self, end: int, appended_bytes: int, /) -> None:
+        """The twin is `Partition._on_durable`."""
 
 
 class Native(Protocol):
     """The functions of the extension. Each returns None where its twin is to look at the bytes."""
 
     INTERFACE: int
+
+    def HotPartition(self, partition: object, kinds: tuple[object, ...], /) -> Hot:  # noqa: N802 - it is a class
+        """`kinds`: classes and constants that it makes and compares with."""
 
     def walk_records(
         self, data: Buffer, count: int, base_timestamp: int, headers_max: int, headers_of_one_max: int, /

@@ -84,10 +84,8 @@ class _Road:
             partition = self._known.get((topic, index))
             if partition is None:
                 partition = self._find(topic, index)
-            if partition is None or (walked := partition.examine(records)) is None:
-                return None
-            appended = partition.append(records, needs_isr=acks == ACKS_ALL, walked=walked)
-            if isinstance(appended, WriteRefusal):  # nothing was done
+            appended = None if partition is None else partition.append_plain(records, needs_isr=acks == ACKS_ALL)
+            if partition is None or appended is None or isinstance(appended, WriteRefusal):  # nothing was done
                 return None
             start, listener = partition.start_offset, connection.listener_name
             answer = _Answer(self, correlation_id, topic, index, appended, start, listener)

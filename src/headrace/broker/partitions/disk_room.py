@@ -29,7 +29,7 @@ from headrace.storage.engine.medium import DISK, Medium
 
 log = structlog.get_logger(__name__)
 
-UNKNOWN: Final = 2**63
+UNKNOWN: Final = 2**62
 """Bytes left, as long as nobody has asked the disk."""
 
 

@@ -12,13 +12,14 @@ Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Unpack, assert_never
+from typing import Final, Unpack, assert_never, cast
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import VERIFICATIONS_PER_PARTITION_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
+from headrace.broker.partitions.hot import hot_road
 from headrace.broker.partitions.in_sync import InSyncReplicas
 from headrace.broker.partitions.intake.admission import admit, header_of
 from headrace.broker.partitions.intake.earlier import EarlierBatches
@@ -80,6 +81,7 @@ class Partition(Replica):
             self.earlier.begin_overtaking()
         self._doubted_at: Offset | None = None
         """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
+        self._hot = hot_road(self)
         self._heed_seal()
 
     # state
@@ -115,6 +117,10 @@ class Partition(Replica):
         """Append one batch as a client sent it, except for its highest time, which is set to that of its records.
         `needs_isr`: refuse below min.insync.replicas (acks=all). `walked`: the facts of its records, where they were
         checked. Otherwise they are checked here, however long that takes."""
+        if self._hot is not None and walked is not None:
+            appended = self._natively(records, needs_isr=needs_isr, walked=walked)
+            if appended is not None:
+                return appended
         if refusal := self._refusal_for_now(records, needs_isr=needs_isr):
             return refusal
         now_ms = self._clock.now_ms()
@@ -138,6 +144,29 @@ class Partition(Replica):
             return refusal
         time_ms = verdict.timestamp if self.settings.times is None else -1
         return Appended(verdict.base_offset, Offset(verdict.last_offset + 1), time_ms)
+
+    def append_plain(self, records: Buffer, *, needs_isr: bool) -> Appended | WriteRefusal | None:
+        """`examine`, and `append` where that has found the facts; None where it has not."""
+        if self._hot is not None and (appended := self._natively(records, needs_isr=needs_isr)) is not None:
+            return appended
+        walked = self.examine(records)
+        return None if walked is None else self.append(records, needs_isr=needs_isr, walked=walked)
+
+    def _natively(
+        self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None
+    ) -> Appended | WriteRefusal | None:
+        """Append by the native road. `walked` None: have it look at the records, too. Returns None where it does
+        not take the batch. Whatever else goes wrong there may have been half done, and ends the partition."""
+        hot = self._hot
+        assert hot is not None
+        try:
+            taken = hot.take(records, needs_isr) if walked is None else hot.append(records, needs_isr, walked)
+            return cast("Appended | None", taken)
+        except (OSError, StorageFailure) as error:
+            return self.earlier.turned_away(records, self._failed(error))
+        except BaseException as error:
+            self._fail(error if isinstance(error, Exception) else StorageFailure(str(error)))
+            raise
 
     def append_in_transaction(self, records: Buffer) -> Appended | WriteRefusal:
         """Append a batch of this partition's own coordinator, as a part of a client's transaction. Its sequence counts
@@ -229,6 +258,8 @@ class Partition(Replica):
         """Return the facts of a batch's records where `append` may append it at once, and then does what `take` does.
         None where the partition is not served, the batch has to wait for others or for a worker, or its records are
         refused."""
+        if self._hot is not None and (walked := self._hot.examine(records)) is not None:
+            return cast("Walked", walked)
         if self.line.is_empty and self._ended is ErrorCode.NONE and self.gate.is_open:
             return walked_at_once(records, self.settings, self._clock.now_ms())
         return None
@@ -490,6 +521,9 @@ class Partition(Replica):
         self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
+        if self._hot is not None:
+            self._hot.durable(end, appended_bytes)
+            return
         self._visible_bytes.on_flushed(end, appended_bytes, at_once=len(self.isr.leader.isr_ends) <= 1)
         self.isr.leader, effects = self.isr.leader.on_flushed(end)
         for effect in effects:

@@ -120,6 +120,10 @@ class PartitionLog(LogState, Appending, Reading, LookingUp, Flushing, Retention,
     """One partition's batches, in any engine."""
 
     @property
+    def is_open_to_native(self) -> bool:
+        """Whether the native road may append to it: it is a `LocalLog`, whose attributes that road reads and changes."""
+
+    @property
     def storing(self) -> Storing | None:
         """None: what was appended `at_once` is stored when `append` returns."""
 

@@ -45,6 +45,7 @@ from headrace.wire.batches import BatchHeader
 class LocalLog(LocalState):
     """Made by `LocalLogEngine.begin_open`."""
 
+    is_open_to_native: Final = True
     copies: Final = 1
     flushed_copies: Final = 1
     storing: Final = None

@@ -184,6 +184,15 @@ class LocalState:
             self.flushed_end, self.flushed_position = placed.end, contents.active.size
         self.log_end_offset = placed.end
 
+    def write_past_held(self, buffers: Sequence[Buffer]) -> None:
+        """Write a batch to the active segment's file, and nothing else: the native road's part of `write`. Nothing is
+        held, and the file is open. Raises StorageFailure."""
+        contents = self.contents
+        try:
+            contents.active.file.append(buffers)  # type: ignore[union-attr]
+        except OSError as error:
+            raise self.refused(error, contents.held_count) from error
+
     def write_out(self) -> None:
         try:
             self.contents.write_out(self.config.index_interval_bytes)

@@ -43,6 +43,7 @@ class RedisLog:
     copying: Final = None
     examining: Final = None
     files: Final = None
+    is_open_to_native: Final = False
     read_only: Final = None
     damages: Final[Sequence[Damage]] = ()
     knows_gaps: Final = True

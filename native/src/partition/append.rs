@@ -1,0 +1,456 @@
+//! The append of one plain batch, from its bytes to its place in the log.
+//!
+//! The twins are `Partition.examine` and `Partition.append`, with all that these call. First everything is looked at.
+//! Where anything is unusual, `None` hands the batch back, and nothing has changed. After that nothing may be handed
+//! back any more: what fails then raises, and ends the partition.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PySlice};
+
+use super::HotPartition;
+use super::rules::{LogConfig, Settings};
+use crate::attributes::{add, field, named};
+use crate::batches::{self, Header};
+use crate::bytes::Lent;
+use crate::records::{HeadersMax, Walked, walk};
+use crate::{attribute, call, change};
+
+const HEADER_BYTES: usize = 61;
+/// Base offset, length and leader epoch, which the leader sets.
+const PREFIX_BYTES: isize = 16;
+/// Control batches, those of a transaction, and those with log append time.
+const UNUSUAL: i16 = 0x38;
+const CODEC_MASK: i16 = 0x07;
+const NO_CODEC: i16 = 0;
+const NO_PRODUCER_ID: i64 = -1;
+const SEQUENCE_MAX: i64 = (1 << 31) - 1;
+const RELATIVE_OFFSET_MAX: i64 = (1 << 31) - 1;
+const INDEX_ENTRY_BYTES: i64 = 8;
+const TIME_ENTRY_BYTES: i64 = 12;
+
+/// What is known of a batch's records.
+#[derive(Clone, Copy)]
+pub enum Facts {
+    /// They are not looked at.
+    Unwalked,
+    Of(Walked),
+}
+
+/// A batch that may be appended, and the state that it changes.
+struct Admitted<'py> {
+    header: Header,
+    size: i64,
+    base: i64,
+    end: i64,
+    epoch: i64,
+    active: Bound<'py, PyAny>,
+    config: LogConfig,
+    now_ms: i64,
+    /// The state of its producer; none: it has no producer id, or is not known yet.
+    producer: Option<Bound<'py, PyAny>>,
+}
+
+impl HotPartition {
+    /// `Partition.examine`, for a batch without a codec.
+    pub(super) fn facts(&self, py: Python<'_>, batch: &[u8], now_ms: i64) -> PyResult<Option<Facts>> {
+        if !self.is_ready(py)? || batch.len() < HEADER_BYTES {
+            return Ok(None);
+        }
+        let settings = self.settings(py)?;
+        Ok(Header::read(batch).and_then(|header| self.walked(batch, &header, &settings, now_ms)))
+    }
+
+    fn walked(&self, batch: &[u8], header: &Header, settings: &Settings, now_ms: i64) -> Option<Facts> {
+        if header.attributes & CODEC_MASK != NO_CODEC || settings.codec.is_some_and(|codec| codec != NO_CODEC) {
+            return None;
+        }
+        if !settings.checks_uncompressed {
+            return Some(Facts::Unwalked);
+        }
+        let limits = &self.limits;
+        let (count, size) = (i64::from(header.count), i64::try_from(batch.len()).ok()?);
+        if !(0 < count && count <= limits.walked_records_max && size <= limits.walked_bytes_max) {
+            return None;
+        }
+        let most = HeadersMax { of_all: limits.walked_headers_max, of_one: limits.record_headers_max };
+        let found = walk(&batch[HEADER_BYTES..], u32::try_from(count).ok()?, header.base_timestamp, most)?;
+        let is_fit = (found.all_keyed || !settings.compact) && settings.allows(found.oldest, found.newest, now_ms);
+        is_fit.then_some(Facts::Of(found))
+    }
+
+    /// Whether it is served, and a batch need not wait.
+    fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
+        let parts = &self.parts;
+        let (partition, gate) = (parts.partition.bind(py), parts.gate.bind(py));
+        Ok(attribute!(partition, "_ended").is(&self.kinds.9)
+            && !attribute!(gate, "is_stopped").is_truthy()?
+            && !attribute!(gate, "takes_over").is_truthy()?
+            && !attribute!(parts.line.bind(py), "_places").is_truthy()?)
+    }
+
+    fn settings(&self, py: Python<'_>) -> PyResult<Settings> {
+        self.settings.settings(&attribute!(self.parts.partition.bind(py), "settings"))
+    }
+
+    /// `Partition.append`, where the batch and the partition are as usual.
+    pub(super) fn append_plain<'py>(
+        &self,
+        py: Python<'py>,
+        records: &Bound<'py, PyAny>,
+        lent: &Lent,
+        needs_isr: bool,
+        facts: Facts,
+        now_ms: i64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let batch = lent.slice(py);
+        let Some(admitted) = self.admit(py, batch, needs_isr, facts, now_ms)? else {
+            return Ok(None);
+        };
+        let rest = PySlice::new(py, PREFIX_BYTES, isize::try_from(batch.len())?, 1);
+        let buffers = (admitted.prefix(py), records.get_item(rest)?);
+        self.write(py, &admitted, buffers, batch)?;
+        self.note(py, &admitted)?;
+        let place = (admitted.base, admitted.end, -1).into_pyobject(py)?;
+        named(self.kinds.0.bind(py), self.kinds.1.bind(py), place).map(Some)
+    }
+
+    /// Look at everything. Changes nothing.
+    fn admit<'py>(
+        &self,
+        py: Python<'py>,
+        batch: &[u8],
+        needs_isr: bool,
+        facts: Facts,
+        now_ms: i64,
+    ) -> PyResult<Option<Admitted<'py>>> {
+        let (parts, settings) = (&self.parts, self.settings(py)?);
+        let log = parts.log.bind(py);
+        let leader = attribute!(parts.isr.bind(py), "leader");
+        let size = i64::try_from(batch.len())?;
+        if !self.takes_writes(py, log, &leader, needs_isr, settings.min_insync_replicas)?
+            || size > settings.max_message_bytes
+        {
+            return Ok(None);
+        }
+        let Some(header) = batches::check(batch, 0, batch.len(), false) else {
+            return Ok(None);
+        };
+        if !is_plain(&header, batch.len()) || !is_timed(&header, facts, &settings, now_ms) {
+            return Ok(None);
+        }
+        let Some(producer) = self.admitted_producer(py, &header)? else {
+            return Ok(None);
+        };
+        let config = self.config.config(&attribute!(log, "config"))?;
+        let active = attribute!(parts.contents.bind(py), "active");
+        let epoch = field(&leader, 1)?.extract::<i64>()?;
+        let base = attribute!(log, "log_end_offset").extract::<i64>()?;
+        let end = base + i64::from(header.last_offset_delta) + 1;
+        let admitted = Admitted { header, size, base, end, epoch, active, config, now_ms, producer: producer.0 };
+        Ok(self.has_place(py, log, &admitted, needs_isr)?.then_some(admitted))
+    }
+
+    /// As `Partition._refusal_for_now`, and nothing of a hand-over or of refused batches is remembered.
+    fn takes_writes(
+        &self,
+        py: Python<'_>,
+        log: &Bound<'_, PyAny>,
+        leader: &Bound<'_, PyAny>,
+        needs_isr: bool,
+        min_insync_replicas: i64,
+    ) -> PyResult<bool> {
+        let parts = &self.parts;
+        if !self.is_ready(py)?
+            || attribute!(parts.share.bind(py), "left").extract::<i64>()? < 0
+            || !attribute!(log, "read_only").is_none()
+            || !attribute!(parts.earlier.bind(py), "_taken_over_at").is_none()
+            || parts.turned_away.bind(py).is_truthy()?
+        {
+            return Ok(false);
+        }
+        if !needs_isr || min_insync_replicas <= 1 {
+            return Ok(true);
+        }
+        let in_sync = i64::try_from(field(leader, 7)?.len()?)?;
+        Ok(field(leader, 8)?.is_none() && in_sync >= min_insync_replicas)
+    }
+
+    /// The state of the batch's producer, where the batch comes next: none where it has no state yet.
+    #[allow(clippy::type_complexity)]
+    fn admitted_producer<'py>(
+        &self,
+        py: Python<'py>,
+        header: &Header,
+    ) -> PyResult<Option<(Option<Bound<'py, PyAny>>,)>> {
+        if header.producer_id == NO_PRODUCER_ID {
+            return Ok(Some((None,)));
+        }
+        let producers = attribute!(self.parts.partition.bind(py), "producers");
+        if header.producer_epoch < 0
+            || attribute!(producers, "_open").is_truthy()?
+            || attribute!(producers, "_asked").is_truthy()?
+        {
+            return Ok(None);
+        }
+        let states = attribute!(producers, "_states");
+        let Ok(state) = states.cast::<PyDict>()?.get_item(header.producer_id)?.ok_or(()) else {
+            return Ok(Some((None,)));
+        };
+        let is_next = attribute!(state, "epoch").extract::<i16>()? == header.producer_epoch
+            && i64::from(header.base_sequence) == next_sequence(&attribute!(state, "batches"))?;
+        Ok(is_next.then_some((Some(state),)))
+    }
+
+    /// As `LocalState.write`, up to the first change: the active segment has room, and its file is open.
+    fn has_place(
+        &self,
+        py: Python<'_>,
+        log: &Bound<'_, PyAny>,
+        admitted: &Admitted<'_>,
+        needs_isr: bool,
+    ) -> PyResult<bool> {
+        let (config, active, contents) = (&admitted.config, &admitted.active, self.parts.contents.bind(py));
+        if config.log_append_time
+            || attribute!(log, "failed").is_truthy()?
+            || attribute!(log, "lacks_room").is_truthy()?
+            || active.is_none()
+            || attribute!(active, "file").is_none()
+            || attribute!(self.parts.aborted.bind(py), "active_bytes").extract::<i64>()? > config.segment_index_bytes
+            || self.latest_epoch(log)? != admitted.epoch
+        {
+            return Ok(false);
+        }
+        let held = attribute!(contents, "_held");
+        let held_count = i64::try_from(held.len()?)?;
+        let collected = attribute!(log, "collected");
+        let goes_on = if config.fsync {
+            needs_isr && collects(self, &attribute!(log, "journal"), &collected, admitted.size)?
+        } else {
+            held_count == 0
+                && attribute!(collected, "end").is_none()
+                && attribute!(log, "owed").extract::<i64>()? <= attribute!(log, "flushed_end").extract::<i64>()?
+        };
+        Ok(goes_on && has_room(admitted, held_count, attribute!(contents, "held_size").extract()?)?)
+    }
+
+    fn latest_epoch(&self, log: &Bound<'_, PyAny>) -> PyResult<i64> {
+        let entries = attribute!(attribute!(log, "leader_epochs"), "entries");
+        match entries.len()? {
+            0 => Ok(-1),
+            count => field(&entries.get_item(count - 1)?, 0)?.extract(),
+        }
+    }
+
+    /// `LocalState.write`.
+    fn write<'py>(
+        &self,
+        py: Python<'py>,
+        admitted: &Admitted<'py>,
+        buffers: (Bound<'py, PyBytes>, Bound<'py, PyAny>),
+        batch: &[u8],
+    ) -> PyResult<()> {
+        let parts = &self.parts;
+        let (log, contents) = (parts.log.bind(py), parts.contents.bind(py));
+        let unsynced = attribute!(log, "unsynced");
+        self.keep_for_readers(py, admitted, &buffers.0, batch)?;
+        if admitted.config.fsync {
+            let buffers = PyList::new(py, [buffers.0.into_any(), buffers.1])?;
+            let placed = self.placed(py, admitted, &buffers)?;
+            attribute!(contents, "_held").cast::<PyList>()?.append((placed, admitted.base))?;
+            add(contents, pyo3::intern!(py, "held_size"), admitted.size)?;
+            let collected = attribute!(log, "collected");
+            let to_come = attribute!(collected, "buffers");
+            for buffer in buffers {
+                to_come.cast::<PyList>()?.append(buffer)?;
+            }
+            add(&collected, pyo3::intern!(py, "size"), admitted.size)?;
+            change!(collected, "end", admitted.end);
+            add(&attribute!(log, "journal"), pyo3::intern!(py, "_pending_bytes"), admitted.size)?;
+            change!(unsynced, "active", true);
+            change!(log, "owed", admitted.end);
+        } else {
+            call!(log, "write_past_held", PyList::new(py, [buffers.0.into_any(), buffers.1])?);
+            let position = add_to_segment(admitted)?;
+            add(contents, pyo3::intern!(py, "size"), admitted.size)?;
+            change!(unsynced, "active", true);
+            change!(log, "flushed_end", admitted.end);
+            change!(log, "flushed_position", position);
+        }
+        change!(log, "log_end_offset", admitted.end);
+        Ok(())
+    }
+
+    /// `Newest.add`.
+    fn keep_for_readers(
+        &self,
+        py: Python<'_>,
+        admitted: &Admitted<'_>,
+        prefix: &Bound<'_, PyBytes>,
+        batch: &[u8],
+    ) -> PyResult<()> {
+        let newest = self.parts.newest.bind(py);
+        if !attribute!(newest, "_is_followed").is_truthy()? {
+            return Ok(());
+        }
+        if add(newest, pyo3::intern!(py, "_unread"), admitted.size)? > self.limits.newest_unread_bytes_max {
+            change!(newest, "_is_followed", false);
+            call!(newest, "drop");
+            return Ok(());
+        }
+        let prefix = prefix.as_bytes();
+        let whole = PyBytes::new_with(py, batch.len(), |made| {
+            made[..prefix.len()].copy_from_slice(prefix);
+            made[prefix.len()..].copy_from_slice(&batch[prefix.len()..]);
+            Ok(())
+        })?;
+        attribute!(newest, "_batches").cast::<PyDict>()?.set_item(admitted.base, (admitted.end, whole))?;
+        let size = admitted.size + self.limits.newest_overhead_bytes;
+        call!(attribute!(newest, "_room"), "add", newest, admitted.base, size);
+        Ok(())
+    }
+
+    fn placed<'py>(
+        &self,
+        py: Python<'py>,
+        admitted: &Admitted<'py>,
+        buffers: &Bound<'py, PyList>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let header = self.header(py, admitted)?;
+        let newest = admitted.header.max_timestamp.max(-1);
+        let fields = (buffers, PyList::new(py, [header])?, admitted.size, newest, admitted.end, false);
+        named(self.kinds.0.bind(py), self.kinds.3.bind(py), fields.into_pyobject(py)?)
+    }
+
+    fn header<'py>(&self, py: Python<'py>, admitted: &Admitted<'py>) -> PyResult<Bound<'py, PyAny>> {
+        named(self.kinds.0.bind(py), self.kinds.4.bind(py), admitted.header.as_tuple(py)?)
+    }
+
+    /// The rest of `Partition._append`.
+    fn note(&self, py: Python<'_>, admitted: &Admitted<'_>) -> PyResult<()> {
+        let parts = &self.parts;
+        let partition = parts.partition.bind(py);
+        if attribute!(partition, "open_since_ms").is_none() {
+            change!(partition, "open_since_ms", admitted.now_ms);
+        }
+        self.note_producer(py, partition, admitted)?;
+        let appended = add(partition, pyo3::intern!(py, "_appended_bytes"), admitted.size)?;
+        add(parts.share.bind(py), pyo3::intern!(py, "left"), -admitted.size)?;
+        if appended >= attribute!(partition, "_snapshot_at_bytes").extract()? {
+            call!(partition, "snapshot_producers");
+        }
+        let feeds = attribute!(parts.tails.bind(py), "feeds");
+        if feeds.is_truthy()? {
+            for feed in feeds.try_iter()? {
+                let feed = feed?;
+                call!(feed, "on_appended", partition);
+            }
+        }
+        self.after_write(py, admitted.end, appended)
+    }
+
+    /// `ProducerStates.on_appended`.
+    fn note_producer(&self, py: Python<'_>, partition: &Bound<'_, PyAny>, admitted: &Admitted<'_>) -> PyResult<()> {
+        let header = &admitted.header;
+        if header.producer_id == NO_PRODUCER_ID {
+            return Ok(());
+        }
+        let producers = attribute!(partition, "producers");
+        let Some(state) = &admitted.producer else {
+            call!(producers, "on_appended", self.header(py, admitted)?, admitted.base, admitted.now_ms);
+            return Ok(());
+        };
+        let delta = i64::from(header.last_offset_delta);
+        let last_sequence = (i64::from(header.base_sequence) + delta) & SEQUENCE_MAX;
+        let about = (header.base_sequence, last_sequence, admitted.base, admitted.base + delta, admitted.now_ms);
+        let batch = named(self.kinds.0.bind(py), self.kinds.5.bind(py), about.into_pyobject(py)?)?;
+        call!(attribute!(state, "batches"), "append", batch);
+        call!(attribute!(producers, "_states"), "move_to_end", header.producer_id);
+        Ok(())
+    }
+}
+
+impl Admitted<'_> {
+    fn prefix<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut made = [0; PREFIX_BYTES.unsigned_abs()];
+        made[..8].copy_from_slice(&self.base.to_be_bytes());
+        made[8..12].copy_from_slice(&self.header.batch_length.to_be_bytes());
+        made[12..].copy_from_slice(&self.epoch.to_be_bytes()[4..]);
+        PyBytes::new(py, &made)
+    }
+}
+
+/// Whether it is exactly one batch, a client's, and of no transaction.
+fn is_plain(header: &Header, size: usize) -> bool {
+    usize::try_from(header.batch_length).is_ok_and(|length| length + 12 == size)
+        && header.base_offset == 0
+        && header.attributes & UNUSUAL == 0
+        && (header.producer_id == NO_PRODUCER_ID || (header.producer_id >= 0 && header.base_sequence >= 0))
+}
+
+/// Whether its times are within bounds, and the highest is that of its records.
+fn is_timed(header: &Header, facts: Facts, settings: &Settings, now_ms: i64) -> bool {
+    match facts {
+        Facts::Unwalked => {
+            settings.allows(header.base_timestamp, header.max_timestamp, now_ms)
+                && (settings.times.is_none() || header.base_timestamp <= header.max_timestamp)
+        }
+        Facts::Of(walked) => settings.times.is_none() || header.max_timestamp == walked.newest,
+    }
+}
+
+/// `ProducerState.next_sequence`.
+fn next_sequence(batches: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if batches.len()? == 0 {
+        return Ok(0);
+    }
+    Ok((field(&batches.get_item(-1)?, 1)?.extract::<i64>()? + 1) & SEQUENCE_MAX)
+}
+
+/// Whether `Collected.add` would take the batch.
+fn collects(hot: &HotPartition, journal: &Bound<'_, PyAny>, collected: &Bound<'_, PyAny>, size: i64) -> PyResult<bool> {
+    let limits = &hot.limits;
+    Ok(!journal.is_none()
+        && !attribute!(collected, "end").is_none()
+        && attribute!(journal, "is_ready").is_truthy()?
+        && attribute!(collected, "size").extract::<i64>()? + size <= limits.journal_log_bytes_max
+        && attribute!(journal, "_pending_bytes").extract::<i64>()? + size <= limits.journal_pending_bytes_max)
+}
+
+/// `not Contents.is_full`, of a segment that is not empty.
+fn has_room(admitted: &Admitted<'_>, held_count: i64, held_size: i64) -> PyResult<bool> {
+    let (config, active) = (&admitted.config, &admitted.active);
+    let (size, created_ms) =
+        (attribute!(active, "size").extract::<i64>()?, attribute!(active, "created_ms").extract::<i64>()?);
+    let first = attribute!(active, "first_timestamp").extract::<i64>()?;
+    let newest = admitted.header.max_timestamp.max(-1);
+    let age = if first >= 0 { newest.saturating_sub(first) } else { admitted.now_ms.saturating_sub(created_ms) };
+    let left_ms = config.segment_ms.saturating_sub(age);
+    let (index, times) =
+        (i64::try_from(attribute!(active, "index").len()?)?, i64::try_from(attribute!(active, "times").len()?)?);
+    Ok(size > 0
+        && created_ms >= 0
+        && size + held_size + admitted.size <= config.segment_bytes
+        && left_ms >= config.segment_jitter_ms.max(0)
+        && index + (1 + held_count) * INDEX_ENTRY_BYTES <= config.segment_index_bytes
+        && times + (2 + held_count) * TIME_ENTRY_BYTES <= config.segment_index_bytes
+        && admitted.end - attribute!(active, "base").extract::<i64>()? <= RELATIVE_OFFSET_MAX)
+}
+
+/// `Segment.add`. Returns the segment's size.
+fn add_to_segment(admitted: &Admitted<'_>) -> PyResult<i64> {
+    let (active, header) = (&admitted.active, &admitted.header);
+    let (size, last) = (attribute!(active, "size").extract::<i64>()?, admitted.end - 1);
+    let since_entry = attribute!(active, "since_entry").extract::<i64>()?;
+    if since_entry > admitted.config.index_interval_bytes {
+        call!(active, "add", last, admitted.size, header.max_timestamp, admitted.config.index_interval_bytes);
+        return Ok(size + admitted.size);
+    }
+    if header.max_timestamp > attribute!(active, "max_timestamp").extract()? {
+        change!(active, "max_timestamp", header.max_timestamp);
+        change!(active, "max_timestamp_offset", last);
+    }
+    change!(active, "size", size + admitted.size);
+    change!(active, "since_entry", since_entry + admitted.size);
+    change!(active, "end", admitted.end);
+    Ok(size + admitted.size)
+}

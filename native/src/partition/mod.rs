@@ -1,0 +1,112 @@
+//! The hot road of one partition that this broker leads.
+//!
+//! Python owns the state, and everything that decides about roles. What is here reads and changes the same attributes
+//! as the twins do, so that either may go on where the other has stopped. The twins are in
+//! `headrace.broker.partitions.partition`.
+
+mod append;
+mod durable;
+mod parts;
+mod rules;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+
+use self::append::Facts;
+use self::parts::{Kinds, Limits, Parts, check_log};
+use self::rules::{Known, LogConfig, Settings};
+use crate::attributes::named;
+use crate::bytes::Lent;
+use crate::panics::guarded;
+use crate::records::Walked;
+use crate::{attribute, call};
+
+/// One per partition, for as long as its role lasts. On the event loop alone.
+#[pyclass(frozen, module = "headrace_native")]
+pub struct HotPartition {
+    parts: Parts,
+    kinds: Kinds,
+    limits: Limits,
+    settings: Known<Settings>,
+    config: Known<LogConfig>,
+}
+
+#[pymethods]
+impl HotPartition {
+    #[new]
+    fn new(partition: &Bound<'_, PyAny>, kinds: Kinds) -> PyResult<Self> {
+        check_log(&attribute!(partition, "log"))?;
+        let limits = Limits::read(kinds.10.bind(partition.py()))?;
+        Ok(Self { parts: Parts::of(partition)?, kinds, limits, settings: Known::new(), config: Known::new() })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.parts.traverse(&visit)
+    }
+
+    /// `Partition.examine`: the facts of the records, or None where the twin is to look.
+    fn examine<'py>(&self, py: Python<'py>, records: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        guarded(|| {
+            let lent = Lent::of(records)?;
+            let now_ms = self.now_ms(py)?;
+            match self.facts(py, lent.slice(py), now_ms)? {
+                None => Ok(None),
+                Some(Facts::Unwalked) => Ok(Some(self.kinds.8.bind(py).clone())),
+                Some(Facts::Of(Walked { oldest, newest, all_keyed })) => {
+                    let fields = (oldest, newest, all_keyed).into_pyobject(py)?;
+                    named(self.kinds.0.bind(py), self.kinds.2.bind(py), fields).map(Some)
+                }
+            }
+        })
+    }
+
+    /// `Partition.append` of a batch that was examined: its offsets, or None where the twin is to append it.
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        records: &Bound<'py, PyAny>,
+        needs_isr: bool,
+        walked: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        guarded(|| {
+            let facts = if walked.is(&self.kinds.8) {
+                Facts::Unwalked
+            } else {
+                let (oldest, newest, all_keyed) = walked.extract()?;
+                Facts::Of(Walked { oldest, newest, all_keyed })
+            };
+            let lent = Lent::of(records)?;
+            let now_ms = self.now_ms(py)?;
+            self.append_plain(py, records, &lent, needs_isr, facts, now_ms)
+        })
+    }
+
+    /// `examine`, then `append`.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        records: &Bound<'py, PyAny>,
+        needs_isr: bool,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        guarded(|| {
+            let lent = Lent::of(records)?;
+            let now_ms = self.now_ms(py)?;
+            match self.facts(py, lent.slice(py), now_ms)? {
+                None => Ok(None),
+                Some(facts) => self.append_plain(py, records, &lent, needs_isr, facts, now_ms),
+            }
+        })
+    }
+
+    /// `Partition._on_durable`.
+    fn durable(&self, py: Python<'_>, end: i64, appended_bytes: i64) -> PyResult<()> {
+        guarded(|| self.on_durable(py, end, appended_bytes))
+    }
+}
+
+impl HotPartition {
+    fn now_ms(&self, py: Python<'_>) -> PyResult<i64> {
+        call!(self.parts.clock.bind(py), "now_ms").extract()
+    }
+}

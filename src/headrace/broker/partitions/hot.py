@@ -1,0 +1,44 @@
+"""The native road of a led partition: appends of plain batches, and what follows a flush.
+
+It is a twin of `headrace.broker.partitions.partition`, which has all rules. `docs/rooms/native.md` tells how the two
+share the partition's state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.base import limits
+from headrace.native import ROAD, Hot
+from headrace.replica.leader import AdvanceHighWatermark, Leader
+from headrace.replica.producer_snapshots import RememberedBatch
+from headrace.storage.engine.appending import Appended
+from headrace.storage.engine.placing import Placed
+from headrace.wire.batches import BatchHeader
+from headrace.wire.errors import ErrorCode
+from headrace.wire.walking import UNWALKED, Walked
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.partition import Partition
+
+KINDS: Final = (
+    tuple.__new__,
+    Appended,
+    Walked,
+    Placed,
+    BatchHeader,
+    RememberedBatch,
+    Leader,
+    AdvanceHighWatermark,
+    UNWALKED,
+    ErrorCode.NONE,
+    limits,
+)
+"""In the order of `Kinds` in native/src/partition/parts.rs."""
+
+
+def hot_road(partition: Partition) -> Hot | None:
+    """Return the partition's native road; None: there is none, or its log is not for it."""
+    if ROAD.native is None or not partition.log.is_open_to_native:
+        return None
+    return ROAD.native.HotPartition(partition, KINDS)
