@@ -7,9 +7,9 @@ of this interface is not used. The extension hands back what it does not take, a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
 from headrace.base.errors import UsageError
 from headrace.base.ports import Buffer
@@ -45,6 +45,24 @@ class Native(Protocol):
 
     def HotPartition(self, partition: object, kinds: tuple[object, ...], /) -> Hot:  # noqa: N802 - it is a class
         """`kinds`: classes and constants that it makes and compares with."""
+
+    def read_places(
+        self,
+        places: Sequence[tuple[object, tuple[int, int, int, int]]],
+        bytes_max: int,
+        committed_only: bool,
+        read: Callable[..., Buffer | None],
+        aborted: Callable[..., Sequence[Any] | None],
+        /,
+    ) -> tuple[list[Any], int] | Literal[False] | None:
+        """The twin is `headrace.broker.handlers.plain_fetch._Road._read_all`, which has the result's second field, too.
+        False: `read` or `aborted` has returned None."""
+
+    def watch_all(self, partitions: tuple[object, ...], waiter: object, /) -> None:
+        """`waiter` is a `ParkedFetch`. Calls `watch` of each partition, or does the same."""
+
+    def unwatch_all(self, partitions: tuple[object, ...], waiter: object, /) -> None:
+        """Calls `unwatch` of each partition, or does the same."""
 
     def walk_records(
         self, data: Buffer, count: int, base_timestamp: int, headers_max: int, headers_of_one_max: int, /

@@ -7,6 +7,7 @@
 mod append;
 mod durable;
 mod parts;
+pub mod reading;
 mod rules;
 
 use pyo3::PyTraverseError;

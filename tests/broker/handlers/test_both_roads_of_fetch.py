@@ -19,7 +19,6 @@ from headrace.base.ports import Random
 from headrace.broker import parts
 from headrace.broker.handlers import ALL, plain_fetch
 from headrace.broker.kit.parking import ParkedFetch
-from headrace.broker.partitions.partition import Partition
 from headrace.net.server.request_budget import RequestBudget
 from headrace.storage.log.contents import Contents
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest
@@ -29,6 +28,20 @@ from tests.broker.data_path import batch, create, delete_records, produce
 from tests.broker.group_broker import RawClient, running, until
 
 VERSIONS = (9, 10, 11, 12, 13, 15, 17)
+
+
+@pytest.fixture
+def parked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ParkedFetch, tuple[Any, ...]]]:
+    """Every fetch that waits, with its partitions, once these know it."""
+    found: list[tuple[ParkedFetch, tuple[Any, ...]]] = []
+    park = ParkedFetch.__init__
+
+    def noted(self: ParkedFetch, *args: Any, **kwargs: Any) -> None:
+        park(self, *args, **kwargs)
+        found.append((self, self._partitions))
+
+    monkeypatch.setattr(ParkedFetch, "__init__", noted)
+    return found
 
 
 @asynccontextmanager
@@ -126,26 +139,19 @@ async def test_both_roads_answer_alike(version: int, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("version", [11, 17])
 @pytest.mark.parametrize("event", ["append", "delete", "damage"])
 async def test_both_roads_answer_alike_after_a_wait(
-    version: int, event: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, event: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parked: list[Any]
 ) -> None:
     """Also where the wait ends with an error: the short road then leaves the request to the long one."""
-    watched: list[ParkedFetch] = []
-    watch = Partition.watch
-
-    def counted(self: Partition, waiter: ParkedFetch) -> None:
-        watched.append(waiter)
-        watch(self, waiter)
-
-    monkeypatch.setattr(Partition, "watch", counted)
     async with both(tmp_path, monkeypatch) as (short, long, taken):
         ids = await topic_ids(short)
         asked = request(("t", wanted((0, 9), (2, 0))), ("other", wanted((1, 1))), max_wait_ms=30_000)
         asked = asked._replace(topics=tuple(topic._replace(topic_id=ids[topic.topic]) for topic in asked.topics))
         answers = []
         for client in (short, long):
-            watched.clear()
+            parked.clear()
             waiting = asyncio.ensure_future(client.ask_undecoded(version, asked))
-            await until(lambda: len(watched) == 3)
+            await until(lambda: len(parked) == 1)
+            assert len(parked[0][1]) == 3
             with monkeypatch.context() as patch:
                 if event == "damage":
                     patch.setattr(Contents, "read", _damaged)
@@ -181,42 +187,26 @@ async def test_who_wants_more_than_an_answer_may_hold_is_not_kept_waiting(
 
 @pytest.mark.parametrize("version", [11, 17])
 async def test_of_a_reader_that_went_away_nothing_is_left(
-    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parked: list[Any]
 ) -> None:
-    watched: list[tuple[Partition, ParkedFetch]] = []
-    watch = Partition.watch
-
-    def counted(self: Partition, waiter: ParkedFetch) -> None:
-        watched.append((self, waiter))
-        watch(self, waiter)
-
-    monkeypatch.setattr(Partition, "watch", counted)
     async with both(tmp_path, monkeypatch) as (short, long, taken):
         ids = await topic_ids(short)
         asked = request(("t", wanted((0, 9), (2, 0))), max_wait_ms=2**31 - 1)
         asked = asked._replace(topics=tuple(topic._replace(topic_id=ids[topic.topic]) for topic in asked.topics))
         for client in (short, long):
-            watched.clear()
+            parked.clear()
             async with RawClient(client.address) as gone:
                 gone.send(version, asked)
-                await until(lambda: len(watched) == 2)
-            await until(lambda: not any(waiter in partition.fetches for partition, waiter in watched))
-            assert all(waiter._timer.cancelled() for _, waiter in watched)
+                await until(lambda: len(parked) == 1)
+            ((waiter, partitions),) = parked
+            assert len(partitions) == 2
+            await until(lambda: not any(waiter in partition.fetches for partition in partitions))
+            assert waiter._timer.cancelled()
         assert taken == [True]
 
 
 @pytest.mark.parametrize("version", [11, 17])
-async def test_a_broker_that_stops_answers_who_waits(
-    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watched: list[ParkedFetch] = []
-    watch = Partition.watch
-
-    def counted(self: Partition, waiter: ParkedFetch) -> None:
-        watched.append(waiter)
-        watch(self, waiter)
-
-    monkeypatch.setattr(Partition, "watch", counted)
+async def test_a_broker_that_stops_answers_who_waits(version: int, tmp_path: Path, parked: list[Any]) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         broker = await stack.enter_async_context(AsyncExitStack())
         client = await stack.enter_async_context(RawClient(await broker.enter_async_context(running(tmp_path))))
@@ -225,7 +215,7 @@ async def test_a_broker_that_stops_answers_who_waits(
         asked = request(("t", wanted((0, 0))), max_wait_ms=2**31 - 1)
         named = asked._replace(topics=(asked.topics[0]._replace(topic_id=topic.topic_id),))
         waiting = asyncio.ensure_future(client.ask(version, named))
-        await until(lambda: bool(watched))
+        await until(lambda: bool(parked))
         await broker.aclose()
         assert (await waiting).responses[0].partitions[0].error_code == 0
 

@@ -25,6 +25,7 @@ from headrace.broker.requests.context import Services, Shortcut
 from headrace.broker.requests.rights import EVERYTHING, Rights, named
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
+from headrace.native import ROAD
 from headrace.net.server.listener import Answer, Connection
 from headrace.storage.engine.faults import NotAtHand
 from headrace.storage.tier.blocks import Block
@@ -194,6 +195,10 @@ class _Road:
         room_left = self._services.answer_bytes_max()
         bytes_max = min(wanted.bytes_max, FETCH_BYTES_MAX, room_left)
         committed_only = wanted.isolation_level == READ_COMMITTED
+        if ROAD.native is not None:
+            natively = ROAD.native.read_places(places, bytes_max, committed_only, _read, _aborted)
+            if natively is not None:
+                return _Attempt(*natively, room_left) if natively else None
         found: list[PlainFound] = []
         size = 0
         for partition, (index, leader_epoch, offset, limit) in places:
@@ -240,7 +245,7 @@ class _Road:
 
 
 def _read(
-    partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool
+    partition: Replica, offset: Offset, bytes_max: int, committed_only: bool, at_least_one: bool, /
 ) -> Buffer | None:
     """Read one partition's log; None where it cannot be read at once."""
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from headrace.base.ids import NO_OFFSET, Offset
+from headrace.native import ROAD
 from headrace.wire.errors import ErrorCode
 
 
@@ -166,6 +167,9 @@ class ParkedFetch:
         self._missing_bytes = missing_bytes
         self._read_on: Callable[[], object] | None = read_on
         self._timer = self._loop.call_later(wait_s, self.wake)
+        if ROAD.native is not None:
+            ROAD.native.watch_all(self._partitions, self)
+            return
         for partition in self._partitions:
             if self._read_on is not None:
                 partition.watch(self)
@@ -186,6 +190,9 @@ class ParkedFetch:
         """Stop waiting. Idempotent."""
         self._read_on = None
         self._timer.cancel()
-        for partition in self._partitions:
-            partition.unwatch(self)
+        if ROAD.native is not None:
+            ROAD.native.unwatch_all(self._partitions, self)
+        else:
+            for partition in self._partitions:
+                partition.unwatch(self)
         self._partitions = ()

@@ -81,7 +81,8 @@ class Partition(Replica):
             self.earlier.begin_overtaking()
         self._doubted_at: Offset | None = None
         """The high watermark when it was last doubted; None: it is not (see `doubt`)."""
-        self._hot = hot_road(self)
+        self.hot = hot_road(self)
+        """The native road of its hot functions; None: they run as pure Python."""
         self._heed_seal()
 
     # state
@@ -117,7 +118,7 @@ class Partition(Replica):
         """Append one batch as a client sent it, except for its highest time, which is set to that of its records.
         `needs_isr`: refuse below min.insync.replicas (acks=all). `walked`: the facts of its records, where they were
         checked. Otherwise they are checked here, however long that takes."""
-        if self._hot is not None and walked is not None:
+        if self.hot is not None and walked is not None:
             appended = self._natively(records, needs_isr=needs_isr, walked=walked)
             if appended is not None:
                 return appended
@@ -147,7 +148,7 @@ class Partition(Replica):
 
     def append_plain(self, records: Buffer, *, needs_isr: bool) -> Appended | WriteRefusal | None:
         """`examine`, and `append` where that has found the facts; None where it has not."""
-        if self._hot is not None and (appended := self._natively(records, needs_isr=needs_isr)) is not None:
+        if self.hot is not None and (appended := self._natively(records, needs_isr=needs_isr)) is not None:
             return appended
         walked = self.examine(records)
         return None if walked is None else self.append(records, needs_isr=needs_isr, walked=walked)
@@ -157,8 +158,8 @@ class Partition(Replica):
     ) -> Appended | WriteRefusal | None:
         """Append by the native road. `walked` None: have it look at the records, too. Returns None where it does
         not take the batch. Whatever else goes wrong there may have been half done, and ends the partition."""
-        hot = self._hot
-        assert hot is not None
+        hot = self.hot
+        assert hot is not None, "the caller has asked"
         try:
             taken = hot.take(records, needs_isr) if walked is None else hot.append(records, needs_isr, walked)
             return cast("Appended | None", taken)
@@ -258,7 +259,7 @@ class Partition(Replica):
         """Return the facts of a batch's records where `append` may append it at once, and then does what `take` does.
         None where the partition is not served, the batch has to wait for others or for a worker, or its records are
         refused."""
-        if self._hot is not None and (walked := self._hot.examine(records)) is not None:
+        if self.hot is not None and (walked := self.hot.examine(records)) is not None:
             return cast("Walked", walked)
         if self.line.is_empty and self._ended is ErrorCode.NONE and self.gate.is_open:
             return walked_at_once(records, self.settings, self._clock.now_ms())
@@ -521,8 +522,8 @@ class Partition(Replica):
         self._on_durable(flushed_end, self._flushing_bytes)
 
     def _on_durable(self, end: Offset, appended_bytes: int) -> None:
-        if self._hot is not None:
-            self._hot.durable(end, appended_bytes)
+        if self.hot is not None:
+            self.hot.durable(end, appended_bytes)
             return
         self._visible_bytes.on_flushed(end, appended_bytes, at_once=len(self.isr.leader.isr_ends) <= 1)
         self.isr.leader, effects = self.isr.leader.on_flushed(end)

@@ -24,6 +24,7 @@ from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import PartitionCatalog
+from headrace.native import Hot
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
@@ -63,6 +64,9 @@ class Common(TypedDict):
 
 class Replica(ABC):
     """See the module."""
+
+    hot: Hot | None = None
+    """Only a leader may have one."""
 
     def __init__(self, **common: Unpack[Common]) -> None:
         self.topic = common["topic"]

@@ -121,7 +121,7 @@ class PartitionLog(LogState, Appending, Reading, LookingUp, Flushing, Retention,
 
     @property
     def is_open_to_native(self) -> bool:
-        """Whether the native road may append to it: it is a `LocalLog`, whose attributes that road reads and changes."""
+        """Whether the native road may append to it: it is a `LocalLog`. That road reads and changes its attributes."""
 
     @property
     def storing(self) -> Storing | None:
