@@ -32,6 +32,7 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(panics::fail, module)?)?;
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
     module.add_class::<partition::HotPartition>()?;
+    module.add_function(wrap_pyfunction!(partition::reading::find_places, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::read_places, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::watch_all, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::unwatch_all, module)?)?;

@@ -46,6 +46,11 @@ class Native(Protocol):
     def HotPartition(self, partition: object, kinds: tuple[object, ...], /) -> Hot:  # noqa: N802 - it is a class
         """`kinds`: classes and constants that it makes and compares with."""
 
+    def find_places(
+        self, topics: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int]]]], known: Mapping[Any, Any], /
+    ) -> list[tuple[Any, tuple[int, int, int, int]]] | None:
+        """The twin is `_Road._find_all`, where all partitions are known."""
+
     def read_places(
         self,
         places: Sequence[tuple[object, tuple[int, int, int, int]]],

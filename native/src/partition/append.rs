@@ -185,15 +185,11 @@ impl HotPartition {
         if header.producer_id == NO_PRODUCER_ID {
             return Ok(Some((None,)));
         }
-        let producers = attribute!(self.parts.partition.bind(py), "producers");
-        if header.producer_epoch < 0
-            || attribute!(producers, "_open").is_truthy()?
-            || attribute!(producers, "_asked").is_truthy()?
-        {
+        let parts = &self.parts;
+        if header.producer_epoch < 0 || parts.open.bind(py).is_truthy()? || parts.asked.bind(py).is_truthy()? {
             return Ok(None);
         }
-        let states = attribute!(producers, "_states");
-        let Ok(state) = states.cast::<PyDict>()?.get_item(header.producer_id)?.ok_or(()) else {
+        let Some(state) = parts.states.bind(py).get_item(header.producer_id)? else {
             return Ok(Some((None,)));
         };
         let is_next = attribute!(state, "epoch").extract::<i16>()? == header.producer_epoch
@@ -332,7 +328,7 @@ impl HotPartition {
         if attribute!(partition, "open_since_ms").is_none() {
             change!(partition, "open_since_ms", admitted.now_ms);
         }
-        self.note_producer(py, partition, admitted)?;
+        self.note_producer(py, admitted)?;
         let appended = add(partition, pyo3::intern!(py, "_appended_bytes"), admitted.size)?;
         add(parts.share.bind(py), pyo3::intern!(py, "left"), -admitted.size)?;
         if appended >= attribute!(partition, "_snapshot_at_bytes").extract()? {
@@ -349,14 +345,19 @@ impl HotPartition {
     }
 
     /// `ProducerStates.on_appended`.
-    fn note_producer(&self, py: Python<'_>, partition: &Bound<'_, PyAny>, admitted: &Admitted<'_>) -> PyResult<()> {
+    fn note_producer(&self, py: Python<'_>, admitted: &Admitted<'_>) -> PyResult<()> {
         let header = &admitted.header;
         if header.producer_id == NO_PRODUCER_ID {
             return Ok(());
         }
-        let producers = attribute!(partition, "producers");
         let Some(state) = &admitted.producer else {
-            call!(producers, "on_appended", self.header(py, admitted)?, admitted.base, admitted.now_ms);
+            call!(
+                self.parts.producers.bind(py),
+                "on_appended",
+                self.header(py, admitted)?,
+                admitted.base,
+                admitted.now_ms
+            );
             return Ok(());
         };
         let delta = i64::from(header.last_offset_delta);
@@ -364,7 +365,7 @@ impl HotPartition {
         let about = (header.base_sequence, last_sequence, admitted.base, admitted.base + delta, admitted.now_ms);
         let batch = named(self.kinds.0.bind(py), self.kinds.5.bind(py), about.into_pyobject(py)?)?;
         call!(attribute!(state, "batches"), "append", batch);
-        call!(attribute!(producers, "_states"), "move_to_end", header.producer_id);
+        call!(self.parts.states.bind(py), "move_to_end", header.producer_id);
         Ok(())
     }
 }

@@ -90,7 +90,6 @@ impl HotPartition {
 
     /// Whether the last stable offset is the high watermark, as no transaction is open or has lately ended.
     pub(super) fn has_no_transactions(&self, py: Python<'_>) -> PyResult<bool> {
-        let transactions = attribute!(attribute!(self.parts.partition.bind(py), "producers"), "transactions");
-        Ok(!attribute!(transactions, "_first").is_truthy()? && !attribute!(transactions, "_ended").is_truthy()?)
+        Ok(!self.parts.open.bind(py).is_truthy()? && !self.parts.ended.bind(py).is_truthy()?)
     }
 }

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyType};
 use pyo3::{PyTraverseError, intern};
 
 /// Classes and constants of the twins, in the order of `headrace.broker.partitions.native.KINDS`.
@@ -81,6 +81,15 @@ pub struct Parts {
     pub fetches: Py<PyAny>,
     pub flusher: Py<PyAny>,
     pub clock: Py<PyAny>,
+    pub producers: Py<PyAny>,
+    /// The producers' states, by id.
+    pub states: Py<PyDict>,
+    /// First offsets of open transactions, by producer id.
+    pub open: Py<PyAny>,
+    /// Transactions that have ended lately.
+    pub ended: Py<PyAny>,
+    /// Verifications that are under way.
+    pub asked: Py<PyAny>,
 }
 
 impl Parts {
@@ -90,6 +99,8 @@ impl Parts {
         let log = part(intern!(py, "log"))?;
         let contents = log.getattr("contents")?;
         let earlier = part(intern!(py, "earlier"))?;
+        let producers = part(intern!(py, "producers"))?;
+        let transactions = producers.getattr("transactions")?;
         Ok(Self {
             newest: contents.getattr("newest")?.unbind(),
             contents: contents.unbind(),
@@ -107,6 +118,11 @@ impl Parts {
             fetches: part(intern!(py, "fetches"))?.unbind(),
             flusher: part(intern!(py, "_flusher"))?.unbind(),
             clock: part(intern!(py, "_clock"))?.unbind(),
+            states: producers.getattr("_states")?.cast_into()?.unbind(),
+            open: transactions.getattr("_first")?.unbind(),
+            ended: transactions.getattr("_ended")?.unbind(),
+            asked: producers.getattr("_asked")?.unbind(),
+            producers: producers.unbind(),
             partition: partition.clone().unbind(),
         })
     }
@@ -131,10 +147,14 @@ impl Parts {
             &self.fetches,
             &self.flusher,
             &self.clock,
+            &self.producers,
+            &self.open,
+            &self.ended,
+            &self.asked,
         ] {
             visit.call(part)?;
         }
-        Ok(())
+        visit.call(&self.states)
     }
 }
 

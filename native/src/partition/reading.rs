@@ -34,6 +34,29 @@ enum Found<'py> {
     Nothing,
 }
 
+/// The partition of each (index, leader epoch, offset, limit) in `topics`, beside it, as `known` has them by topic and
+/// index. None: one is not known.
+#[pyfunction]
+pub fn find_places<'py>(
+    py: Python<'py>,
+    topics: &Bound<'py, PyList>,
+    known: &Bound<'py, PyDict>,
+) -> PyResult<Option<Bound<'py, PyList>>> {
+    guarded(|| {
+        let places = PyList::empty(py);
+        for topic in topics {
+            let (name, each) = (field(&topic, 0)?, field(&topic, 1)?);
+            for asked in each.cast::<PyList>()? {
+                let Some(partition) = known.get_item((&name, field(&asked, 0)?))? else {
+                    return Ok(None);
+                };
+                places.append((partition, asked))?;
+            }
+        }
+        Ok(Some(places))
+    })
+}
+
 /// A list of (partition, (index, leader epoch, offset, limit)) is read in order, until `bytes_max` are reached. Returns
 /// the parts of the answer and their bytes. None: the twin is to do it; False: it has found an obstacle.
 #[pyfunction]
@@ -93,14 +116,15 @@ impl HotPartition {
         }
         let visible = field(&leader, HIGH_WATERMARK)?;
         let (high_watermark, log_start) = (visible.extract::<i64>()?, attribute!(log, "log_start_offset"));
-        let log_end = attribute!(log, "log_end_offset").extract::<i64>()?;
         let history = attribute!(partition, "history");
         let mut begins_at = log_start.extract::<i64>()?;
         if !history.is_none() {
             let kept_from = attribute!(history, "log_start_offset").extract::<i64>()?;
             begins_at = begins_at.max(kept_from.min(high_watermark));
         }
-        if !(begins_at <= offset && offset <= log_end) {
+        let is_there = begins_at <= offset
+            && (offset <= high_watermark || offset <= attribute!(log, "log_end_offset").extract::<i64>()?);
+        if !is_there {
             return Ok(Found::Unusual);
         }
         let is_plain = self.has_no_transactions(py)?;

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ from tests.broker.data_path import batch, create, delete_records, produce
 from tests.broker.group_broker import RawClient, running, until
 
 VERSIONS = (9, 10, 11, 12, 13, 15, 17)
+
+
+def nobody_waits(waiter: ParkedFetch, partitions: Iterable[Any]) -> bool:
+    return not any(waiter in partition.fetches for partition in partitions)
 
 
 @pytest.fixture
@@ -200,7 +205,7 @@ async def test_of_a_reader_that_went_away_nothing_is_left(
                 await until(lambda: len(parked) == 1)
             ((waiter, partitions),) = parked
             assert len(partitions) == 2
-            await until(lambda: not any(waiter in partition.fetches for partition in partitions))
+            await until(partial(nobody_waits, waiter, partitions))
             assert waiter._timer.cancelled()
         assert taken == [True]
 

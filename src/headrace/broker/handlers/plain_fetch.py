@@ -9,7 +9,7 @@ whole request to that handler.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from headrace.base.errors import CorruptData, StorageFailure
@@ -62,11 +62,8 @@ def enough(bytes_min: int, room: int) -> int:
     return bytes_min if bytes_min <= room else 1
 
 
-class _Place(NamedTuple):
-    """A partition, and the request for it."""
-
-    partition: Replica
-    asked: Asked
+_Place: TypeAlias = tuple[Replica, Asked]
+"""A partition, and the request for it."""
 
 
 class _Attempt(NamedTuple):
@@ -122,7 +119,7 @@ class _Road:
             return _answer(wanted, again)
 
         parked = ParkedFetch(
-            [place.partition for place in places],
+            [partition for partition, _ in places],
             missing,
             wanted.wait_ms_max / 1000,
             lambda: answer.settle(read_on),
@@ -151,7 +148,9 @@ class _Road:
         if len(wanted.topics) > 1 and len(dict(wanted.topics)) < len(wanted.topics):
             return None
         known = self._known_to_racks if wanted.rack else self._known
-        places = []
+        if ROAD.native is not None and (found := ROAD.native.find_places(wanted.topics, known)) is not None:
+            return found
+        places: list[_Place] = []
         for topic, each in wanted.topics:
             for asked in each:
                 index = asked[0]
@@ -163,7 +162,7 @@ class _Road:
                     if len(known) >= PLACES_REMEMBERED_MAX:
                         known.clear()
                     known[topic, index] = partition
-                places.append(_Place(partition, asked))
+                places.append((partition, asked))
         return places
 
     def _has_nearer(self, rack: str, places: list[_Place], listener: str) -> bool:
