@@ -42,6 +42,7 @@ from headrace.wire.walking import Walked
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _CODEC: Final = cast("Api", api(ApiKey.PRODUCE))
+NO_ERROR: Final = int(ErrorCode.NONE)
 NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
 Place: TypeAlias = tuple[Partition, Walked]
@@ -88,6 +89,9 @@ class _Road:
             if partition is None or appended is None or isinstance(appended, WriteRefusal):  # nothing was done
                 return None
             start, listener = partition.start_offset, connection.listener_name
+            if acks == ACKS_ALL and partition.has_committed(appended.end):
+                base_offset, _, time_ms = appended
+                return [write_single_answer(correlation_id, topic, index, NO_ERROR, base_offset, time_ms, start)]
             answer = _Answer(self, correlation_id, topic, index, appended, start, listener)
             if acks == ACKS_ALL:
                 partition.park_commit(appended.end, answer)

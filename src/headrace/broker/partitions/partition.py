@@ -382,6 +382,11 @@ class Partition(Replica):
         else:
             self._commits.park(end, waiter)
 
+    def has_committed(self, end: Offset) -> bool:
+        """Whether everything below `end` is committed, on enough copies: then `park_commit` would settle its waiter at
+        once, without an error."""
+        return end <= self.isr.leader.high_watermark and _outcome_of(self) is ErrorCode.NONE
+
     def park_stored(self, end: Offset, waiter: Commit) -> None:
         """Settle `waiter` once everything below `end` is stored, durable or not (acks=1); at once where it is."""
         self._stored.park(end, waiter)
