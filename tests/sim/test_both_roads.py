@@ -24,7 +24,7 @@ ROADS: Final = re.compile(r"road='?(native|pure Python)'?")
 
 
 def story(seed: int, part: str, road: int) -> str:
-    """What happened, as a process of its own tells it."""
+    """The story that a process of its own tells."""
     command = [sys.executable, "-m", "headrace.sim", "--cluster", "--part", part, "--seed", str(seed)]
     told = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {VARIABLE: str(road)}, timeout=600, check=False
