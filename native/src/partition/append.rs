@@ -212,7 +212,7 @@ impl HotPartition {
             || active.is_none()
             || attribute!(active, "file").is_none()
             || attribute!(self.parts.aborted.bind(py), "active_bytes").extract::<i64>()? > config.segment_index_bytes
-            || self.latest_epoch(log)? != admitted.epoch
+            || latest_epoch(log)? != admitted.epoch
         {
             return Ok(false);
         }
@@ -227,14 +227,6 @@ impl HotPartition {
                 && attribute!(log, "owed").extract::<i64>()? <= attribute!(log, "flushed_end").extract::<i64>()?
         };
         Ok(goes_on && has_room(admitted, held_count, attribute!(contents, "held_size").extract()?)?)
-    }
-
-    fn latest_epoch(&self, log: &Bound<'_, PyAny>) -> PyResult<i64> {
-        let entries = attribute!(attribute!(log, "leader_epochs"), "entries");
-        match entries.len()? {
-            0 => Ok(-1),
-            count => field(&entries.get_item(count - 1)?, 0)?.extract(),
-        }
     }
 
     /// `LocalState.write`.
@@ -454,4 +446,13 @@ fn add_to_segment(admitted: &Admitted<'_>) -> PyResult<i64> {
     change!(active, "since_entry", since_entry + admitted.size);
     change!(active, "end", admitted.end);
     Ok(size + admitted.size)
+}
+
+/// `LeaderEpochs.latest`.
+fn latest_epoch(log: &Bound<'_, PyAny>) -> PyResult<i64> {
+    let entries = attribute!(attribute!(log, "leader_epochs"), "entries");
+    match entries.len()? {
+        0 => Ok(-1),
+        count => field(&entries.get_item(count - 1)?, 0)?.extract(),
+    }
 }

@@ -134,9 +134,10 @@ impl HotPartition {
         if offset < high_watermark && (room > 0 || so_far == 0) {
             let in_memory =
                 if is_plain { self.newest(py, offset, room.max(0), high_watermark, so_far == 0)? } else { None };
-            records = match in_memory {
-                Some(found) => found,
-                None => wish.read.call1((partition, offset, room.max(0), wish.committed_only, so_far == 0))?,
+            records = if let Some(found) = in_memory {
+                found
+            } else {
+                wish.read.call1((partition, offset, room.max(0), wish.committed_only, so_far == 0))?
             };
             if records.is_none() {
                 return Ok(Found::Nothing);

@@ -157,7 +157,7 @@ class Partition(Replica):
         self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None
     ) -> Appended | WriteRefusal | None:
         """Append by the native road. `walked` None: have it look at the records, too. Returns None where it does
-        not take the batch. Whatever else goes wrong there may have been half done, and ends the partition."""
+        not take the batch. Any other failure there may leave a batch half appended, and ends the partition."""
         hot = self.hot
         assert hot is not None, "the caller has asked"
         try:
