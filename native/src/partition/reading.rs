@@ -184,13 +184,11 @@ impl HotPartition {
                 break;
             }
             parts.push(data);
-            match batches.get_item(next)? {
-                Some(following) => found = following,
-                None => {
-                    is_last = true;
-                    break;
-                }
-            }
+            let Some(following) = batches.get_item(next)? else {
+                is_last = true;
+                break;
+            };
+            found = following;
         }
         change!(newest, "_unread", 0);
         if parts.is_empty() || (is_last && next < end) {
