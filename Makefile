@@ -200,11 +200,13 @@ $(VENV)/.made/classes: requirements/test.txt src/headrace/spark/session/classes.
 	@touch $@
 
 # Compiled code is the same for every Python from 3.11 on (abi3). The lock has a hash of each crate.
-$(VENV)/.made/native: $(VENV)/.made/core native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs)
+$(VENV)/.made/native: $(VENV)/.made/core requirements/native.txt native/pyproject.toml native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs)
 	@command -v cargo >/dev/null || { echo "The native road is compiled by Rust's cargo, and there is none: install Rust, or go without." >&2; exit 1; }
 	@echo "compiling the native road"
-	@cd native && cargo build --release --quiet --locked
-	@cp native/target/release/libheadrace_native.so "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/headrace_native.abi3.so"
+	@$(PIP) -r requirements/native.txt
+	@rm -rf native/target/wheels
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps --no-index --wheel-dir native/target/wheels ./native
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-index --force-reinstall native/target/wheels/*.whl
 	@touch $@
 
 # The public suites: their sdists, and an environment of their own, lest it changes what the tests run in.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -57,3 +58,20 @@ def test_a_user_is_told_in_one_sentence() -> None:
     assert told.returncode == 2
     assert "Traceback" not in told.stderr
     assert "set it to 0" in told.stderr
+
+
+WHEELS: Final = list((Path(__file__).parents[1] / "native" / "target" / "wheels").glob("*.whl"))
+
+
+@pytest.mark.skipif(not WHEELS, reason="`make native` has not built its wheel")
+def test_its_wheel_is_one_for_all_pythons_and_works_in_an_empty_environment(tmp_path: Path) -> None:
+    (wheel,) = WHEELS
+    assert "-cp311-abi3-" in wheel.name
+    subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)
+    python = str(tmp_path / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
+    program = (
+        f"import {NAME} as native; assert native.INTERFACE == {INTERFACE}; print(native.check_batch(b'', 0, 0, False))"
+    )
+    told = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "None\n"
