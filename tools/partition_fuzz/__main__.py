@@ -1,0 +1,202 @@
+"""Compares the native road of a led partition with its twins in Python:
+`python -m tools.partition_fuzz --operations 1000000 --seed 1`.
+
+A case is two partitions over two logs, which get the same operations. The one appends by the native road, where that
+takes the batch; the other does not have it. After each operation both have to have given the same answer, told the same
+to whoever waits, and be in the same state; at the end of a case, all files are the same. The first difference is printed
+with the operations that led there, and the exit code is 1. It is 1, too, where the native road took too few appends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import structlog
+from rich.console import Console
+from rich.progress import Progress
+
+from headrace.broker.partitions.replica import WriteRefusal
+from headrace.native import ROAD, Native
+from headrace.storage.engine.appending import Appended
+from headrace.wire.errors import ErrorCode
+from tools.partition_fuzz import operations as do
+from tools.partition_fuzz.batches import Bodies
+from tools.partition_fuzz.choosing import Chooser, Operation, settings_of
+from tools.partition_fuzz.observed import differing, seen_of
+from tools.partition_fuzz.world import Clock, InlineLoop, World
+
+OPERATIONS_OF_A_CASE: Final = 300
+AFTER_ITS_END: Final = 15
+"""Operations of a case after its partition has ended."""
+TAKEN_MIN: Final = 0.35
+"""The least share of all appends that the native road has to take."""
+STEP: Final = 1_000
+
+
+class Difference(Exception):
+    """The two partitions differ."""
+
+
+class Stopped(Exception):
+    """Both have met an assertion. Then the operation is not one that a broker would do, or Headrace has a bug."""
+
+
+@dataclass
+class Counts:
+    operations: int = 0
+    appended: int = 0
+    """Batches that were appended, by either road, and not known already."""
+    natively: int = 0
+    refused: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.natively / max(self.appended, 1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.partition_fuzz", description=__doc__)
+    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", type=int, default=0, help="the first case")
+    options = parser.parse_args()
+    counts = Counts()
+    console = Console()
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("operations", total=options.operations)
+        try:
+            for _ in fuzz(options.seed, options.operations, counts, first_case=options.case):
+                progress.update(task, completed=counts.operations)
+        except (Difference, Stopped) as found:
+            print(found)
+            return 1
+    told = f"{counts.natively} of {counts.appended} appends by the native road, {counts.refused} refusals"
+    if counts.share < TAKEN_MIN:
+        print(f"seed {options.seed}: too few by the native road: {told}")
+        return 1
+    print(f"{counts.operations} operations from seed {options.seed}: no difference; {told}")
+    return 0
+
+
+def fuzz(seed: int, operations: int, counts: Counts, *, first_case: int = 0) -> Iterator[int]:
+    """Yields the number of each case. Raises Difference."""
+    assert ROAD.native is not None, "it has to be there, and used"
+    bodies = Bodies(Random(seed))
+    case = first_case
+    with silent(), InlineLoops() as loops:
+        while counts.operations < operations:
+            run_case(seed, case, bodies, loops, ROAD.native, counts)
+            yield case
+            case += 1
+
+
+class InlineLoops:
+    """One event loop for each world."""
+
+    def __enter__(self) -> tuple[InlineLoop, InlineLoop]:
+        self._loops = InlineLoop(), InlineLoop()
+        return self._loops
+
+    def __exit__(self, *_: object) -> None:
+        for loop in self._loops:
+            loop.close()
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Log nothing: failures are planned."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_dropped], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _dropped(*_: object) -> structlog.types.EventDict:
+    raise structlog.DropEvent
+
+
+def run_case(
+    seed: int, case: int, bodies: Bodies, loops: tuple[InlineLoop, InlineLoop], native: Native, counts: Counts
+) -> None:
+    chance, clock = Random(f"{seed} {case}"), Clock()
+    fsync, disk = chance.random() < 0.6, chance.randrange(1 << 32)
+    replicas, has_journal = chance.choice((1, 1, 1, 2, 3)), chance.random() < 0.85
+    settings, config = settings_of(chance, fsync=fsync, is_narrow=chance.random() < 0.4, replicas=replicas)
+    natively, python = (
+        World(
+            disk, clock, loop, native=road, config=config, settings=settings,
+            replicas=replicas, has_journal=has_journal,
+        )
+        for loop, road in zip(loops, (native, None), strict=True)
+    )  # fmt: skip
+    chooser = Chooser(chance, bodies, python, fsync=fsync)
+    done: list[Operation] = []
+    try:
+        left = OPERATIONS_OF_A_CASE
+        while left:
+            done.append(chooser.next() if done else chooser.append_plain())
+            _compare(done[-1], natively, python, counts)
+            left -= 1
+            if python.partition.availability is not ErrorCode.NONE:
+                left = min(left, AFTER_ITS_END)
+        done.append(Operation(do.close))
+        _compare(done[-1], natively, python, counts, all_of_it=True)
+    except (Difference, Stopped) as found:
+        story = "\n".join(f"  {at}: {_told(each)}" for at, each in enumerate(done))
+        settings_told = f"fsync={fsync} {settings} {config} replicas={replicas} journal={has_journal}"
+        raise type(found)(
+            f"seed {seed}, case {case}, operation {len(done) - 1}\n{settings_told}\n{story}\n{found}"
+        ) from found
+    assert natively.counted is not None
+    counts.natively += natively.counted.appended
+
+
+def _told(operation: Operation) -> str:
+    return f"{operation.func.__name__}({', '.join(f'{name}={each!r}' for name, each in operation.keywords.items())})"
+
+
+def _compare(operation: Operation, natively: World, python: World, counts: Counts, *, all_of_it: bool = False) -> None:
+    """Carry it out on both. Raises Difference."""
+    counts.operations += 1
+    end = python.log.log_end_offset
+    answers = _answer(operation, natively), _answer(operation, python)
+    _count((answers[1][1], *(each[1] for each in python.told if each[0] == "taken")), end, counts)
+    found = [f"answer:\n  native: {answers[0]!r}\n  python: {answers[1]!r}"] if answers[0] != answers[1] else []
+    seen = seen_of(natively, all_of_it=all_of_it), seen_of(python, all_of_it=all_of_it)
+    if found or seen[0] != seen[1]:
+        raise Difference("\n".join([*found, *differing(*seen)]))
+    natively.told.clear()
+    python.told.clear()
+    if answers[1][0] is AssertionError:
+        raise Stopped(f"both stop: {answers[1][1]}")
+
+
+def _answer(operation: Operation, world: World) -> tuple[type | None, object]:
+    """None and the answer, or what was raised."""
+    try:
+        return None, operation(world)
+    except AssertionError:
+        return AssertionError, traceback.format_exc()
+    except Exception as error:
+        return type(error), str(error)
+
+
+def _count(answers: object, end: int, counts: Counts) -> None:
+    """`end`: where the log ended before."""
+    for each in answers if type(answers) is tuple else ():
+        counts.appended += isinstance(each, Appended) and each.base_offset >= end
+        counts.refused += isinstance(each, WriteRefusal)
+        _count(each, end, counts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
