@@ -1,10 +1,10 @@
 """Compares the native road of a led partition with its twins in Python:
 `python -m tools.partition_fuzz --operations 1000000 --seed 1`.
 
-A case is two partitions over two logs, which get the same operations. The one appends by the native road, where that
-takes the batch; the other does not have it. After each operation both have to have given the same answer, told the same
-to whoever waits, and be in the same state; at the end of a case, all files are the same. The first difference is printed
-with the operations that led there, and the exit code is 1. It is 1, too, where the native road took too few appends.
+A case is two partitions over two logs, which get the same operations. One appends by the native road, where that takes
+the batch. The other does not have it. After each operation both have to be in the same state, have given the same
+answer, and told the same to whoever waits. At the end of a case, all files have to be the same. The first difference is
+printed with the operations that led there, and the exit code is 1. So it is where the native road took too few appends.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ TAKEN_MIN: Final = 0.35
 STEP: Final = 1_000
 
 
-class Difference(Exception):
+class DifferenceError(Exception):
     """The two partitions differ."""
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Both have met an assertion. Then the operation is not one that a broker would do, or Headrace has a bug."""
 
 
@@ -74,7 +74,7 @@ def main() -> int:
         try:
             for _ in fuzz(options.seed, options.operations, counts, first_case=options.case):
                 progress.update(task, completed=counts.operations)
-        except (Difference, Stopped) as found:
+        except (DifferenceError, StoppedError) as found:
             print(found)
             return 1
     told = f"{counts.natively} of {counts.appended} appends by the native road, {counts.refused} refusals"
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def fuzz(seed: int, operations: int, counts: Counts, *, first_case: int = 0) -> Iterator[int]:
-    """Yields the number of each case. Raises Difference."""
+    """Yields the number of each case. Raises DifferenceError."""
     assert ROAD.native is not None, "it has to be there, and used"
     bodies = Bodies(Random(seed))
     case = first_case
@@ -150,7 +150,7 @@ def run_case(
                 left = min(left, AFTER_ITS_END)
         done.append(Operation(do.close))
         _compare(done[-1], natively, python, counts, all_of_it=True)
-    except (Difference, Stopped) as found:
+    except (DifferenceError, StoppedError) as found:
         story = "\n".join(f"  {at}: {_told(each)}" for at, each in enumerate(done))
         settings_told = f"fsync={fsync} {settings} {config} replicas={replicas} journal={has_journal}"
         raise type(found)(
@@ -165,7 +165,7 @@ def _told(operation: Operation) -> str:
 
 
 def _compare(operation: Operation, natively: World, python: World, counts: Counts, *, all_of_it: bool = False) -> None:
-    """Carry it out on both. Raises Difference."""
+    """Carry it out on both. Raises DifferenceError."""
     counts.operations += 1
     end = python.log.log_end_offset
     answers = _answer(operation, natively), _answer(operation, python)
@@ -173,11 +173,11 @@ def _compare(operation: Operation, natively: World, python: World, counts: Count
     found = [f"answer:\n  native: {answers[0]!r}\n  python: {answers[1]!r}"] if answers[0] != answers[1] else []
     seen = seen_of(natively, all_of_it=all_of_it), seen_of(python, all_of_it=all_of_it)
     if found or seen[0] != seen[1]:
-        raise Difference("\n".join([*found, *differing(*seen)]))
+        raise DifferenceError("\n".join([*found, *differing(*seen)]))
     natively.told.clear()
     python.told.clear()
     if answers[1][0] is AssertionError:
-        raise Stopped(f"both stop: {answers[1][1]}")
+        raise StoppedError(f"both stop: {answers[1][1]}")
 
 
 def _answer(operation: Operation, world: World) -> tuple[type | None, object]:

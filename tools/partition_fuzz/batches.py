@@ -35,7 +35,7 @@ class Body(NamedTuple):
     """Packed records."""
 
     data: bytes
-    count: int
+    records: int
     newest: int
     """Highest time, in milliseconds after the batch's first."""
     codec: Compression
@@ -52,8 +52,8 @@ class Made(NamedTuple):
         if len(self.data) >= HEADER_BYTES:
             header = BatchHeader._make(HEADER.unpack_from(self.data))
             told += (
-                f", producer {header.producer_id}/{header.producer_epoch}/{header.base_sequence}, count {header.count}, "
-                f"attributes {header.attributes:#x}, times {header.base_timestamp}..{header.max_timestamp}"
+                f", producer {header.producer_id}/{header.producer_epoch}/{header.base_sequence}, count {header.count}"
+                f", attributes {header.attributes:#x}, times {header.base_timestamp}..{header.max_timestamp}"
             )
         return f"<{told}{', ' * bool(self.mistake)}{self.mistake}>"
 
@@ -64,7 +64,7 @@ class Bodies:
     def __init__(self, chance: Random) -> None:
         small = [_records(chance) for _ in range(80)]
         self.plain: Final = [_body(each) for each in small]
-        self.single: Final = [each for each in self.plain if each.count == 1]
+        self.single: Final = [each for each in self.plain if each.records == 1]
         packers = [each for each in Compression if each is not Compression.NONE]
         self.packed: Final = [_body(each, codec) for each in small[:8] for codec in packers]
         self.wrong: Final = [_broken(each, chance) for each in self.plain + self.packed[:8]]
@@ -129,7 +129,7 @@ def made(
     newest = max(base_ms + body.newest, -1) if max_ms == -2 else max_ms
     length = HEADER_BYTES - LENGTH_END + len(body.data)
     header = BatchHeader(
-        0, length, -1, 2, 0, attributes | body.codec, body.count - 1, base_ms, newest, *producer, body.count
+        0, length, -1, 2, 0, attributes | body.codec, body.records - 1, base_ms, newest, *producer, body.records
     )  # fmt: skip
     return Made(sealed(header, body.data))
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from headrace.base.ids import PRODUCER_EPOCH_MAX, LeaderEpoch, Offset, PartitionEpoch, PartitionIndex
 from headrace.base.limits import JOURNAL_LOG_BYTES_MAX, NEWEST_UNREAD_BYTES_MAX
@@ -28,7 +28,6 @@ from tools.partition_fuzz import operations as do
 from tools.partition_fuzz.batches import NO_PRODUCER, Bodies, Made, made, mistaken
 from tools.partition_fuzz.world import NODE, REPLICAS, World
 
-Operation = partial[object]
 PRODUCERS: Final = (11, 12, 13, 14)
 _OF_ANOTHER: Final = StorageStateSealed(
     last_committed_offset=Offset(-1),
@@ -44,6 +43,7 @@ LEANINGS: Final = (0.2, 1.0, 1.0, 3.0)
 SENT_AGAIN_MAX: Final = 12
 """Batches that may be sent again: more than are remembered of one producer."""
 T = TypeVar("T")
+Operation: TypeAlias = partial[object]
 
 
 def settings_of(chance: Random, *, fsync: bool, is_narrow: bool, replicas: int) -> tuple[PartitionSettings, LogConfig]:
@@ -80,6 +80,15 @@ def settings_of(chance: Random, *, fsync: bool, is_narrow: bool, replicas: int) 
         log_append_time=times is None,
     )
     return settings, config
+
+
+def to(how: Callable[..., object], **arguments: object) -> Operation:
+    return partial(how, **arguments)
+
+
+def plainly(how: Callable[[World], object]) -> Callable[[Chooser], Operation]:
+    """An operation without arguments."""
+    return lambda _: to(how)
 
 
 class Chooser:
@@ -160,7 +169,8 @@ class Chooser:
         return made(body, self._world.clock.ms, (number, epoch, sequence), attributes=TRANSACTIONAL)
 
     def buffer(self) -> type[Buffer]:
-        return self.one(memoryview, memoryview, bytes, bytearray)
+        kinds: Sequence[type[Buffer]] = (memoryview, memoryview, bytes, bytearray)
+        return self.one(*kinds)
 
     # operations
 
@@ -177,7 +187,7 @@ class Chooser:
         return self._append(do.take)
 
     def _append(self, how: Callable[..., object], batch: Made | None = None) -> Operation:
-        return partial(
+        return to(
             how,
             batch=self.batch() if batch is None else batch,
             kind=self.buffer(),
@@ -189,40 +199,35 @@ class Chooser:
         return self._append(self.one(do.append_plain, do.take), self.transactional())
 
     def examine(self) -> Operation:
-        return partial(do.examine, batch=self.batch(), kind=self.buffer())
+        return to(do.examine, batch=self.batch(), kind=self.buffer())
 
     def append_examined(self) -> Operation:
-        return partial(do.append_examined, needs_isr=self.is_so(0.7))
-
-    def unpacked(self) -> Operation:
-        return partial(do.unpacked)
+        return to(do.append_examined, needs_isr=self.is_so(0.7))
 
     def verify(self) -> Operation:
-        return partial(do.verify, batch=self.transactional(), bumps_epochs=self.is_so(0.3))
+        return to(do.verify, batch=self.transactional(), bumps_epochs=self.is_so(0.3))
 
     def grant(self) -> Operation:
-        return partial(do.grant, producer=self.one(*(self._world.guards or PRODUCERS)))
+        return to(do.grant, producer=self.one(*(self._world.guards or PRODUCERS)))
 
     def mark(self) -> Operation:
         producers = self._world.partition.producers
         number = self.one(*(producers._open or PRODUCERS))
         state = producers._states.get(number)
         epoch = 0 if state is None else max(state.epoch + self.one(0, 0, 0, 1, -1), 0)
-        return partial(
-            do.mark, producer=number, epoch=epoch, coordinator=self.one(0, 0, 1), is_committed=self.is_so(0.5)
-        )
+        return to(do.mark, producer=number, epoch=epoch, coordinator=self.one(0, 0, 1), is_committed=self.is_so(0.5))
 
     def append_part(self) -> Operation:
-        return partial(do.append_part, batch=self.transactional())
+        return to(do.append_part, batch=self.transactional())
 
     def expire(self) -> Operation:
-        return partial(do.expire, before_ms=self._world.clock.ms - self.one(0, 5_000, 100_000))
+        return to(do.expire, before_ms=self._world.clock.ms - self.one(0, 5_000, 100_000))
 
     def read(self) -> Operation:
         partition, log = self._world.partition, self._world.log
         ends = (log.log_start_offset, partition.high_watermark, log.log_end_offset, partition.high_watermark - 1)
         at = self.one(*ends, self._chance.randint(log.log_start_offset, max(log.log_start_offset, log.log_end_offset)))
-        return partial(
+        return to(
             do.read,
             offset=max(at, 0),
             bytes_max=self.one(1, 200, 4_096, 1 << 20),
@@ -231,45 +236,39 @@ class Chooser:
         )
 
     def read_on(self) -> Operation:
-        return partial(do.read_on, bytes_max=self.one(200, 4_096, 1 << 20, 1 << 20))
+        return to(do.read_on, bytes_max=self.one(200, 4_096, 1 << 20, 1 << 20))
 
     def read_tail(self) -> Operation:
         log = self._world.log
         at = self._chance.randint(log.log_start_offset, log.log_end_offset)
-        return partial(do.read_tail, offset=at, bytes_max=self.one(200, 4_096, 1 << 20))
-
-    def stable(self) -> Operation:
-        return partial(do.stable)
+        return to(do.read_tail, offset=at, bytes_max=self.one(200, 4_096, 1 << 20))
 
     def look_up(self) -> Operation:
-        return partial(do.look_up, time_ms=self._world.clock.ms - self.one(0, 500, 1_500, 10**6))
+        return to(do.look_up, time_ms=self._world.clock.ms - self.one(0, 500, 1_500, 10**6))
 
     def park_fetch(self) -> Operation:
-        return partial(do.park_fetch, number=self._chance.randrange(3), left=self.one(1, 200, 5_000))
+        return to(do.park_fetch, number=self._chance.randrange(3), left=self.one(1, 200, 5_000))
 
     def flush(self) -> Operation:
-        return partial(do.flush)
+        return to(do.flush)
 
     def step_of_flush(self) -> Operation:
         """The next one, mostly: else one out of turn."""
         world = self._world
         if self.is_so(0.1):
-            return partial(self.one(do.tidy_up, do.keep_up, do.begin_flush, do.sync, do.finish_flush))
+            return to(self.one(do.tidy_up, do.keep_up, do.begin_flush, do.sync, do.finish_flush))
         if world.ticket is None:
-            return partial(self.one(do.begin_flush, do.begin_flush, do.tidy_up, do.keep_up))
-        return partial(do.finish_flush if world.outcomes is not None else do.sync)
+            return to(self.one(do.begin_flush, do.begin_flush, do.tidy_up, do.keep_up))
+        return to(do.finish_flush if world.outcomes is not None else do.sync)
 
     def collect_for_others(self) -> Operation:
         if self._world.pending_of_others and self.is_so(0.4):
-            return partial(do.forget_others)
-        return partial(do.collect_for_others, size=JOURNAL_LOG_BYTES_MAX - self.one(0, 100, 10_000))
-
-    def close_file(self) -> Operation:
-        return partial(do.close_file)
+            return to(do.forget_others)
+        return to(do.collect_for_others, size=JOURNAL_LOG_BYTES_MAX - self.one(0, 100, 10_000))
 
     def pass_time(self) -> Operation:
         later = self._world.clock.ms + self.one(1, 1, 100, 1_000, 2_000, 11_000, 400_000)
-        return partial(do.pass_time, now_ms=later)
+        return to(do.pass_time, now_ms=later)
 
     def configure(self) -> Operation:
         fsync = self._fsync if self.is_so(0.7) else not self._fsync
@@ -279,34 +278,28 @@ class Chooser:
             is_narrow=self._is_narrow,
             replicas=len(self._world.partition.isr.leader.isr),
         )
-        return partial(do.configure, settings=settings, config=config)
+        return to(do.configure, settings=settings, config=config)
 
     def snapshot_soon(self) -> Operation:
-        return partial(do.snapshot_soon, size=self.one(0, 1, 100, 1_000))
+        return to(do.snapshot_soon, size=self.one(0, 1, 100, 1_000))
 
     def much_unread(self) -> Operation:
-        return partial(do.much_unread, unread=NEWEST_UNREAD_BYTES_MAX - self.one(0, 70, 100, 500, 5_000))
-
-    def snapshot(self) -> Operation:
-        return partial(do.snapshot)
-
-    def roll(self) -> Operation:
-        return partial(do.roll)
+        return to(do.much_unread, unread=NEWEST_UNREAD_BYTES_MAX - self.one(0, 70, 100, 500, 5_000))
 
     def keep_house(self) -> Operation:
-        return partial(do.keep_house, producers_since_ms=self._world.clock.ms - self.one(5_000, 10**6, 10**6))
+        return to(do.keep_house, producers_since_ms=self._world.clock.ms - self.one(5_000, 10**6, 10**6))
 
     def delete_records(self) -> Operation:
         partition, log = self._world.partition, self._world.log
         low, high = log.log_start_offset, partition.high_watermark
         before = self.one(low, high, self._chance.randint(low, max(low, high)), (low + high) // 2)
-        return partial(do.delete_records, before=before)
+        return to(do.delete_records, before=before)
 
     def watch(self) -> Operation:
-        return partial(do.watch, number=self._chance.randrange(2))
+        return to(do.watch, number=self._chance.randrange(2))
 
     def report(self) -> Operation:
-        return partial(
+        return to(
             do.report,
             which=self._chance.randrange(2),
             behind=self.one(0, 0, 0, 1, 5),
@@ -314,13 +307,10 @@ class Chooser:
         )
 
     def check_isr(self) -> Operation:
-        return partial(do.check_isr, lag_max_s=self.one(0.5, 5.0, 60.0))
+        return to(do.check_isr, lag_max_s=self.one(0.5, 5.0, 60.0))
 
     def refuse_proposal(self) -> Operation:
-        return partial(do.refuse_proposal, doubts=self.is_so(0.3))
-
-    def propose_again(self) -> Operation:
-        return partial(do.propose_again)
+        return to(do.refuse_proposal, doubts=self.is_so(0.3))
 
     def lead(self) -> Operation:
         leader = self._world.partition.isr.leader
@@ -339,41 +329,38 @@ class Chooser:
             is_unclean=self.is_so(0.05),
             move=SEALED if self.is_so(0.06) else None,
         )
-        return partial(do.lead, image=image)
+        return to(do.lead, image=image)
 
     def gate(self) -> Operation:
         gate = self._world.partition.gate
         if gate.is_proposed:
             return self.lead()
         if gate.is_stopped:
-            return partial(self.one(do.go_on_writing, do.go_on_writing, do.propose_seal))
-        return partial(do.stop_writing) if self.is_so(0.3) else partial(do.go_on_writing)
+            return to(self.one(do.go_on_writing, do.go_on_writing, do.propose_seal))
+        return to(do.stop_writing) if self.is_so(0.3) else to(do.go_on_writing)
 
     def doubt(self) -> Operation:
-        return partial(do.doubt, is_doubted=self.is_so(0.4))
-
-    def own_appends_visible(self) -> Operation:
-        return partial(do.own_appends_visible)
+        return to(do.doubt, is_doubted=self.is_so(0.4))
 
     def share(self) -> Operation:
-        return partial(do.share, left=self.one(-1, 0, 100, 1_000, UNKNOWN, UNKNOWN, UNKNOWN))
+        return to(do.share, left=self.one(-1, 0, 100, 1_000, UNKNOWN, UNKNOWN, UNKNOWN))
 
     def end(self) -> Operation:
-        return partial(do.end, error=self.one(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return to(do.end, error=self.one(ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     # faults
 
     def fill_disk(self) -> Operation:
-        return partial(do.fill_disk, is_full=self.is_so(0.6))
+        return to(do.fill_disk, is_full=self.is_so(0.6))
 
     def break_disk(self) -> Operation:
-        return partial(do.break_disk, breaks_in=self.one(1, 1, 2, 3, 8), stays_broken=self.is_so(0.3))
+        return to(do.break_disk, breaks_in=self.one(1, 1, 2, 3, 8), stays_broken=self.is_so(0.3))
 
     def fail_syncs(self) -> Operation:
-        return partial(do.fail_syncs, after=self.one(0, 0, 1, 2, 4))
+        return to(do.fail_syncs, after=self.one(0, 0, 1, 2, 4))
 
     def heal(self) -> Operation:
-        return partial(do.heal)
+        return to(do.heal)
 
 
 _APPENDS: Final[Sequence[Callable[[Chooser], Operation]]] = (
@@ -386,35 +373,35 @@ _KINDS: Final[tuple[tuple[Callable[[Chooser], Operation], float], ...]] = (
     (Chooser.take, 9),
     (Chooser.examine, 1),
     (Chooser.append_examined, 1),
-    (Chooser.unpacked, 3),
+    (plainly(do.unpacked), 3),
     (Chooser.expire, 0.3),
     (Chooser.read, 2),
     (Chooser.read_on, 5),
     (Chooser.read_tail, 1),
-    (Chooser.stable, 0.5),
+    (plainly(do.stable), 0.5),
     (Chooser.look_up, 0.3),
     (Chooser.park_fetch, 2),
     (Chooser.flush, 6),
     (Chooser.step_of_flush, 10),
     (Chooser.collect_for_others, 0.4),
-    (Chooser.close_file, 0.5),
+    (plainly(do.close_file), 0.5),
     (Chooser.pass_time, 2),
     (Chooser.configure, 1.2),
     (Chooser.snapshot_soon, 0.7),
     (Chooser.much_unread, 0.4),
-    (Chooser.snapshot, 0.3),
-    (Chooser.roll, 0.4),
+    (plainly(do.snapshot), 0.3),
+    (plainly(do.roll), 0.4),
     (Chooser.keep_house, 0.4),
     (Chooser.delete_records, 0.5),
     (Chooser.watch, 0.7),
     (Chooser.report, 4),
     (Chooser.check_isr, 0.3),
     (Chooser.refuse_proposal, 0.7),
-    (Chooser.propose_again, 0.3),
+    (plainly(do.propose_again), 0.3),
     (Chooser.lead, 1),
     (Chooser.gate, 0.5),
     (Chooser.doubt, 0.4),
-    (Chooser.own_appends_visible, 0.3),
+    (plainly(do.own_appends_visible), 0.3),
     (Chooser.share, 0.4),
     (Chooser.end, 0.04),
 )

@@ -9,6 +9,7 @@ from headrace.base.errors import StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.disk_room import UNKNOWN
+from headrace.broker.partitions.intake.forwarding import Forwarded
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.values import PartitionImage
@@ -57,7 +58,8 @@ def append(world: World, *, batch: Made, kind: type[Buffer], needs_isr: bool, pa
 
 
 def take(world: World, *, batch: Made, kind: type[Buffer], needs_isr: bool, parks: bool) -> object:
-    def done(answer: Appended | WriteRefusal) -> None:
+    def done(answer: Appended | Forwarded | WriteRefusal) -> None:
+        assert not isinstance(answer, Forwarded), "there is no other broker"
         world.told.append(("taken", answer))
         _parked(world, answer, needs_isr=needs_isr, parks=parks)
 
@@ -213,9 +215,9 @@ def keep_up(world: World) -> object:
 
 
 def flush(world: World) -> object:
-    answers = begin_flush(world), sync(world), finish_flush(world), tidy_up(world)
-    keep_up(world)
-    return answers
+    begun = begin_flush(world)
+    sync(world)
+    return begun, finish_flush(world), tidy_up(world), keep_up(world)
 
 
 def collect_for_others(world: World, *, size: int) -> object:

@@ -13,8 +13,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
-from headrace.base.ids import TopicPartition
+from headrace.base.ids import (
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    TopicId,
+    TopicPartition,
+)
 from headrace.base.ports import Space
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.disk_room import DiskRoom
