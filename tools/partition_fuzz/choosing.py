@@ -120,6 +120,8 @@ class Chooser:
         world = self._world
         if (world.disk.full or world.partition.lacks_room) and self.is_so(0.1):
             return self.heal()
+        if world.log.read_only is not None and self.is_so(0.1):
+            return self.only_read()
         [kind] = self._chance.choices(self._kinds, self._weights)
         return kind(self)
 
@@ -140,7 +142,10 @@ class Chooser:
         producer = NO_PRODUCER if self.is_so(0.45) else self.producer()
         batch = made(body, base_ms, producer)
         self._sent.append(batch)
-        return mistaken(batch, chance) if self.is_so(self._mistakes) else batch
+        if not self.is_so(self._mistakes):
+            return batch
+        wrong = mistaken(batch, chance)
+        return wrong if self._bodies.are_walked_alike(wrong.data) else batch
 
     def producer(self) -> tuple[int, int, int]:
         """Id, epoch and sequence."""
@@ -342,6 +347,9 @@ class Chooser:
     def doubt(self) -> Operation:
         return to(do.doubt, is_doubted=self.is_so(0.4))
 
+    def only_read(self) -> Operation:
+        return to(do.only_read, is_so=self._world.log.read_only is None)
+
     def share(self) -> Operation:
         return to(do.share, left=self.one(-1, 0, 100, 1_000, UNKNOWN, UNKNOWN, UNKNOWN))
 
@@ -403,6 +411,7 @@ _KINDS: Final[tuple[tuple[Callable[[Chooser], Operation], float], ...]] = (
     (Chooser.doubt, 0.4),
     (plainly(do.own_appends_visible), 0.3),
     (Chooser.share, 0.4),
+    (Chooser.only_read, 0.05),
     (Chooser.end, 0.04),
 )
 """How often each comes, before the case's leaning."""

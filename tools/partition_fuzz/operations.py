@@ -263,6 +263,11 @@ def heal(world: World) -> object:
     return world.partition.go_on()
 
 
+def only_read(world: World, *, is_so: bool) -> None:
+    """As where the log could not be recovered whole."""
+    world.log.read_only = "it is damaged" if is_so else None
+
+
 def share(world: World, *, left: int) -> None:
     world.partition._share.left = left
 

@@ -1,0 +1,19 @@
+"""The native road of a led partition does what its twins in Python do, and takes the usual batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.partition_fuzz.__main__ import TAKEN_MIN, Counts, fuzz
+
+pytest.importorskip("headrace_native", reason="`make native` has not compiled it")
+OPERATIONS = 2_500
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_both_roads_do_the_same(seed: int) -> None:
+    counts = Counts()
+    for _ in fuzz(seed, OPERATIONS, counts):
+        pass
+    assert counts.refused > counts.operations / 100, "they meet what is refused, too"
+    assert counts.share > TAKEN_MIN, "the native road takes what is usual"

@@ -1,0 +1,174 @@
+"""The comparison of led partitions finds what is planted in the native road, each time in a copy of the crate."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.tiers import long_only
+from tests.wire.test_native_plants import CRATE, compiled, copied
+
+OPERATIONS: Final = 100_000
+APPEND, DURABLE, RULES = "partition/append.rs", "partition/durable.rs", "partition/rules.rs"
+PLANTS: Final = {
+    "a gap of sequences is taken": (
+        APPEND,
+        "i64::from(header.base_sequence) == next_sequence(",
+        "i64::from(header.base_sequence) >= next_sequence(",
+    ),
+    "a batch that came before is appended again": (
+        APPEND,
+        "i64::from(header.base_sequence) == next_sequence(",
+        "i64::from(header.base_sequence) <= next_sequence(",
+    ),
+    "an old producer epoch is taken": (
+        APPEND,
+        '"epoch").extract::<i16>()? == header.producer_epoch',
+        '"epoch").extract::<i16>()? >= header.producer_epoch',
+    ),
+    "the first batch stays remembered in place of the last": (
+        APPEND,
+        'call!(attribute!(state, "batches"), "append", batch)',
+        'call!(attribute!(state, "batches"), "appendleft", batch)',
+    ),
+    "the producer that wrote counts as idle": (
+        APPEND,
+        '"move_to_end", header.producer_id)',
+        '"get", header.producer_id)',
+    ),
+    "open transactions are not heeded": (APPEND, '|| attribute!(producers, "_open").is_truthy()?', ""),
+    "the CRC is not looked at": (APPEND, "batches::check(batch, 0, batch.len(), false)", "Header::read(batch)"),
+    "bytes may follow the batch": (APPEND, "length + 12 == size", "length + 12 <= size"),
+    "a batch may begin at another offset": (APPEND, "header.base_offset == 0", "header.base_offset >= 0"),
+    "max.message.bytes is not heeded": (APPEND, "|| size > settings.max_message_bytes", ""),
+    "min.insync.replicas is not heeded": (APPEND, "in_sync >= min_insync_replicas", "in_sync >= 1"),
+    "a partition that has ended takes batches": (
+        APPEND,
+        'attribute!(partition, "_ended").is(&self.kinds.9)',
+        '!attribute!(partition, "_ended").is_none()',
+    ),
+    "a stopped gate lets batches through": (
+        APPEND,
+        '!attribute!(gate, "is_stopped").is_truthy()?',
+        '!attribute!(gate, "is_stopped").is_none()',
+    ),
+    "a partition that is taken over takes batches": (
+        APPEND,
+        '!attribute!(gate, "takes_over").is_truthy()?',
+        '!attribute!(gate, "takes_over").is_none()',
+    ),
+    "a batch overtakes those that are unpacked": (
+        APPEND,
+        '!attribute!(parts.line.bind(py), "_places").is_truthy()?',
+        '!attribute!(parts.line.bind(py), "_places").is(&self.kinds.0)',
+    ),
+    "a log that is for reading only takes batches": (
+        APPEND,
+        '!attribute!(log, "read_only").is_none()',
+        'attribute!(log, "read_only").is(&self.kinds.0)',
+    ),
+    "a batch overtakes one that was refused": (APPEND, "|| parts.turned_away.bind(py).is_truthy()?", ""),
+    "the room on the disk is not heeded": (APPEND, '"left").extract::<i64>()? < 0', '"left").extract::<i64>()? < -1'),
+    "an acknowledgement comes before its flush": (
+        APPEND,
+        'change!(log, "owed", admitted.end);',
+        'change!(log, "owed", admitted.end);\n            change!(log, "flushed_end", admitted.end);',
+    ),
+    "what the leader alone acknowledges is held": (APPEND, "needs_isr && collects(", "collects("),
+    "the journal's pending bytes are not counted": (
+        APPEND,
+        'add(&attribute!(log, "journal"), pyo3::intern!(py, "_pending_bytes"), admitted.size)?;',
+        "",
+    ),
+    "held batches do not count for the segment's size": (
+        APPEND,
+        "size + held_size + admitted.size <= config.segment_bytes",
+        "size + admitted.size <= config.segment_bytes",
+    ),
+    "an index entry is left out": (
+        APPEND,
+        "if since_entry > admitted.config.index_interval_bytes {",
+        "if since_entry > admitted.config.index_interval_bytes + 1 {",
+    ),
+    "the leader epoch in the log is the client's": (
+        APPEND,
+        "self.epoch.to_be_bytes()[4..]",
+        "self.header.leader_epoch.to_be_bytes()",
+    ),
+    "readers get the batch as the client sent it": (
+        APPEND,
+        "made[..prefix.len()].copy_from_slice(prefix)",
+        "made[..prefix.len()].copy_from_slice(&batch[..prefix.len()])",
+    ),
+    "what nobody reads is kept for readers": (
+        APPEND,
+        "> self.limits.newest_unread_bytes_max",
+        "> self.limits.newest_unread_bytes_max * 2",
+    ),
+    "followers are not told": (APPEND, 'call!(feed, "on_appended", partition);', "let _ = &feed;"),
+    "the producers' snapshot comes late": (APPEND, "appended >= attribute!", "appended > attribute!"),
+    "a compacted topic takes records without keys": (
+        APPEND,
+        "(found.all_keyed || !settings.compact)",
+        "(found.all_keyed || true)",
+    ),
+    "records may be as old as they like": (
+        RULES,
+        "now_ms.saturating_sub(before) <= oldest",
+        "before <= before.max(oldest)",
+    ),
+    "the high watermark is one off": (DURABLE, "reached.max(known))?", "(reached + 1).max(known))?"),
+    "the high watermark is this broker's own flushed end": (
+        DURABLE,
+        "reached = reached.min(other.extract()?)",
+        "reached = reached.max(other.extract::<i64>()?.min(end))",
+    ),
+    "those who wait for a commit are not told": (
+        DURABLE,
+        'attribute!(parts.commits.bind(py), "_waiting").is_truthy()?',
+        'attribute!(parts.commits.bind(py), "_waiting").is_none()',
+    ),
+    "fetches are not woken": (
+        DURABLE,
+        '|| attribute!(fetches, "_waiting").is_truthy()?',
+        "",
+    ),
+    "upkeep has to wait for a flush": (DURABLE, "!is_synced || self.needs_upkeep(py, log)?", "!is_synced"),
+    "bytes that were told are withheld": (DURABLE, "if is_told { 0 } else { withheld }", "withheld"),
+}
+pytestmark = [long_only, pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo")]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where dependencies are compiled once."""
+    return tmp_path_factory.mktemp("target")
+
+
+def fuzzed(place: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(place), *sys.path)), "HEADRACE_NATIVE": "0"}
+    command = [sys.executable, "-m", "tools.partition_fuzz", "--operations", str(OPERATIONS)]
+    return subprocess.run(command, env=environment, cwd=CRATE.parent, capture_output=True, text=True, check=False)
+
+
+def test_without_a_plant_there_is_no_difference(tmp_path: Path, target: Path) -> None:
+    done = fuzzed(compiled(copied(tmp_path), target))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_plant_is_found(tmp_path: Path, target: Path, plant: str) -> None:
+    name, sound, wrong = PLANTS[plant]
+    copy = copied(tmp_path)
+    source = copy / "src" / name
+    text = source.read_text()
+    assert text.count(sound) == 1
+    source.write_text(text.replace(sound, wrong))
+    done = fuzzed(compiled(copy, target))
+    assert (done.returncode, "  native: " in done.stdout) == (1, True), done.stderr
