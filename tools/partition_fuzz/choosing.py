@@ -286,7 +286,8 @@ class Chooser:
         return to(do.configure, settings=settings, config=config)
 
     def snapshot_soon(self) -> Operation:
-        return to(do.snapshot_soon, size=self.one(0, 1, 100, 1_000))
+        due = len(made(self.one(*self._bodies.single), 0).data)  # perhaps exactly with the next batch
+        return to(do.snapshot_soon, size=self.one(0, 1, due, due, 1_000))
 
     def much_unread(self) -> Operation:
         return to(do.much_unread, unread=NEWEST_UNREAD_BYTES_MAX - self.one(0, 70, 100, 500, 5_000))

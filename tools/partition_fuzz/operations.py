@@ -83,7 +83,9 @@ def append_examined(world: World, *, needs_isr: bool) -> object:
 
 def unpacked(world: World) -> None:
     """Have workers unpack all that waits for them."""
+    world.repacker.free.set()
     world.let_go_on(lambda: world.partition.line.is_empty)
+    world.repacker.free.clear()
 
 
 # transactions
@@ -202,7 +204,7 @@ def finish_flush(world: World) -> object:
 
 
 def tidy_up(world: World) -> object:
-    """What the flusher does once the answers have left."""
+    """The flusher does this once the answers have left."""
     return world.partition.write_out()
 
 

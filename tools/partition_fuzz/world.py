@@ -1,6 +1,6 @@
 """One partition with all that it stands on: a log, its journal, and a disk in memory that fails when told to.
 
-What the partition tells others is noted, in order. Nothing happens by itself: each step of a flush is an operation.
+It notes whatever the partition tells others, in order. Nothing happens by itself: each step of a flush is an operation.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
-from headrace.base.ports import Space
+from headrace.base.ports import Buffer, Space
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.hot import KINDS
-from headrace.broker.partitions.intake.repacking import Repacker
+from headrace.broker.partitions.intake.repacking import Outcome, Repacker, Wanted
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.native import Hot, Native
@@ -104,6 +104,18 @@ class FaultyDisk(MemoryDisk):
         self.full = self.is_broken = False
         self.breaks_in = 0
         self.fail_after(-1)
+
+
+class BusyRepacker(Repacker):
+    """Its workers are busy until `free` is set."""
+
+    def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
+        super().__init__(on_bug)
+        self.free: Final = asyncio.Event()
+
+    async def repack(self, records: Buffer, wanted: Wanted) -> Outcome:
+        await self.free.wait()
+        return await super().repack(records, wanted)
 
 
 class ByHand:
@@ -239,7 +251,7 @@ class World:
         self.engine.start()
         self.log: LocalLog = self.engine.open(IDENTITY, config)
         self.room = DiskRoom(lambda: Space(2**40, 2**39), lambda: 0, self._on_bug, lambda _: None)
-        self.repacker = Repacker(self._on_bug)
+        self.repacker = BusyRepacker(self._on_bug)
         self.partition = self._led(settings, replicas)
         self.counted: Counted | None = None
         self.partition._hot = None

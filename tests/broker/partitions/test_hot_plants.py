@@ -94,7 +94,7 @@ PLANTS: Final = {
     "an index entry is left out": (
         APPEND,
         "if since_entry > admitted.config.index_interval_bytes {",
-        "if since_entry > admitted.config.index_interval_bytes + 1 {",
+        "if since_entry > admitted.config.index_interval_bytes + 60 {",
     ),
     "the leader epoch in the log is the client's": (
         APPEND,
