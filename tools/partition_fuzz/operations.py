@@ -33,6 +33,7 @@ def _parked(world: World, answer: Answer, *, needs_isr: bool, parks: bool) -> An
     if parks and isinstance(answer, Appended):
         name = f"{answer.base_offset} {'committed' if needs_isr else 'stored'}"
         park = world.partition.park_commit if needs_isr else world.partition.park_stored
+        world.told.append(("committed already", world.partition.has_committed(answer.end)))
         park(answer.end, Waiter(world.told, name))
     return answer
 

@@ -254,10 +254,10 @@ class World:
         self.repacker = BusyRepacker(self._on_bug)
         self.partition = self._led(settings, replicas)
         self.counted: Counted | None = None
-        self.partition._hot = None
+        self.partition.hot = None
         if native is not None:
             self.counted = Counted(native.HotPartition(self.partition, KINDS))
-            self.partition._hot = self.counted
+            self.partition.hot = self.counted
         self.position = Offset(0)
         """Where a reader stands that reads on and on."""
         self.ticket: FlushTicket | None = None

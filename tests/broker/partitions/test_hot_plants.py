@@ -42,7 +42,7 @@ PLANTS: Final = {
         '"move_to_end", header.producer_id)',
         '"get", header.producer_id)',
     ),
-    "open transactions are not heeded": (APPEND, '|| attribute!(producers, "_open").is_truthy()?', ""),
+    "open transactions are not heeded": (APPEND, "parts.open.bind(py).is_truthy()? || ", ""),
     "the CRC is not looked at": (APPEND, "batches::check(batch, 0, batch.len(), false)", "Header::read(batch)"),
     "bytes may follow the batch": (APPEND, "length + 12 == size", "length + 12 <= size"),
     "a batch may begin at another offset": (APPEND, "header.base_offset == 0", "header.base_offset >= 0"),
