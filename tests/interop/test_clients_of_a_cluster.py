@@ -46,7 +46,8 @@ def _produce_and_consume(cluster: BrokerCluster) -> None:
     assert _read_as_group(cluster, RECORDS) == [str(number).encode() for number in range(RECORDS)]
     python = KafkaAdminClient(bootstrap_servers=str(cluster.address(2)))
     try:
-        assert {broker["broker_id"] for broker in python.describe_cluster()["brokers"]} == {1, 2, 3}
+        while {broker["broker_id"] for broker in python.describe_cluster()["brokers"]} != {1, 2, 3}:
+            pass  # it has not heard of all
     finally:
         python.close()
 

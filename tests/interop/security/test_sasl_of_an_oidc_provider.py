@@ -80,34 +80,37 @@ def records(broker: Broker, topic: str) -> int:
 
 
 async def test_tokens_expire_while_a_client_produces(issuer: str, tmp_path: Path) -> None:
-    errors: list[Any] = []
-    async with asyncio.timeout(120), sasl_broker(tmp_path, configs(issuer)) as broker:
+    """A client begins again where the machine stood still for longer than a session."""
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs(issuer)) as broker:
         counts = broker.parts.requests.authentication.counts
         await has_keys(broker)
-        producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": str(broker.address),
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": CLIENT,
-                "sasl.oauthbearer.client.secret": "verysecret",
-                "sasl.oauthbearer.token.endpoint.url": f"{issuer}oauth/token",
-                "sasl.oauthbearer.scope": "openid",
-                "error_cb": errors.append,
-            }
-        )
-        sent = 0
-        while counts.succeeded_again < of_tier(short=1, long=5):
-            producer.produce("t", b"hello")
-            sent += 1
-            assert await asyncio.to_thread(producer.flush, TIMEOUT_S) == 0
-        assert (errors, counts.failed, counts.failed_again, counts.expired) == ([], 0, 0, 0)
+        sent, expired, errors = 0, -1, list[Any]()
+        while counts.expired != expired:
+            expired, again, errors = counts.expired, counts.succeeded_again, []
+            producer = confluent_kafka.Producer(
+                {
+                    "bootstrap.servers": str(broker.address),
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": "OAUTHBEARER",
+                    "sasl.oauthbearer.method": "oidc",
+                    "sasl.oauthbearer.client.id": CLIENT,
+                    "sasl.oauthbearer.client.secret": "verysecret",
+                    "sasl.oauthbearer.token.endpoint.url": f"{issuer}oauth/token",
+                    "sasl.oauthbearer.scope": "openid",
+                    "error_cb": errors.append,
+                }
+            )
+            while counts.succeeded_again < again + of_tier(short=1, long=5):
+                producer.produce("t", b"hello")
+                sent += 1
+                assert await asyncio.to_thread(producer.flush, TIMEOUT_S) == 0
+        assert (errors, counts.failed, counts.failed_again) == ([], 0, 0)
         assert records(broker, "t") == sent
 
 
 async def test_tokens_expire_while_kafka_s_own_client_produces(issuer: str, tmp_path: Path) -> None:
-    """By the client credentials of KIP-768. It logs in again before its session ends (KIP-368)."""
+    """By the client credentials of KIP-768. It logs in again before its session ends (KIP-368). Another one is tried
+    where the machine stood still for longer than a session."""
     url = f"{issuer}oauth/token"
 
     def wrote(secret: str, topic: str) -> str:
@@ -123,13 +126,16 @@ async def test_tokens_expire_while_kafka_s_own_client_produces(issuer: str, tmp_
         )
 
     with secured_java(tmp_path, f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}", is_bearer=True) as outcome:
-        async with asyncio.timeout(120), sasl_broker(tmp_path, configs(issuer)) as broker:
+        async with asyncio.timeout(150), sasl_broker(tmp_path, configs(issuer)) as broker:
             counts = broker.parts.requests.authentication.counts
             await has_keys(broker)
             assert "invalid_client" in await asyncio.to_thread(wrote, "wrong", "refused")
             assert counts.succeeded == 0
-            assert await asyncio.to_thread(wrote, "verysecret", "t") == "ok"
-            assert (counts.failed, counts.failed_again, counts.expired) == (0, 0, 0)
-            assert counts.succeeded_again >= of_tier(short=1, long=3)
+            expired, again = -1, 0
+            while counts.expired != expired:
+                expired, again = counts.expired, counts.succeeded_again
+                assert await asyncio.to_thread(wrote, "verysecret", "t") == "ok"
+            assert (counts.failed, counts.failed_again) == (0, 0)
+            assert counts.succeeded_again - again >= of_tier(short=1, long=3)
             assert records(broker, "t") > 0
             assert not records(broker, "refused")

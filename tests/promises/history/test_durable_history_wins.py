@@ -109,14 +109,14 @@ def admin_of(bootstrap: str) -> Any:
 
 
 def state(bootstrap: str, partition: int) -> tuple[int, set[int]]:
-    """Leader and ISR; (-1, nobody) while nobody answers."""
+    """Leader and ISR; (-1, nobody) while nobody answers, or who is asked has not heard of it."""
     admin = admin_of(bootstrap)
     admin.poll(0.02)
     try:
-        known = admin.list_topics(TOPIC, timeout=1.0).topics[TOPIC].partitions[partition]
+        known = admin.list_topics(TOPIC, timeout=1.0).topics[TOPIC].partitions.get(partition)
     except confluent_kafka.KafkaException:
         return -1, set()
-    return known.leader, set(known.isrs)
+    return (-1, set()) if known is None else (known.leader, set(known.isrs))
 
 
 def exported_end(store: Path, partition: int) -> int:

@@ -119,7 +119,9 @@ class Records:
     async def _until(self, holds: Callable[[MetadataResponsePartition], bool], through: int) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                if all(map(holds, self._partitions(await self.told(through), *self.shapes))):
+                told = await self.told(through)
+                is_known = self.shapes.keys() <= {topic.name for topic in told.topics}
+                if is_known and all(map(holds, self._partitions(told, *self.shapes))):
                     return
                 await asyncio.sleep(ASKED_EVERY_S)
 
