@@ -32,7 +32,7 @@ def batch(*values: bytes, timestamp: int = 1_700_000_000_000, codec: Compression
 
 
 def produce_request(
-    topic: str, records: Buffer, *, partition: int = 0, acks: int = -1, timeout_ms: int = 30_000
+    topic: str, records: Buffer, *, partition: int = 0, acks: int = -1, timeout_ms: int = 120_000
 ) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=memoryview(records))
     wanted = TopicProduceData(name=topic, partition_data=(data,))
@@ -40,7 +40,7 @@ def produce_request(
 
 
 async def produce(
-    client: RawClient, topic: str, records: Buffer, *, partition: int = 0, acks: int = -1, timeout_ms: int = 30_000
+    client: RawClient, topic: str, records: Buffer, *, partition: int = 0, acks: int = -1, timeout_ms: int = 120_000
 ) -> Any:
     request = produce_request(topic, records, partition=partition, acks=acks, timeout_ms=timeout_ms)
     return (await client.ask(9, request)).responses[0].partition_responses[0]
@@ -61,7 +61,7 @@ async def offset_at(client: RawClient, topic: str, timestamp: int, *, partition:
 
 
 async def delete_records(
-    client: RawClient, topic: str, offsets: Sequence[int], *, version: int = 2, timeout_ms: int = 10_000
+    client: RawClient, topic: str, offsets: Sequence[int], *, version: int = 2, timeout_ms: int = 120_000
 ) -> Any:
     """One result for each partition, from 0 on."""
     partitions = tuple(DeleteRecordsPartition(partition_index=at, offset=offset) for at, offset in enumerate(offsets))

@@ -105,7 +105,7 @@ class RawClient:
         that nobody knows whether it was done: then it is asked again."""
         was_late = False
         while True:
-            (made,) = (await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
+            (made,) = (await self.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=120_000))).topics
             if not made.error_code or (was_late and made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS):
                 return made
             assert made.error_code in LATE, made.error_message

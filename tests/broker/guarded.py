@@ -58,7 +58,7 @@ async def guarded(directory: Path, configs: Mapping[str, str] | None = None) -> 
 async def furnished(root: RawClient) -> None:
     await root.create_topic(TOPIC)
     data = produce.TopicProduceData(name=TOPIC, partition_data=(produce.PartitionProduceData(0, memoryview(BATCH)),))
-    answer = await root.ask(9, produce.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=(data,)))
+    answer = await root.ask(9, produce.ProduceRequest(acks=-1, timeout_ms=120_000, topic_data=(data,)))
     assert not answer.responses[0].partition_responses[0].error_code
     await root.ask(3, find_coordinator.FindCoordinatorRequest(key=GROUP))
     offset = commit.OffsetCommitRequestPartition(0, 1, -1, NOTE)

@@ -157,7 +157,7 @@ class Moving:
 
     async def _wish(self, topic: str, *wishes: ReassignablePartition, through: int) -> list[int]:
         """The error of each. It is asked again where a busy controller has not answered in time."""
-        request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic(topic, wishes),))
+        request = AlterPartitionReassignmentsRequest(timeout_ms=120_000, topics=(ReassignableTopic(topic, wishes),))
         client = await self.client(through)
         while (response := await client.ask(1, request)).error_code:
             assert response.error_code in LATE, response.error_message

@@ -74,7 +74,7 @@ def test_any_broker_takes_a_change_and_has_it_when_it_answers(tmp_path: Path) ->
 async def _create_describe_alter_and_delete(client: RawClient, name: str) -> None:
     for topic in (name, f"kept-{name}"):
         wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
-        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=120_000))).topics
         assert (made.error_code, made.num_partitions) == (0, 1)
         assert any(config.name == "retention.ms" for config in made.configs)
         asked = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
@@ -398,7 +398,7 @@ def test_what_three_replicas_mean_is_told_as_it_holds(tmp_path: Path) -> None:
         async with running(tmp_path, 3, configs) as cluster, RawClient(str(cluster.address(1))) as client:
             for name, factor, told in (("three", -1, "2"), ("two", 2, "1")):
                 wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=factor)
-                (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+                (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=120_000))).topics
                 assert (made.error_code, made.replication_factor) == (0, 3 if factor == -1 else factor)
                 (value,) = [config.value for config in made.configs if config.name == "min.insync.replicas"]
                 resource = DescribeConfigsResource(2, name, ("min.insync.replicas",))
@@ -437,7 +437,7 @@ def test_a_broker_that_leads_no_more_says_so_and_leads_again_with_all_that_it_ha
 
                 release_later(cluster, 2, held_up)
                 async with RawClient(str(cluster.address(1))) as other:
-                    request = DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),), timeout_ms=10_000)
+                    request = DeleteTopicsRequest(topics=(DeleteTopicState(name="gone"),), timeout_ms=120_000)
                     assert (await other.ask(6, request)).responses[0].error_code == 0
                 assert await cluster.fence(2) is None
                 assert await cluster.unfence(2) is None

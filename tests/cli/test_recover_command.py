@@ -111,7 +111,7 @@ def test_of_several_partitions_those_that_are_led_are_left_alone(
         placed = tuple(CreatableReplicaAssignment(at, (owner,)) for at, owner in enumerate((B, A, C)))
         topic = CreatableTopic(name="u", num_partitions=-1, replication_factor=-1, assignments=placed)
         client = await world.client(B)
-        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))).topics
+        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=120_000))).topics
         assert made.error_code == 0, made.error_message
         await with_history(world)
         await lose(world, A)

@@ -49,7 +49,7 @@ async def hang(bootstrap: str, topic: str, transactional_id: str | None = None, 
         )
         data = TopicProduceData(name=topic, partition_data=(PartitionProduceData(index=0, records=batch),))
         request = ProduceRequest(
-            transactional_id=transactional_id or "nobody", acks=-1, timeout_ms=30_000, topic_data=(data,)
+            transactional_id=transactional_id or "nobody", acks=-1, timeout_ms=120_000, topic_data=(data,)
         )
         leader = (await cluster.metadata([topic])).topics[topic].partitions[0].leader
         connection = await cluster.broker_connection(leader)

@@ -72,7 +72,7 @@ class Operator:
         return error_of(code)
 
     async def under_way(self) -> bool:
-        answer = await self.ask(0, ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=None))
+        answer = await self.ask(0, ListPartitionReassignmentsRequest(timeout_ms=120_000, topics=None))
         return bool(answer.topics)
 
     async def until_over(self) -> None:

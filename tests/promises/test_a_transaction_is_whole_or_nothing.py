@@ -211,7 +211,7 @@ async def move_all(cluster: BrokerCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     told = (await asyncio.to_thread(admin.list_topics, TOPIC, DEADLINE_S)).topics[TOPIC].partitions
     wishes = tuple(ReassignablePartition(at, (told[at].replicas[0] % len(cluster.nodes) + 1,)) for at in sorted(told))
-    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic(TOPIC, wishes),))
+    request = AlterPartitionReassignmentsRequest(timeout_ms=120_000, topics=(ReassignableTopic(TOPIC, wishes),))
     async with RawClient(str(cluster.address(min(cluster.nodes)))) as client:
         await client.ask(1, request)  # one that is still on its way goes there instead
 

@@ -168,7 +168,7 @@ class Storm:
         coming = self.chance.choice([one for one in self.cluster.nodes if one not in known.replicas])
         wanted = tuple(coming if one == leaving else one for one in known.replicas)
         wish = ReassignableTopic(place[0], (ReassignablePartition(place[1], wanted),))
-        answer = await self._ask(1, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(wish,)))
+        answer = await self._ask(1, AlterPartitionReassignmentsRequest(timeout_ms=120_000, topics=(wish,)))
         code = error_of(answer.error_code or answer.responses[0].partitions[0].error_code)
         assert code in (ErrorCode.NONE, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), code
         return leaving, coming
@@ -191,7 +191,7 @@ class Storm:
         self._down.discard(victim)
 
     async def _is_moving(self) -> bool:
-        answer = await self._ask(0, ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=None))
+        answer = await self._ask(0, ListPartitionReassignmentsRequest(timeout_ms=120_000, topics=None))
         return bool(answer.topics)
 
     async def _until_whole(self) -> None:

@@ -108,7 +108,7 @@ async def recovered(world: Moving, to: int = B) -> None:
 async def assign(world: Moving, *replicas: int) -> int:
     """Have it copied to these; the error. It is not waited for."""
     wish = ReassignablePartition(0, replicas)
-    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=(ReassignableTopic("t", (wish,)),))
+    request = AlterPartitionReassignmentsRequest(timeout_ms=120_000, topics=(ReassignableTopic("t", (wish,)),))
     response = await (await world.client(C)).ask(1, request)
     return int(response.responses[0].partitions[0].error_code)
 

@@ -245,7 +245,7 @@ def is_marked_deleted(root: Path, topic: TopicId) -> bool:
 
 
 async def delete_topic(here: Tiered) -> None:
-    await here.client.ask(5, DeleteTopicsRequest(topic_names=("t",), timeout_ms=10_000))
+    await here.client.ask(5, DeleteTopicsRequest(topic_names=("t",), timeout_ms=120_000))
 
 
 async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweeps(

@@ -27,7 +27,7 @@ from headrace.wire.records import Record
 from tests.broker.group_broker import QUICK, RawClient, running
 
 
-def produce(value: bytes, *, topic: str = "t", acks: int = -1, timeout_ms: int = 30_000) -> ProduceRequest:
+def produce(value: bytes, *, topic: str = "t", acks: int = -1, timeout_ms: int = 120_000) -> ProduceRequest:
     records = encode_batch([Record(0, 1_700_000_000_000, None, value, ())])
     data = PartitionProduceData(index=0, records=memoryview(records))
     return ProduceRequest(

@@ -40,7 +40,7 @@ async def two_brokers(directory: Path) -> AsyncIterator[Cluster]:
     async with running(directory, 2, BY_HAND) as cluster, RawClient(str(cluster.address(1))) as client:
         assignments = tuple(CreatableReplicaAssignment(at, (1, 2)) for at in range(2))
         wanted = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assignments)
-        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=120_000))).topics
         assert made.error_code == 0
         assert await cluster.fence(1) is None
         assert await cluster.unfence(1) is None

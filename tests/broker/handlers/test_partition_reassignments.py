@@ -35,7 +35,7 @@ from tests.broker.replicas import held_rounds
 async def create(client: RawClient, name: str, *replicas: Sequence[int]) -> None:
     assignments = tuple(CreatableReplicaAssignment(at, tuple(each)) for at, each in enumerate(replicas))
     wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)
-    (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+    (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=120_000))).topics
     assert made.error_code == 0
 
 
@@ -47,7 +47,7 @@ async def alter(
         ReassignableTopic(name=name, partitions=tuple(ReassignablePartition(at, replicas) for at, replicas in each))
         for name, each in wishes.items()
     )
-    response = await client.ask(version, AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=topics, **rest))
+    response = await client.ask(version, AlterPartitionReassignmentsRequest(timeout_ms=120_000, topics=topics, **rest))
     assert (response.error_code, response.error_message) == (0, None)
     return [
         (topic.name, one.partition_index, one.error_code) for topic in response.responses for one in topic.partitions
@@ -57,7 +57,7 @@ async def alter(
 async def ongoing(client: RawClient, named: dict[str, tuple[int, ...]] | None = None) -> dict[tuple[str, int], Any]:
     """(replicas, adding, removing) of each."""
     topics = None if named is None else tuple(ListPartitionReassignmentsTopics(*topic) for topic in named.items())
-    response = await client.ask(0, ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=topics))
+    response = await client.ask(0, ListPartitionReassignmentsRequest(timeout_ms=120_000, topics=topics))
     assert (response.error_code, response.error_message) == (0, None)
     return {
         (topic.name, one.partition_index): (one.replicas, one.adding_replicas, one.removing_replicas)

@@ -62,7 +62,7 @@ async def led_by_the_first(cluster: Cluster) -> None:
             replication_factor=-1,
             assignments=(CreatableReplicaAssignment(0, (1, 2)),),
         )
-        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=10_000))).topics
+        (made,) = (await client.ask(7, CreateTopicsRequest(topics=(wanted,), timeout_ms=120_000))).topics
         assert made.error_code == 0
     await cluster.agree()
     await cluster.settled(1)

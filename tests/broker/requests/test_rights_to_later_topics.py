@@ -94,7 +94,7 @@ async def test_who_may_delete_hears_of_a_topic_what_the_controller_knows(tmp_pat
         async def deleted(user: str, *names: str) -> list[int]:
             rights = services.authority.rights(cast("Any", Came(f"User:{user}")), delete_topics.HANDLER.key)
             states = tuple(DeleteTopicState(name=None, topic_id=ids.get(name, LATE)) for name in names)
-            asked = DeleteTopicsRequest(topics=states, timeout_ms=10_000)
+            asked = DeleteTopicsRequest(topics=states, timeout_ms=120_000)
             found = _result(delete_topics.HANDLER, asked, replace(context(6, early, services), rights=rights))
             answer = await found if isawaitable(found) else found
             by_id = {each.topic_id: each.error_code for each in answer.responses}

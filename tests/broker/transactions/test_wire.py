@@ -81,7 +81,7 @@ class Client(NamedTuple):
         request = ProduceRequest(
             transactional_id=transactional_id,
             acks=-1,
-            timeout_ms=30_000,
+            timeout_ms=120_000,
             topic_data=(TopicProduceData(name="t", partition_data=(data,)),),
         )
         answer = await self.raw.ask(version, request)

@@ -101,7 +101,7 @@ async def create(client: RawClient, **more: str) -> None:
 async def produce(client: RawClient, key: bytes | None, value: bytes) -> int:
     batch = encode_batch([Record(0, 1_000, key, value)])
     data = (TopicProduceData(name="t", partition_data=(PartitionProduceData(index=0, records=batch),)),)
-    answer = await client.ask(9, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data))
+    answer = await client.ask(9, ProduceRequest(acks=-1, timeout_ms=120_000, topic_data=data))
     return int(answer.responses[0].partition_responses[0].error_code)
 
 

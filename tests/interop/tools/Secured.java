@@ -32,9 +32,9 @@ public final class Secured {
             try (FileInputStream file = new FileInputStream(words[0])) {
                 properties.load(file);
             }
-            properties.put("default.api.timeout.ms", "10000");
+            properties.put("default.api.timeout.ms", "120000");
             properties.put("request.timeout.ms", "5000");
-            properties.put("max.block.ms", "10000");
+            properties.put("max.block.ms", "120000");
             System.out.println(outcome(properties, words[1]).replaceAll("\\s+", " "));
         }
     }
@@ -42,13 +42,13 @@ public final class Secured {
     private static String outcome(Properties properties, String topic) throws Exception {
         try {
             try (Admin admin = Admin.create(properties)) {
-                admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get(15, TimeUnit.SECONDS);
+                admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get(120, TimeUnit.SECONDS);
             }
             StringSerializer text = new StringSerializer();
             try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties, text, text)) {
                 long end = System.nanoTime() + 1_000_000L * Long.parseLong(properties.getProperty("headrace.lasts.ms", "0"));
                 do {
-                    producer.send(new ProducerRecord<>(topic, "k", "v")).get(15, TimeUnit.SECONDS);
+                    producer.send(new ProducerRecord<>(topic, "k", "v")).get(120, TimeUnit.SECONDS);
                 } while (System.nanoTime() < end);
             }
             StringDeserializer read = new StringDeserializer();
@@ -56,7 +56,7 @@ public final class Secured {
                 TopicPartition partition = new TopicPartition(topic, 0);
                 consumer.assign(List.of(partition));
                 consumer.seekToBeginning(List.of(partition));
-                for (ConsumerRecord<String, String> each : consumer.poll(Duration.ofSeconds(15))) {
+                for (ConsumerRecord<String, String> each : consumer.poll(Duration.ofSeconds(120))) {
                     return each.value().equals("v") ? "ok" : each.value();
                 }
                 return "nothing was read";

@@ -70,7 +70,7 @@ async def create(client: RawClient, codec: str = "none") -> None:
         replication_factor=1,
         configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
     )
-    response = await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=10_000))
+    response = await client.ask(7, CreateTopicsRequest(topics=(topic,), timeout_ms=120_000))
     assert response.topics[0].error_code == 0, response.topics[0].error_message
 
 
@@ -81,7 +81,7 @@ async def produce(client: RawClient, first: int, count: int) -> None:
         encoded = memoryview(encode_batch(records))
         data = tuple(PartitionProduceData(index=index, records=encoded) for index in range(PARTITIONS))
         topic = TopicProduceData(name="orders", partition_data=data)
-        response = await client.ask(9, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=(topic,)))
+        response = await client.ask(9, ProduceRequest(acks=-1, timeout_ms=120_000, topic_data=(topic,)))
         assert {each.error_code for each in response.responses[0].partition_responses} == {0}
 
 
@@ -174,7 +174,7 @@ async def test_a_deleted_topic_is_marked_so_in_the_mirror(tmp_path: Path) -> Non
         await create(client)
         await produce(client, 0, 30)
         await frontier.reached(59)
-        await client.ask(5, DeleteTopicsRequest(topic_names=("orders",), timeout_ms=10_000))
+        await client.ask(5, DeleteTopicsRequest(topic_names=("orders",), timeout_ms=120_000))
         await marked.wait()
     assert Store.open(f"file://{tmp_path / 'store'}").topics() == []
 

@@ -84,7 +84,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("bad-input")) as broker:
         line = Line(broker.bootstrap)
         topics = (CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1),)
-        request = CreateTopicsRequest(topics=topics, timeout_ms=10_000)
+        request = CreateTopicsRequest(topics=topics, timeout_ms=120_000)
         answer = line.ask(frame(ApiKey.CREATE_TOPICS, 5, request))
         assert response(ApiKey.CREATE_TOPICS, 5, answer).topics[0].error_code == ErrorCode.NONE
         line.close()
@@ -122,7 +122,7 @@ def with_length(body: bytes) -> bytes:
 def produce(records: bytes, *, topic: str = TOPIC, partition: int = 0) -> bytes:
     data = (PartitionProduceData(index=partition, records=records),)
     topics = (TopicProduceData(name=topic, partition_data=data),)
-    return frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics))
+    return frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=-1, timeout_ms=120_000, topic_data=topics))
 
 
 def batch(value: bytes = b"good") -> bytearray:

@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** The broker under test, and short ways to ask things of it. */
 final class Broker implements AutoCloseable {
-    static final Duration DEADLINE = Duration.ofSeconds(30);
+    static final Duration DEADLINE = Duration.ofSeconds(120);
 
     final String bootstrap;
     final Admin admin;
