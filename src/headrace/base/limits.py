@@ -17,6 +17,8 @@ STRING_BYTES_MAX: Final = 32_767
 REQUEST_ELEMENTS_MAX: Final = 50_000
 """Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may take about 10
 microseconds of the event loop."""
+REQUEST_ELEMENTS_AT_ONCE_MAX: Final = 2_000
+"""Array elements of a request up to which it may be handled in the turn of the event loop in which it was read."""
 NAMES_PER_TURN_MAX: Final = 500
 """Names of a request whose rights are looked up, or that are answered, in one turn of the event loop: about 5 ms."""
 MESSAGE_ELEMENTS_MAX: Final = 4_000_000
@@ -836,6 +838,9 @@ ACL_TEXT_CHARACTERS_MAX: Final = 1_024
 """Length of a principal, a host or a name in an ACL."""
 ACLS_PER_REQUEST_MAX: Final = 10_000
 """ACLs that one request creates, or deletes. As Kafka's controller writes so many records at once at most."""
+ACLS_LOOKED_THROUGH_MAX: Final = 1_000_000
+"""Patterns that the filters of one request look through, where they name none: about a second. The first filter looks
+through all."""
 SCRAM_USERS_MAX: Final = 100_000
 """Users with SCRAM credentials."""
 SCRAM_SALT_BYTES_MAX: Final = 1_024

@@ -13,6 +13,7 @@ import pytest
 from headrace.base.limits import NAMES_PER_TURN_MAX
 from headrace.broker.handlers import ALL, delete_records, describe_groups, list_offsets, metadata, offset_fetch, produce
 from headrace.broker.requests.context import Admitted, Handler, Refused
+from headrace.broker.requests.turns import in_turns
 from headrace.metadata.access.acls import ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -113,8 +114,11 @@ def test_so_are_those_to_many_groups_and_their_topics() -> None:
 def test_requests_that_may_be_handled_while_others_are_under_way_are_checked_at_once() -> None:
     """Else a later one would overtake them."""
     request = ProduceRequest(topic_data=tuple(map(TopicProduceData, NAMES)), acks=-1)
-    found = produce.HANDLER.access(request, cast("Any", SimpleNamespace(version=9, rights=Nothing())))
+    context = SimpleNamespace(version=9, rights=Nothing(), is_long=False)
+    found = produce.HANDLER.access(request, cast("Any", context))
     assert isinstance(found, Refused)
+    context.is_long = True  # nothing else of its connection is under way
+    assert isinstance(produce.HANDLER.access(request, cast("Any", context)), Generator)
     of_brokers = {int(ApiKey.ENVELOPE), int(ApiKey.WRITE_TXN_MARKERS)}  # each needs one right
     assert {handler.key for handler in ALL if handler.pipelined} == {produce.HANDLER.key} | of_brokers
 
@@ -146,14 +150,16 @@ def test_metadata_of_many_names_is_put_together_in_slices() -> None:
                 await asyncio.sleep(0)
 
         other = asyncio.ensure_future(counted())
-        found = await metadata._in_turns(iter(NAMES))
+        found = await in_turns(iter(NAMES))
         done = True
         await other
-        assert found == tuple(NAMES)
+        assert found == NAMES
         assert turns >= MANY / NAMES_PER_TURN_MAX
 
     loops.run(work())
-    request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=name) for name in NAMES))
-    answer = metadata.handle(request, cast("Any", None))
-    assert isinstance(answer, Awaitable), "it waits for its turns"
-    cast("Any", answer).close()
+    few, many = dict.fromkeys(NAMES[:1]), dict.fromkeys(NAMES)
+    for topics, known in ((tuple(MetadataRequestTopic(name=name) for name in NAMES), few), (None, many)):
+        context = SimpleNamespace(image=SimpleNamespace(topic_ids=known))
+        answer = metadata.handle(MetadataRequest(topics=topics), cast("Any", context))
+        assert isinstance(answer, Awaitable), "it waits for its turns"
+        cast("Any", answer).close()

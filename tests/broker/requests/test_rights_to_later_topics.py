@@ -139,6 +139,6 @@ def test_a_fetch_that_has_waited_asks_for_rights_to_topics_that_came_meanwhile()
     plan = FetchPlan([(PartitionKey(LATE, PartitionIndex(0)), Wanted(Offset(0), 1, NO_EPOCH))], None, incremental=False)
     services = SimpleNamespace(metadata=SimpleNamespace(image=EMPTY_IMAGE))
     reader = Reader(fetch.FetchRequest(), context(13, EMPTY_IMAGE, services), plan)
-    assert not reader._forbidden()
+    assert reader.refused() == {LATE: ErrorCode.UNKNOWN_TOPIC_ID}, "it may come before it is read"
     services.metadata.image = LATER
-    assert set(reader._forbidden()) == {LATE}
+    assert reader.refused() == {LATE: ErrorCode.TOPIC_AUTHORIZATION_FAILED}

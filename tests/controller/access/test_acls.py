@@ -56,6 +56,27 @@ def test_a_filter_deletes_what_it_matches() -> None:
     assert after.replay(decision.events).acls is after.acls
 
 
+def test_a_filter_that_names_a_pattern_finds_what_one_that_looks_through_all_does() -> None:
+    kinds, forms = (ResourceType.TOPIC, ResourceType.GROUP), (PatternType.LITERAL, PatternType.PREFIXED)
+    patterns = [ResourcePattern(kind, form, name) for kind in kinds for form in forms for name in ("a", "ab", "*")]
+    acls = holding(*(replace(READS, pattern=pattern) for pattern in patterns)).acls
+    for kind in ResourceType:
+        for form in PatternType:
+            for name in ("a", "ab", "*", "none", None):
+                wanted = AclFilter(resource_type=kind, pattern_type=form, name=name)
+                looked = [acl for acl in found(acls, AclFilter()) if wanted.matches(acl.pattern, acl.rule)]
+                assert list(found(acls, wanted)) == looked
+                assert (wanted.patterns is None) == (name is None or form is PatternType.MATCH)
+
+
+def test_filters_of_one_request_look_through_so_many_patterns_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deciding, "ACLS_LOOKED_THROUGH_MAX", 3)
+    image = holding(READS, PREFIXED)
+    named, unnamed = AclFilter(name="b"), AclFilter(principal="User:bob")
+    told = delete_acls(image, [named, unnamed, named, unnamed, named]).result
+    assert [each.refusal is None for each in told] == [True, True, True, False, True]
+
+
 def test_a_filter_of_an_unknown_kind_deletes_nothing() -> None:
     decision = delete_acls(holding(READS), [AclFilter(operation=AclOperation.UNKNOWN)])
     assert decision.events == ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.asks import AlterQuotas
 from headrace.controller.decision import Refusal
@@ -20,12 +21,10 @@ from headrace.wire.messages import alter_client_quotas as wire
 
 async def handle(request: wire.AlterClientQuotasRequest, context: RequestContext) -> wire.AlterClientQuotasResponse:
     """Return one result for each entity, in the order of the request."""
-    wanted = tuple(_alteration(entry) for entry in request.entries)
+    wanted = tuple(await in_turns(map(_alteration, request.entries)))
     answers = await submitted(context, AlterQuotas(alterations=wanted, validate_only=request.validate_only))
     refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
-    return wire.AlterClientQuotasResponse(
-        entries=tuple(_result(entry, refusal) for entry, refusal in zip(request.entries, refusals, strict=True))
-    )
+    return wire.AlterClientQuotasResponse(entries=tuple(await in_turns(map(_result, request.entries, refusals))))
 
 
 def _alteration(entry: wire.RequestEntryData) -> QuotaAlteration:

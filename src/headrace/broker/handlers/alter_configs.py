@@ -8,6 +8,7 @@ from __future__ import annotations
 from headrace.broker.requests.access import config_problem, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import AlterConfigs
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration
 from headrace.controller.decision import Refusal
@@ -23,13 +24,11 @@ from headrace.wire.messages.alter_configs import (
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Return one result for each resource, in the order of the request."""
-    wanted = tuple(_alteration(resource) for resource in request.resources)
+    wanted = tuple(await in_turns(map(_alteration, request.resources)))
     ask = AlterConfigs(resources=wanted, replace_all=True, validate_only=request.validate_only)
     answers = await submitted(context, ask)
     refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
-    return AlterConfigsResponse(
-        responses=tuple(_result(resource, refusal) for resource, refusal in zip(wanted, refusals, strict=True))
-    )
+    return AlterConfigsResponse(responses=tuple(await in_turns(map(_result, wanted, refusals))))
 
 
 def _alteration(resource: AlterConfigsResource) -> ResourceAlteration:

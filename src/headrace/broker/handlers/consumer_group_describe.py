@@ -7,11 +7,13 @@ protocol of a member (KIP-1099): 0 classic, while the group is being converted, 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from headrace.broker.handlers.describe_groups import group_operations
 from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import answered
 from headrace.coordinators.groups.consumer.model import (
     NO_PARTITIONS,
     ConsumerGroup,
@@ -37,16 +39,16 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
-    found = [_described(group_id, context) for group_id in dict.fromkeys(request.group_ids)]
-    if request.include_authorized_operations:
-        found = [
-            one
-            if one.error_code
-            else one._replace(authorized_operations=group_operations(one.group_id, context, asked=True))
-            for one in found
-        ]
-    return ConsumerGroupDescribeResponse(groups=tuple(_seen(one, context) for one in found))
+def handle(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
+    def one(group_id: str) -> DescribedGroup:
+        found = _described(group_id, context)
+        if request.include_authorized_operations and not found.error_code:
+            found = found._replace(authorized_operations=group_operations(group_id, context, asked=True))
+        return _seen(found, context)
+
+    return answered(dict.fromkeys(request.group_ids), one, lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
 
 def _seen(group: DescribedGroup, context: RequestContext) -> DescribedGroup:

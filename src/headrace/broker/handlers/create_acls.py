@@ -10,6 +10,7 @@ from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.acl_wire import new_acl
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import CreateAcls
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation
@@ -22,10 +23,12 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
     """Return one result for each, in the order of the request."""
     if not context.services.authority.is_asked:
         return _all_refused(request, Refusal(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
-    answers = await submitted(context, CreateAcls(acls=tuple(map(new_acl, request.creations))))
+    wanted = tuple(await in_turns(map(new_acl, request.creations)))
+    answers = await submitted(context, CreateAcls(acls=wanted))
     if isinstance(answers, Refusal):
         return _all_refused(request, answers)
-    return CreateAclsResponse(results=tuple(AclCreationResult(*error_of(refusal)) for refusal in answers))
+    results = await in_turns(AclCreationResult(*error_of(refusal)) for refusal in answers)
+    return CreateAclsResponse(results=tuple(results))
 
 
 def _all_refused(request: CreateAclsRequest, refusal: Refusal) -> CreateAclsResponse:

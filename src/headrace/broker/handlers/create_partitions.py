@@ -12,6 +12,7 @@ from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import CreatePartitions, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import NewPartitions
@@ -33,7 +34,7 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
     mutations = context.mutations(strict_from=STRICT_VERSION)
     topics = request.topics
     made, refused = (topics, ()) if request.validate_only else mutations.part(topics, lambda each: _size(each, context))
-    wanted = tuple(_new_partitions(topic) for topic in made)
+    wanted = tuple(await in_turns(map(_new_partitions, made)))
     throttled = tuple(_forbidden(topic, EXCEEDED) for topic in refused)
     if throttled and not wanted:
         return CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=throttled)
@@ -42,7 +43,7 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
     if isinstance(answers, Refusal):
         refusal = answers
         answers = tuple(TopicAnswer(name=topic.name, refusal=refusal) for topic in wanted)
-    results = (*map(_result, answers), *throttled)
+    results = (*await in_turns(map(_result, answers)), *throttled)
     return CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=results)
 
 

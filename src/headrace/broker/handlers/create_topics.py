@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.base.ids import BrokerId
+from headrace.base.limits import RESOURCES_PER_TURN_MAX
 from headrace.broker.requests.access import on_items
 from headrace.broker.requests.admin import error_of, new_topic_id, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import CreateTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
@@ -43,7 +45,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     mutations = context.mutations(strict_from=STRICT_VERSION)
     topics = request.topics
     made, refused = (topics, ()) if request.validate_only else mutations.part(topics, lambda each: _size(each, context))
-    wanted = tuple(_new_topic(topic, context) for topic in made)
+    wanted = tuple(await in_turns(_new_topic(topic, context) for topic in made))
     throttled = tuple(_forbidden(topic, EXCEEDED) for topic in refused)
     if throttled and not wanted:
         return CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=throttled)
@@ -52,7 +54,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     if isinstance(answers, Refusal):
         refusal = answers
         answers = tuple(TopicAnswer(name=topic.name, refusal=refusal) for topic in wanted)
-    results = tuple(_result(answer, context) for answer in answers)
+    results = await in_turns((_result(answer, context) for answer in answers), RESOURCES_PER_TURN_MAX)
     return CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=(*results, *throttled))
 
 

@@ -10,6 +10,7 @@ from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.acl_wire import acl_filter
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.access.acls import AclsDeleted
 from headrace.controller.asks import DeleteAcls
 from headrace.controller.decision import Refusal
@@ -28,10 +29,11 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
     """Return one result for each filter, in the order of the request."""
     if not context.services.authority.is_asked:
         return _all_refused(request, Refusal(ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER))
-    answers = await submitted(context, DeleteAcls(filters=tuple(map(acl_filter, request.filters))))
+    wanted = tuple(await in_turns(map(acl_filter, request.filters)))
+    answers = await submitted(context, DeleteAcls(filters=wanted))
     if isinstance(answers, Refusal):
         return _all_refused(request, answers)
-    return DeleteAclsResponse(filter_results=tuple(map(_result, answers)))
+    return DeleteAclsResponse(filter_results=tuple(await in_turns(map(_result, answers))))
 
 
 def _result(deleted: AclsDeleted) -> DeleteAclsFilterResult:

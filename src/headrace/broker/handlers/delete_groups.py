@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from headrace.base.limits import NAMES_PER_TURN_MAX
 from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.coordinators.groups.events import Delete, DeleteReply
@@ -19,7 +20,9 @@ from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGro
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    errors = await asyncio.gather(*(_delete(name, context) for name in names))
+    errors: list[ErrorCode] = []
+    for first in range(0, len(names), NAMES_PER_TURN_MAX):
+        errors += await asyncio.gather(*(_delete(name, context) for name in names[first : first + NAMES_PER_TURN_MAX]))
     results = (DeletableGroupResult(group_id=name, error_code=error) for name, error in zip(names, errors, strict=True))
     return DeleteGroupsResponse(results=tuple(results))
 

@@ -19,7 +19,7 @@ import asyncio
 from typing import Final
 
 from headrace.base.ids import Offset, PartitionIndex, TopicPartition
-from headrace.base.limits import REQUEST_WAIT_MS_MIN
+from headrace.base.limits import NAMES_PER_TURN_MAX, REQUEST_WAIT_MS_MIN
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.access import on_topics
@@ -78,10 +78,15 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     """Return one result for each partition, in the order of the request. A deletion that times out goes on."""
     asked = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     await until_own_appends_are_visible(asked, context)
-    topics = [
-        (topic.name, [_delete(context.image.topic(topic.name), asked, context) for asked in topic.partitions])
-        for topic in request.topics
-    ]
+    topics, begun = [], 0
+    for topic in request.topics:
+        known, deletions = context.image.topic(topic.name), list[Deletion]()
+        topics.append((topic.name, deletions))
+        for each in topic.partitions:
+            deletions.append(_delete(known, each, context))
+            begun += 1
+            if begun % NAMES_PER_TURN_MAX == 0:
+                await asyncio.sleep(0)
     if waiting := [deletion.future for _, deletions in topics for deletion in deletions if not deletion.future.done()]:
         await asyncio.wait(waiting, timeout=max(request.timeout_ms, REQUEST_WAIT_MS_MIN) / 1000)
     return DeleteRecordsResponse(

@@ -19,6 +19,7 @@ from headrace.broker.requests.access import by_name_or_id, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext, Slices
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import DeleteTopics, ReadQuorum, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
@@ -50,7 +51,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     if isinstance(answers, Refusal):
         refusal = answers
         answers = tuple(TopicAnswer(name=ref.name, topic_id=ref.topic_id, refusal=refusal) for ref in wanted)
-    results = (*map(_unclear, bad), *map(_result, answers), *throttled)
+    results = (*map(_unclear, bad), *await in_turns(map(_result, answers)), *throttled)
     return DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=results)
 
 

@@ -10,11 +10,13 @@ An unknown group, or one of the new protocol (see ConsumerGroupDescribe), is Dea
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.rights import OPERATIONS_NOT_ASKED_FOR
+from headrace.broker.requests.turns import answered
 from headrace.coordinators.groups.model import Group, GroupState, Member
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -29,15 +31,17 @@ from headrace.wire.messages.describe_groups import (
 NOT_FOUND_VERSION: Final = 6
 
 
-def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=tuple(
-            _described(group_id, context)._replace(
-                authorized_operations=group_operations(group_id, context, asked=request.include_authorized_operations)
-            )
-            for group_id in dict.fromkeys(request.groups)  # one answer for each, however often it is named
-        )
-    )
+def handle(
+    request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
+    asked = request.include_authorized_operations
+
+    def one(group_id: str) -> DescribedGroup:
+        operations = group_operations(group_id, context, asked=asked)
+        return _described(group_id, context)._replace(authorized_operations=operations)
+
+    named = dict.fromkeys(request.groups)  # one answer for each, however often it is named
+    return answered(named, one, lambda groups: DescribeGroupsResponse(groups=groups))
 
 
 def group_operations(group_id: str, context: RequestContext, *, asked: bool) -> int:

@@ -7,9 +7,10 @@ begins: the client repeats its request with it. Without topics in the request, a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
-from headrace.base.limits import DESCRIBED_PARTITIONS_MAX
+from headrace.base.limits import DESCRIBED_PARTITIONS_MAX, NAMES_PER_TURN_MAX
 from headrace.broker.requests.access import as_it_goes
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.rights import Rights
@@ -30,12 +31,14 @@ from headrace.wire.messages.describe_topic_partitions import (
 )
 
 
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     """Return one page."""
     image, reached = context.image, Reached(context.image, context.listener)
     room = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name, first in _from_cursor(_names(request, image, context.rights), request.cursor):
+    for number, (name, first) in enumerate(_from_cursor(_names(request, image, context.rights), request.cursor), 1):
+        if number % NAMES_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
         if not room:
             return DescribeTopicPartitionsResponse(
                 topics=tuple(topics), next_cursor=ResponseCursor(topic_name=name, partition_index=first)

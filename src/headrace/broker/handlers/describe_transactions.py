@@ -6,9 +6,11 @@ TRANSACTIONAL_ID_NOT_FOUND for an id that nobody has. An empty id: INVALID_REQUE
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Awaitable
 
 from headrace.broker.requests.access import in_turn, itself, on_each
 from headrace.broker.requests.context import Admitted, Handler, RequestContext
+from headrace.broker.requests.turns import answered
 from headrace.coordinators.transactions.model import Standing
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -21,11 +23,15 @@ from headrace.wire.messages.describe_transactions import (
 )
 
 
-def handle(request: DescribeTransactionsRequest, context: RequestContext) -> DescribeTransactionsResponse:
+def handle(
+    request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
     """Return one state for each id, in the order of the request."""
     described = context.services.transactions.described
-    return DescribeTransactionsResponse(
-        transaction_states=tuple(_state(name, described(name)) for name in request.transactional_ids)
+    return answered(
+        request.transactional_ids,
+        lambda name: _state(name, described(name)),
+        lambda states: DescribeTransactionsResponse(transaction_states=states),
     )
 
 

@@ -11,9 +11,11 @@ v0 preferred only; v1 election types (KIP-460); v2 flexible.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import groupby
 
 from headrace.base.ids import PartitionIndex
+from headrace.base.limits import NAMES_PER_TURN_MAX
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
@@ -43,6 +45,8 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         outcomes = await submitted(context, ask, request.timeout_ms)
     if isinstance(outcomes, Refusal):
         return _all_refused(partitions, outcomes)
+    if len(outcomes) > NAMES_PER_TURN_MAX:
+        await asyncio.sleep(0)  # to decide took one turn of the event loop
     return _answer(ErrorCode.NONE, outcomes)
 
 

@@ -28,19 +28,26 @@ to the leader.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, BrokerId, Offset, TopicId, TopicPartition
-from headrace.base.limits import FETCH_BYTES_MAX, HISTORY_LOADS_PER_FETCH_MAX, RECORDS_FETCH_WAIT_MS
+from headrace.base.limits import (
+    FETCH_BYTES_MAX,
+    HISTORY_LOADS_PER_FETCH_MAX,
+    NAMES_PER_TURN_MAX,
+    RECORDS_FETCH_WAIT_MS,
+    REQUEST_ELEMENTS_AT_ONCE_MAX,
+)
 from headrace.base.ports import Buffer
 from headrace.broker.durable.history import HistoryUnavailable, Loading
 from headrace.broker.handlers import plain_fetch
 from headrace.broker.handlers.plain_fetch import READ_COMMITTED, enough
-from headrace.broker.kit.deferred import Deferred
+from headrace.broker.kit.deferred import Deferred, settled
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
@@ -49,6 +56,7 @@ from headrace.broker.requests.context import Handler, RequestContext, Services
 from headrace.broker.requests.current_leaders import told_in_fetch
 from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.requests.rights import Rights
+from headrace.broker.requests.turns import take_turns
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer, Connection
@@ -103,7 +111,7 @@ class Attempt(NamedTuple):
     """Reads of records that a log has elsewhere, which it does not find."""
 
 
-def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred:
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Deferred | Awaitable[FetchResponse]:
     """Answer at once where there is enough, else park."""
     plan = context.services.fetch_sessions.plan(
         session_id=request.session_id,
@@ -115,7 +123,24 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | De
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION)
     reader = Reader(request, context, plan)
-    attempt = reader.attempt()
+    if context.is_long or len(plan.wanted) > REQUEST_ELEMENTS_AT_ONCE_MAX:  # a session may name more than its request
+        return _in_turns(reader, request)
+    return _answer(reader, request, reader.refused())
+
+
+async def _in_turns(reader: Reader, request: FetchRequest) -> FetchResponse:
+    """As `_answer`, of a request that names very much. Refusals are found in turns."""
+    refused: dict[str | TopicId, ErrorCode] = {}
+    await take_turns(reader.refusing(refused))
+    await take_turns(reader.parting(refused))
+    await asyncio.sleep(0)
+    return cast("FetchResponse", await settled(_answer(reader, request, refused)))
+
+
+def _answer(
+    reader: Reader, request: FetchRequest, refused: Mapping[str | TopicId, ErrorCode]
+) -> FetchResponse | Deferred:
+    attempt = reader.attempt(refused)
     missing = enough(min(request.min_bytes, request.max_bytes, FETCH_BYTES_MAX), reader.room) - attempt.size
     wait_ms = request.max_wait_ms
     if missing <= 0 or attempt.is_final or wait_ms <= 0 or not attempt.watched:
@@ -176,8 +201,9 @@ def _by_the_long_road(
 
 
 def _wanted(request: FetchRequest, context: RequestContext) -> list[tuple[PartitionKey, Wanted]]:
+    """Return what the request names, each partition once: as on Kafka, by what is said of it last."""
     by_id = context.version >= TOPIC_ID_VERSION
-    wanted = []
+    wanted = {}
     for topic in request.topics:
         place = topic.topic_id if by_id else topic.topic
         for asked in topic.partitions:
@@ -185,8 +211,8 @@ def _wanted(request: FetchRequest, context: RequestContext) -> list[tuple[Partit
             # Any negative epoch means none, as on Kafka. It is made so here alone.
             epoch = max(asked.current_leader_epoch, NO_EPOCH)
             offset_and_limits = (asked.fetch_offset, asked.partition_max_bytes, epoch)
-            wanted.append((key, new(Wanted, offset_and_limits)))
-    return wanted
+            wanted[key] = new(Wanted, offset_and_limits)
+    return list(wanted.items())
 
 
 def _forgotten(request: FetchRequest, context: RequestContext) -> list[PartitionKey]:
@@ -215,20 +241,21 @@ class Reader:
         """Reads of durable history that the first attempt has waited for. Held here, no other read can evict them."""
         self._fetching: dict[PartitionKey, Fetching] = {}
         """As `_loading`, of records that the logs have, but not at hand."""
+        self._told: dict[str | TopicId, list[PartitionData]] = {}
+        """Answers that are there already: refusals of partitions that are in the plan no more."""
 
-    def attempt(self) -> Attempt:
-        """Read every wanted partition in order, until the request's bytes are reached."""
+    def attempt(self, refused: Mapping[str | TopicId, ErrorCode]) -> Attempt:
+        """Read every wanted partition in order, until the request's bytes are reached; but those of refused topics."""
         services = self._context.services
         called = services.partitions.called
         self.room = services.answer_bytes_max()
         self._bytes_max = min(self._asked_bytes_max, self.room)
         found: list[Found] = []
         watched: list[Replica] = []
-        size, is_final = 0, False
-        forbidden = self._forbidden()
+        size, is_final = 0, bool(self._told)
         for key, wanted in self._plan.wanted:
-            if key.topic in forbidden:
-                found.append(Found(key, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, b""))
+            if key.topic in refused:
+                found.append(new(Found, (key, refused[key.topic], None, b"", NOBODY, ())))
                 is_final = True
                 continue
             partition: Replica | None = called(key)
@@ -262,19 +289,54 @@ class Reader:
             found.append(new(Found, (key, error, partition, records, nearer, aborted)))
         return Attempt(found, watched, size, is_final, list(self._loading.values()), list(self._fetching.values()))
 
-    def _forbidden(self) -> Collection[str | TopicId]:
-        """Return the topics that the client may not read now, those of its session among them. A topic that came while
-        the request waited is served by its id, and asked for."""
+    def refused(self) -> Mapping[str | TopicId, ErrorCode]:
+        """Return the topics that the client may not read now."""
+        refused: dict[str | TopicId, ErrorCode] = {}
+        for _ in self.refusing(refused):
+            pass
+        return refused
+
+    def refusing(self, refused: dict[str | TopicId, ErrorCode]) -> Iterator[None]:
+        """Find the topics that the client may not read now, those of its session among them. Others may have their turn
+        of the event loop at each step.
+
+        A topic that came while the request waited is served by its id, and asked for. One that is not known by now is
+        refused: it may come in the next turn, when nobody asks for rights to it.
+        """
         rights, image, now = self._context.rights, self._context.image, self._context.services.metadata.image
         if not rights.are_bounded:
-            return ()
-        forbidden: set[str | TopicId] = set()
-        for place in {key.topic for key, _ in self._plan.wanted}:
+            return
+        for number, place in enumerate(dict.fromkeys(key.topic for key, _ in self._plan.wanted), 1):
             found = None if isinstance(place, str) else image.topic_by_id(place) or now.topic_by_id(place)
             name = place if isinstance(place, str) else None if found is None else found.name
-            if name is not None and not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
-                forbidden.add(place)
-        return forbidden
+            if name is None:
+                refused[place] = ErrorCode.UNKNOWN_TOPIC_ID
+            elif not rights.may(AclOperation.READ, ResourceType.TOPIC, name):
+                refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if number % NAMES_PER_TURN_MAX == 0:
+                yield
+
+    def parting(self, refused: Mapping[str | TopicId, ErrorCode]) -> Iterator[None]:
+        """Answer partitions that are refused, or not served here, and take them out of the plan. Others may have their
+        turn of the event loop at each step."""
+        left: list[tuple[PartitionKey, Wanted]] = []
+        called, session = self._context.services.partitions.called, self._plan.session
+        for number, (key, wanted) in enumerate(self._plan.wanted, 1):
+            error: Replica | ErrorCode | None = refused.get(key.topic)
+            if error is None:
+                error = called(key)
+            if error is None:
+                error = self._find(key)
+            if isinstance(error, ErrorCode):
+                if session is not None:
+                    session.is_news(key, -1, -1)
+                data = new(PartitionData, (key.partition, error, -1, -1, -1, *_NO_EXTRAS, NOBODY, b""))
+                self._told.setdefault(key.topic, []).append(data)
+            else:
+                left.append((key, wanted))
+            if number % NAMES_PER_TURN_MAX == 0:
+                yield
+        self._plan = self._plan._replace(wanted=left)
 
     def _nearer(self, partition: Replica, offset: Offset) -> BrokerId:
         """Return the replica in the reader's rack that it should read from instead; NOBODY: this one."""
@@ -363,13 +425,13 @@ class Reader:
 
     def read_anew(self) -> FetchResponse:
         """Read again and answer, once the wait is over."""
-        return self.response(self.attempt())
+        return self.response(self.attempt(self.refused()))
 
     def response(self, attempt: Attempt) -> FetchResponse:
         """Return the response. A full fetch has every partition; an incremental one those with data, an error or news.
         Called right after the attempt, so that the offsets are those of the reading."""
         session, incremental = self._plan.session, self._plan.incremental
-        topics: dict[str | TopicId, list[PartitionData]] = {}
+        topics = self._told
         for key, error, partition, records, nearer, aborted in attempt.found:
             high_watermark = stable = start = -1
             if partition is not None and error is not ErrorCode.OFFSET_NOT_AVAILABLE:  # else these are not known

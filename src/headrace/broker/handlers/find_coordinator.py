@@ -20,6 +20,7 @@ from headrace.broker.groups.service import GroupService
 from headrace.broker.requests.access import itself, on_each
 from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext
 from headrace.broker.requests.rights import DENIED
+from headrace.broker.requests.turns import in_turns
 from headrace.broker.transactions.service import TransactionService
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation, ResourceType
@@ -40,7 +41,7 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
     no_topic = None if keeper is None else await keeper.topic_is_there()
     if context.version >= KEYS_VERSION:
         found = (_coordinator(key, request.key_type, context, no_topic) for key in request.coordinator_keys)
-        return FindCoordinatorResponse(coordinators=tuple(found))
+        return FindCoordinatorResponse(coordinators=tuple(await in_turns(found)))
     return _as_one(_coordinator(request.key, request.key_type, context, no_topic))
 
 

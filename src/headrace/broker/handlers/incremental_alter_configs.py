@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.broker.requests.access import config_problem, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import AlterConfigs
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
@@ -24,12 +25,10 @@ from headrace.wire.messages.incremental_alter_configs import (
 
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
     """Return one result for each resource, in the order of the request."""
-    wanted = tuple(_alteration(resource) for resource in request.resources)
+    wanted = tuple(await in_turns(map(_alteration, request.resources)))
     answers = await submitted(context, AlterConfigs(resources=wanted, validate_only=request.validate_only))
     refusals = (answers,) * len(wanted) if isinstance(answers, Refusal) else answers
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(_result(resource, refusal) for resource, refusal in zip(wanted, refusals, strict=True))
-    )
+    return IncrementalAlterConfigsResponse(responses=tuple(await in_turns(map(_result, wanted, refusals))))
 
 
 def _alteration(resource: AlterConfigsResource) -> ResourceAlteration:

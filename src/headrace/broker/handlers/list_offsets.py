@@ -30,7 +30,7 @@ import structlog
 
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
-from headrace.base.limits import HISTORY_EPOCH_MS_MAX
+from headrace.base.limits import HISTORY_EPOCH_MS_MAX, NAMES_PER_TURN_MAX
 from headrace.broker.durable.history import HistoryUnavailable
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.access import on_topics
@@ -71,10 +71,15 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     asked = ((topic.name, each) for topic in request.topics for each in topic.partitions)
     at_the_end = ((name, each.partition_index) for name, each in asked if each.timestamp not in NOT_OF_THE_END)
     await until_own_appends_are_visible(at_the_end, context)
-    topics = []
+    topics, answered = [], 0
     for topic in request.topics:
         known = context.image.topic(topic.name)
-        partitions = [await _answer(known, asked, context, committed_only) for asked in topic.partitions]
+        partitions = []
+        for each in topic.partitions:
+            partitions.append(await _answer(known, each, context, committed_only))
+            answered += 1
+            if answered % NAMES_PER_TURN_MAX == 0:
+                await asyncio.sleep(0)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(topics=tuple(topics))
 

@@ -19,9 +19,8 @@ request does so by `allow_auto_topic_creation` (v4; always before), the broker b
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterator
-from typing import Final, TypeVar
+from typing import Final
 
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.base.limits import NAMES_PER_TURN_MAX
@@ -34,6 +33,7 @@ from headrace.broker.requests.topic_answers import (
     cluster_operations,
     controller_id,
 )
+from headrace.broker.requests.turns import in_turns
 from headrace.controller.asks import CreateTopics
 from headrace.controller.topic_names import topic_name_problem
 from headrace.controller.topics import NewTopic
@@ -52,7 +52,6 @@ from headrace.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-_T = TypeVar("_T")
 NULL_NAMES_VERSION: Final = 12
 LISTENERS_VERSION: Final = 6
 """The first version with LISTENER_NOT_FOUND."""
@@ -60,12 +59,17 @@ LISTENERS_VERSION: Final = 6
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
     """Answer at once from the image, except where topics are to be created first."""
-    if len(request.topics or ()) > NAMES_PER_TURN_MAX:
+    if _number(request, context.image) > NAMES_PER_TURN_MAX:
         return _answer_in_turns(request, context)
     missing = [name for name in _to_create(request, context) if name is not None]
     if missing:
         return _create_and_answer(request, context, missing)
     return _answer(request, context, context.image, tuple(_topics(request, context, context.image)))
+
+
+def _number(request: MetadataRequest, image: MetadataImage) -> int:
+    """Return the number of topics that the answer may have."""
+    return len(image.topic_ids) if request.topics is None else len(request.topics)
 
 
 def _to_create(request: MetadataRequest, context: RequestContext) -> Iterator[str | None]:
@@ -92,28 +96,18 @@ async def _create_and_answer(request: MetadataRequest, context: RequestContext, 
     wanted = tuple(NewTopic(topic_id=new_topic_id(services.random), name=name, configs={}) for name in missing)
     await submitted(context, CreateTopics(topics=wanted))
     image = services.metadata.image
-    if len(request.topics or ()) > NAMES_PER_TURN_MAX:
-        return _answer(request, context, image, await _in_turns(_topics(request, context, image)))
+    if _number(request, image) > NAMES_PER_TURN_MAX:
+        return _answer(request, context, image, tuple(await in_turns(_topics(request, context, image))))
     return _answer(request, context, image, tuple(_topics(request, context, image)))
 
 
 async def _answer_in_turns(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Answer a request that names very much. Others have their turns of the event loop meanwhile."""
-    missing = [name for name in await _in_turns(_to_create(request, context)) if name is not None]
+    missing = [name for name in await in_turns(_to_create(request, context)) if name is not None]
     if missing:
         return await _create_and_answer(request, context, missing)
     image = context.image
-    return _answer(request, context, image, await _in_turns(_topics(request, context, image)))
-
-
-async def _in_turns(items: Iterator[_T]) -> tuple[_T, ...]:
-    """Return all. Others have their turn of the event loop after each NAMES_PER_TURN_MAX of them."""
-    found: list[_T] = []
-    for number, item in enumerate(items, 1):
-        found.append(item)
-        if number % NAMES_PER_TURN_MAX == 0:
-            await asyncio.sleep(0)
-    return tuple(found)
+    return _answer(request, context, image, tuple(await in_turns(_topics(request, context, image))))
 
 
 def _answer(

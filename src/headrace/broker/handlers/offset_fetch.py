@@ -17,13 +17,15 @@ holds no lease of the controller and gets none now returns NOT_COORDINATOR: anot
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from typing import Final, TypeVar
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.base.limits import NAMES_PER_TURN_MAX
 from headrace.broker.requests.access import at_once_or, by_name_or_id, on_topics, with_more
 from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext, Slices
+from headrace.broker.requests.turns import in_turns
 from headrace.coordinators.groups.model import Group, NamedPartition, topic_matches
 from headrace.coordinators.groups.offsets import NO_COMMIT, lookup
 from headrace.coordinators.groups.transactional import is_unstable
@@ -60,28 +62,65 @@ def handle(
 
 async def _once_sure(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     await context.services.groups.make_sure()
-    return _answer(request, context)
+    answer = _answer(request, context)
+    return answer if isinstance(answer, OffsetFetchResponse) else await answer
 
 
-def _answer(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def _answer(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    if context.is_long:
+        return _answer_in_turns(request, context)
+    asked = _asked(request, context)
+    return _told(asked, [_group(each, context, stable=request.require_stable) for each in asked], context)
+
+
+async def _answer_in_turns(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """As `_answer`. The answer for one group is true of one moment."""
+    asked, found = _asked(request, context), []
+    for number, each in enumerate(asked, 1):
+        topics = _topics(each, context, stable=request.require_stable)
+        if not isinstance(topics, OffsetFetchResponseGroup):
+            topics = OffsetFetchResponseGroup(group_id=each.group_id, topics=tuple(await in_turns(topics)))
+        found.append(topics)
+        if number % NAMES_PER_TURN_MAX == 0:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return _told(asked, found, context)
+
+
+def _asked(request: OffsetFetchRequest, context: RequestContext) -> Collection[OffsetFetchRequestGroup]:
+    if context.version >= GROUPS_VERSION:  # one answer for each, however often it is named
+        return {group.group_id: group for group in request.groups}.values()
+    topics = None
+    if request.topics is not None:
+        topics = tuple(
+            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
+            for each in request.topics
+        )
+    return (OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),)
+
+
+def _told(
+    asked: Collection[OffsetFetchRequestGroup], found: Sequence[OffsetFetchResponseGroup], context: RequestContext
+) -> OffsetFetchResponse:
     if context.version >= GROUPS_VERSION:
-        groups = {group.group_id: group for group in request.groups}  # one answer for each, however often it is named
-        stable = request.require_stable
-        return OffsetFetchResponse(groups=tuple(_group(group, context, stable=stable) for group in groups.values()))
-    topics = request.topics
-    asked = OffsetFetchRequestGroup(
-        group_id=request.group_id,
-        topics=None
-        if topics is None
-        else tuple(
-            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics
-        ),
-    )
-    return _as_one(_group(asked, context, stable=request.require_stable), asked, context.version)
+        return OffsetFetchResponse(groups=tuple(found))
+    return _as_one(found[0], next(iter(asked)), context.version)
 
 
 def _group(asked: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool) -> OffsetFetchResponseGroup:
-    """`stable`: no offset is told that an open transaction may change."""
+    topics = _topics(asked, context, stable=stable)
+    if isinstance(topics, OffsetFetchResponseGroup):
+        return topics
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(topics))
+
+
+def _topics(
+    asked: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
+) -> Iterable[OffsetFetchResponseTopics] | OffsetFetchResponseGroup:
+    """Return the group's topics as they are now, also where they are looked up later; or the refusal of the group.
+    `stable`: no offset is told that an open transaction may change."""
     group = context.services.groups.committed(asked.group_id)
     if isinstance(group, ErrorCode):
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=group)
@@ -89,10 +128,8 @@ def _group(asked: OffsetFetchRequestGroup, context: RequestContext, *, stable: b
     if error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
     if asked.topics is None:
-        topics = tuple(_everything(group, context.image, stable=stable))
-    else:
-        topics = tuple(_topic(group, topic, context, stable=stable) for topic in asked.topics)
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+        return _everything(group, context.image, stable=stable)
+    return (_topic(group, topic, context, stable=stable) for topic in asked.topics)
 
 
 def _member_error(group: Group | None, asked: OffsetFetchRequestGroup) -> ErrorCode:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, TypeAlias, cast
 from uuid import UUID
 
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId
-from headrace.base.limits import PLACES_REMEMBERED_MAX, REQUEST_WAIT_MS_MIN
+from headrace.base.limits import PLACES_REMEMBERED_MAX, REQUEST_ELEMENTS_AT_ONCE_MAX, REQUEST_WAIT_MS_MIN
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.context import Services, Shortcut
@@ -98,6 +98,8 @@ class _Road:
             else:
                 partition.park_stored(appended.end, answer)
         else:
+            if sum(len(batches) for _, batches in topics) > REQUEST_ELEMENTS_AT_ONCE_MAX:
+                return None  # it is handled in turns
             found = [self._find_all(topic, batches) for topic, batches in topics]
             if None in found:
                 return None

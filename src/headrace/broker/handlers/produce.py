@@ -21,23 +21,24 @@ Internal topics belong to their coordinators: INVALID_TOPIC_EXCEPTION.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Iterator, Mapping
 from typing import Final, cast
+from uuid import UUID
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_OFFSET, Offset, PartitionIndex, TopicId, TopicPartition
-from headrace.base.limits import RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN, TOPIC_NAME_CHARS_MAX
+from headrace.base.limits import NAMES_PER_TURN_MAX, RECORD_FAULTS_MAX, REQUEST_WAIT_MS_MIN, TOPIC_NAME_CHARS_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.handlers.plain_produce import ACKS_ALL, shortcuts
 from headrace.broker.handlers.transactional_produce import Admitting
-from headrace.broker.kit.deferred import Deferred
+from headrace.broker.kit.deferred import Deferred, settled
 from headrace.broker.partitions.intake.forwarding import Forwarded
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.broker.requests.access import by_name_or_id, in_turn, on_topics, on_transaction
-from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext
+from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext, Slices
 from headrace.broker.requests.current_leaders import told_in_produce
+from headrace.broker.requests.turns import take_turns
 from headrace.metadata.access.acls import AclOperation
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
@@ -65,23 +66,39 @@ def handle(
     """Append all batches. Answer at once, or once all are appended (recompressed, where the topic wants that) and
     committed. At acks=0 the answer is None, or Unanswerable."""
     if request.transactional_id is None:
-        return ProduceJob(request, context).answer()
+        return _in_turns(request, context) if context.is_long else _at_once(request, context)
     admitting = Admitting(request.transactional_id, request, context)
-    if not admitting.must_wait:
-        return ProduceJob(request, context).answer()
+    if not admitting.must_wait and not context.is_long:
+        return _at_once(request, context)
     admitting.queue()
     return _once_admitted(admitting)
+
+
+def _at_once(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Deferred | None:
+    job = ProduceJob(request, context)
+    for _ in job.steps(request):
+        pass
+    return job.answer()
+
+
+async def _in_turns(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """As `_at_once`, of a request that names very much. Nothing else of its connection is served meanwhile."""
+    job = ProduceJob(request, context)
+    await take_turns(job.steps(request))
+    return cast("ProduceResponse | None", await settled(job.answer()))
 
 
 async def _once_admitted(admitting: Admitting) -> ProduceResponse | None:
     """Append the batches once the coordinator has admitted them, in the order of the requests."""
     async with admitting.turn() as refused:
-        answer = ProduceJob(admitting.request, admitting.context, refused).answer()
-    if not isinstance(answer, Deferred):
-        return answer
-    settled: asyncio.Future[ProduceResponse | None] = asyncio.get_running_loop().create_future()
-    answer.add_done_callback(lambda done: done.hand_on(settled))
-    return await settled
+        job = ProduceJob(admitting.request, admitting.context, refused)
+        if admitting.context.is_long:
+            await take_turns(job.steps(admitting.request))
+        else:
+            for _ in job.steps(admitting.request):
+                pass
+        answer = job.answer()
+    return cast("ProduceResponse | None", await settled(answer))
 
 
 class Unanswerable(HeadraceError):  # noqa: N818 - a state, not a mistake
@@ -141,7 +158,7 @@ class Outcome:
 
 
 class ProduceJob:
-    """One request: every partition's outcome, and which of them are still awaited."""
+    """One request: every partition's outcome, and which of them are still awaited. First all `steps`, then `answer`."""
 
     def __init__(
         self,
@@ -160,21 +177,27 @@ class ProduceJob:
         """No outcome has changed since the answer was put together."""
         self._faults_left = RECORD_FAULTS_MAX
         """How many more refused records the answer may name."""
-        self._topics = [(topic.name, topic.topic_id, self._take_topic(topic)) for topic in request.topic_data]
+        self._topics: list[tuple[str, UUID, list[Outcome]]] = []
         """The topics' outcomes, not the request. They may outlive the answer where the disk is slow, and must not hold
         its records."""
 
-    def _take_topic(self, topic: TopicProduceData) -> list[Outcome]:
-        topic_id = self._topic_id(topic)
-        outcomes = []
-        for data in topic.partition_data:
-            outcome = Outcome(self, data.index)
-            outcomes.append(outcome)
-            if isinstance(topic_id, ErrorCode):
-                outcome.refuse(topic_id)
-            else:
-                self._take(topic_id, data, outcome)
-        return outcomes
+    def steps(self, request: ProduceRequest) -> Iterator[None]:
+        """Take all batches of the request. Others may have their turn of the event loop at each step."""
+        taken = 0
+        for topic in request.topic_data:
+            topic_id = self._topic_id(topic)
+            outcomes: list[Outcome] = []
+            self._topics.append((topic.name, topic.topic_id, outcomes))
+            for data in topic.partition_data:
+                outcome = Outcome(self, data.index)
+                outcomes.append(outcome)
+                if isinstance(topic_id, ErrorCode):
+                    outcome.refuse(topic_id)
+                else:
+                    self._take(topic_id, data, outcome)
+                taken += 1
+                if taken % NAMES_PER_TURN_MAX == 0:
+                    yield
 
     def _topic_id(self, topic: TopicProduceData) -> TopicId | ErrorCode:
         """Return the topic's id, or the error for each of its partitions."""
@@ -381,9 +404,18 @@ _on_topics = on_topics(
 )
 
 
-def _topics(request: ProduceRequest, context: RequestContext) -> Admitted | Refused:
+def _topics(request: ProduceRequest, context: RequestContext) -> Checked:
     """Access to the topics that the client may write to. Raises Unanswerable where it wants no answer."""
-    found = cast("Admitted | Refused", _on_topics(request, context))
+    found = _on_topics(request, context)
+    return _of_topics(request, found) if isinstance(found, Generator) else _answerable(request, found)
+
+
+def _of_topics(request: ProduceRequest, slices: Slices) -> Slices:
+    return _answerable(request, (yield from slices))
+
+
+def _answerable(request: ProduceRequest, found: Admitted | Refused) -> Admitted | Refused:
+    """Raises Unanswerable where something is refused, and no answer is wanted."""
     if request.acks == ACKS_NONE and (isinstance(found, Refused) or found.finish is not None):
         raise Unanswerable("Produce with acks=0 to a topic that its client may not write to")
     return found

@@ -96,6 +96,18 @@ class Deferred:
             callback(self)
 
 
+async def settled(result: Any) -> Any:
+    """Return the result, where it is a `Deferred` once that is set. It is cancelled where nobody waits any more."""
+    if not isinstance(result, Deferred):
+        return result
+    future = asyncio.get_running_loop().create_future()
+    result.add_done_callback(lambda done: done.hand_on(future))
+    try:
+        return await future
+    finally:
+        result.cancel()
+
+
 class Waiting(Protocol):
     """Something with a deadline."""
 

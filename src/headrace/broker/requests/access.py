@@ -106,7 +106,7 @@ def on_each(
 ) -> Access:
     """Access to those of the request's `items` that the client may do this to. `items` and `answers` name fields of the
     request and of the response, which are tuples. `in_slices`: False where requests are handled in the order in which
-    they came, while others are under way."""
+    they came, while others are under way. Then only those of which that is not true (`is_long`) are cut."""
 
     def problem(item: Any, context: RequestContext) -> ErrorCode | None:
         name = name_of(item, context)
@@ -135,7 +135,7 @@ def on_items(
                 allowed.append(item)
             else:
                 refused.append(refuse(item, error))
-            if in_slices and number % NAMES_PER_TURN_MAX == 0:
+            if number % NAMES_PER_TURN_MAX == 0 and (in_slices or context.is_long):
                 yield None
         answer = tuple(refused)
         if not answer:

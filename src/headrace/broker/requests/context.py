@@ -87,6 +87,9 @@ class RequestContext:
     rights: Rights
     principal: str
     """The client, as `User:name`."""
+    is_long: bool = False
+    """Whether the request names so much that it is handled in several turns of the event loop. Its connection is not
+    served meanwhile, whatever the API."""
 
     def mutations(self, *, strict_from: int) -> Mutations:
         """Return what the client may have the controller change. From this version on, the rest is refused."""

@@ -20,12 +20,13 @@ from typing import Any, Final, cast
 import structlog
 
 from headrace.base.errors import CorruptData, HeadraceError
-from headrace.base.limits import UNREADY_WAIT_MS_MAX
-from headrace.broker.kit.deferred import Deferred
+from headrace.base.limits import REQUEST_ELEMENTS_AT_ONCE_MAX, UNREADY_WAIT_MS_MAX
+from headrace.broker.kit.deferred import Deferred, settled
 from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext, Services, Shortcut, Slices
 from headrace.broker.requests.metering import EXEMPT, Metered
 from headrace.broker.requests.private import Private
 from headrace.broker.requests.quotas import ClientUsage
+from headrace.broker.requests.turns import names_very_much
 from headrace.net.server.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
@@ -121,7 +122,7 @@ class Dispatcher:
         else:
             body = repaired(header.api_key, header.api_version, frame[body_at:])
             request = self._apis[header.api_key].decode_request(header.api_version, body)
-            context = self._context(header, connection, len(frame))
+            context = self._context(header, connection, len(frame), is_long=_is_long(frame, request))
         if shortcut is None and self._quotas.are_set:
             usage = self._usage(header, connection)
         if usage is not None:
@@ -160,7 +161,13 @@ class Dispatcher:
             return None
 
     def _context(
-        self, header: RequestHeader, connection: Connection, size: int, *, unsupported: bool = False
+        self,
+        header: RequestHeader,
+        connection: Connection,
+        size: int,
+        *,
+        unsupported: bool = False,
+        is_long: bool = False,
     ) -> RequestContext:
         return RequestContext(
             services=self._services,
@@ -172,6 +179,7 @@ class Dispatcher:
             received_bytes=size,
             rights=self._authority.rights(connection, header.api_key),
             principal=connection.principal,
+            is_long=is_long,
         )
 
     def _handle(
@@ -193,7 +201,8 @@ class Dispatcher:
         except Exception as error:
             self.failed(header, error, connection)
             return None
-        return Pending(self, header, _future(result), connection, pipelined=handler.pipelined)
+        pipelined = handler.pipelined and not context.is_long
+        return Pending(self, header, _future(result), connection, pipelined=pipelined)
 
     def _usage(self, header: RequestHeader, connection: Connection) -> ClientUsage | None:
         """Return the client's usage, where a quota holds for it."""
@@ -298,8 +307,24 @@ class Pending:
         return result if isinstance(result, list) else self._dispatcher.encode(self._header, result)
 
 
+def _is_long(frame: memoryview, request: Any) -> bool:
+    """`RequestContext.is_long`. An element takes a byte at least."""
+    return len(frame) > REQUEST_ELEMENTS_AT_ONCE_MAX and names_very_much(request)
+
+
 def _result(handler: Handler, request: Any, context: RequestContext) -> Any:
     """Return the response of the handler to what its client has the rights for, or a `Deferred` or awaitable of it."""
+    return _in_turns(handler, request, context) if context.is_long else _begun(handler, request, context)
+
+
+async def _in_turns(handler: Handler, request: Any, context: RequestContext) -> Any:
+    """As `_result`, of a request that took a turn of the event loop to be read."""
+    await asyncio.sleep(0)
+    return await _settled(_begun(handler, request, context))
+
+
+def _begun(handler: Handler, request: Any, context: RequestContext) -> Any:
+    """As `_result`, of a request that is handled at once, as far as its handler can."""
     if not context.rights.are_bounded:
         return handler.handle(request, context)
     found = handler.access(request, context)
@@ -311,7 +336,7 @@ def _result(handler: Handler, request: Any, context: RequestContext) -> Any:
 async def _in_slices(slices: Slices, handler: Handler, context: RequestContext) -> Any:
     """As `_result`, of a request that is checked in slices. It is handled by the image that it was checked by: a later
     one may know a topic by an id that nobody has checked."""
-    assert not handler.pipelined, "requests behind it must not overtake it"
+    assert context.is_long or not handler.pipelined, "requests behind it must not overtake it"
     while True:
         try:
             wanted = next(slices)
@@ -319,10 +344,7 @@ async def _in_slices(slices: Slices, handler: Handler, context: RequestContext) 
             found = cast("Admitted | Refused", stop.value)
             break
         await (asyncio.sleep(0) if wanted is None else wanted)
-    result = _granted(found, handler, context)
-    if isinstance(result, Deferred) or inspect.isawaitable(result):
-        return await _finished(_future(result), lambda response: response)
-    return result
+    return await _settled(_granted(found, handler, context))
 
 
 def _granted(found: Admitted | Refused, handler: Handler, context: RequestContext) -> Any:
@@ -338,11 +360,12 @@ def _granted(found: Admitted | Refused, handler: Handler, context: RequestContex
 
 
 async def _finished(result: asyncio.Future[Any] | Deferred, finish: Callable[[Any], Any]) -> Any:
-    if isinstance(result, Deferred):
-        settled = asyncio.get_running_loop().create_future()
-        result.add_done_callback(lambda done: done.hand_on(settled))
-        result = settled
-    return finish(await result)
+    return finish(await _settled(result))
+
+
+async def _settled(result: Any) -> Any:
+    """Return the response of which this is a `Deferred` or awaitable, or which it is."""
+    return await result if inspect.isawaitable(result) else await settled(result)
 
 
 def _future(result: Any) -> asyncio.Future[Any] | Deferred:

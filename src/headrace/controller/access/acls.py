@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, ACLS_MAX, ACLS_PER_REQUEST_MAX
+from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, ACLS_LOOKED_THROUGH_MAX, ACLS_MAX, ACLS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.access.acls import (
     Acl,
@@ -58,11 +58,16 @@ def create_acls(image: MetadataImage, acls: Sequence[Acl]) -> Decision[list[Refu
 def delete_acls(image: MetadataImage, filters: Sequence[AclFilter]) -> Decision[list[AclsDeleted]]:
     """Return one answer for each filter, in order. An ACL that two filters match is in both answers."""
     gone: dict[Acl, None] = {}
-    answers = []
+    answers, looked = [], 0
     for wanted in filters:
         if wanted.is_unknown:
             answers.append(AclsDeleted(refusal=_bad("The filter has a type or an operation that is unknown here.")))
             continue
+        if wanted.patterns is None:
+            if looked and looked + len(image.acls) > ACLS_LOOKED_THROUGH_MAX:
+                answers.append(AclsDeleted(refusal=_bad("Too many filters name no pattern: ask with fewer at a time.")))
+                continue
+            looked += len(image.acls)
         matched = tuple(found(image.acls, wanted))
         if len(gone) + sum(acl not in gone for acl in matched) > ACLS_PER_REQUEST_MAX:
             answers.append(AclsDeleted(refusal=_too_many("deletes")))
