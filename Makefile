@@ -200,7 +200,7 @@ $(VENV)/.made/classes: requirements/test.txt src/headrace/spark/session/classes.
 	@touch $@
 
 # Compiled code is the same for every Python from 3.11 on (abi3). The lock has a hash of each crate.
-$(VENV)/.made/native: $(VENV)/.made/core requirements/native.txt native/pyproject.toml native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs)
+$(VENV)/.made/native: $(VENV)/.made/core requirements/native.txt native/pyproject.toml native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs native/src/*/*.rs)
 	@command -v cargo >/dev/null || { echo "The native road is compiled by Rust's cargo, and there is none: install Rust, or go without." >&2; exit 1; }
 	@echo "compiling the native road"
 	@$(PIP) -r requirements/native.txt

@@ -93,6 +93,7 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// The parts of a role that begins. Only a role that is over is given other ones, such as other producers.
     pub fn of(partition: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = partition.py();
         let part = |name| partition.getattr(name);
