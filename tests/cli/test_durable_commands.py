@@ -37,7 +37,7 @@ class Stored:
         producer = confluent_kafka.Producer({"bootstrap.servers": running.bootstrap, "batch.num.messages": 10})
         for number in range(RECORDS):
             producer.produce("orders", b"%d" % number + b"v" * 100, partition=0)
-        assert producer.flush(60) == 0
+        assert producer.flush(150) == 0
         while not (found := headrace.json("durable", "list")) or found[0]["lag"] > 0:
             pass
         (self.listed,) = found

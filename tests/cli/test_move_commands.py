@@ -92,7 +92,7 @@ def test_what_holds_a_move_up_is_told(
     async def work(world: Moving) -> None:
         monkeypatch.setattr(Exporter, "export_next", fails)
         assert (await command(world, capsys, "topic", "move", "t", "--to", "2"))[0] == 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await until(lambda: bool(world.moves(A).obstacle(world.key)))
         _, (one,), _ = await command(world, capsys, "topic", "moves")
         assert one["phase"] == "pre-copy"

@@ -117,7 +117,7 @@ def test_brokers_listen_where_they_can_be_told(tmp_path: Path) -> None:
 
 
 def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return warm.ran(*arguments, timeout=60)
+    return warm.ran(*arguments, timeout=150)
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def test_three_brokers_run_answer_and_stop_as_one(tmp_path: Path) -> None:
             == "headrace: Broker 2: Broker 2 is running: stop it before it is removed (INVALID_REQUEST).\n"
         )
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=150)
         assert (process.returncode, out) == (0, "")
         assert err.count('"event": "stopped"') == 3
         assert err.count('"clean": true') == 3
@@ -186,7 +186,7 @@ def test_ready_is_told_once_each_knows_that_all_serve(tmp_path: Path) -> None:
 def test_a_stop_before_all_serve_is_no_failure(tmp_path: Path) -> None:
     with up(tmp_path / "data", lines=1) as (process, _):
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=150)
         assert (process.returncode, [line.split()[0] for line in out.splitlines()]) == (0, ["broker", "broker"])
         assert "Traceback" not in err
 

@@ -46,7 +46,7 @@ def up(data: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def headrace(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     if not stdin and not environment:
-        return warm.ran(*arguments, timeout=60)
+        return warm.ran(*arguments, timeout=150)
     return subprocess.run(
         [*COMMAND, *arguments],
         input=stdin,
@@ -54,7 +54,7 @@ def headrace(*arguments: str, stdin: str = "", **environment: str) -> subprocess
         text=True,
         check=False,
         env={**os.environ, **environment},
-        timeout=60,
+        timeout=150,
     )
 
 
@@ -65,7 +65,7 @@ def test_up_says_ready_once_and_stops_cleanly(tmp_path: Path, stop: signal.Signa
         assert word == "ready"
         assert headrace("topic", "create", "there", "--bootstrap", address).returncode == 0
         process.send_signal(stop)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=150)
         assert (process.returncode, out) == (0, "")
         events = [json.loads(entry)["event"] for entry in err.splitlines()]
         assert events[0] == "ready"
@@ -125,7 +125,7 @@ def test_configs_come_from_a_file_too(tmp_path: Path) -> None:
         assert told.count('"leader"') == 5
         admin = AdminClient({"bootstrap.servers": address})
         resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-        configs = admin.describe_configs([resource])[resource].result(60)
+        configs = admin.describe_configs([resource])[resource].result(150)
         assert (configs["ssl.key.password"].value, configs["ssl.key.password"].is_sensitive) == (None, True)
     missing = headrace("up", "--data", str(tmp_path / "other"), "--config-file", str(tmp_path / "none"))
     assert missing.stderr == f"headrace: --config-file {tmp_path / 'none'} cannot be read: No such file or directory.\n"
@@ -146,7 +146,7 @@ def test_ipv6_addresses_are_in_brackets_wherever_they_are_told(tmp_path: Path) -
         configs = admin.describe_configs([asked], request_timeout=60)[asked].result()
         assert configs["advertised.listeners"].value == f"PLAINTEXT://{address}"
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=150)
     events = {entry["event"]: entry for entry in map(json.loads, err.splitlines())}
     assert events["metrics"]["url"].startswith("http://[::1]:")
 
@@ -177,7 +177,7 @@ def test_an_interrupted_reader_ends_quietly(headrace_broker: RunningBroker) -> N
         assert process.stdout is not None
         assert process.stdout.readline() == b"x\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=150)
         assert (process.returncode, out, err) == (130, b"", b"")
 
 
@@ -208,7 +208,7 @@ def test_a_demo_that_is_ended_stops_its_broker(tmp_path: Path, stop: signal.Sign
         started = next(event for event in events if event.get("pid"))
         os.kill(started["pid"], 0)
         process.send_signal(stop)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=150)
         assert process.returncode in (128 + signal.SIGTERM, 130)
         assert "Traceback" not in err
     with pytest.raises(ProcessLookupError):
@@ -232,12 +232,12 @@ def test_help_is_quick() -> None:
 def test_the_whole_image_is_logged_where_everything_is(tmp_path: Path) -> None:
     with up(tmp_path / "data", "--log-level", "debug") as (process, _):
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=150)
     reports = [entry for entry in map(json.loads, err.splitlines()) if entry["event"] == "metadata"]
     assert [broker["id"] for broker in reports[0]["brokers"]] == [1]
     with up(tmp_path / "data") as (process, _):
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=150)
     assert '"metadata"' not in err
     refused = headrace("up", "--data", str(tmp_path / "data"), "--log-level", "loud")
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -17,7 +17,7 @@ from headrace.net.client.errors import ClientError
 from tools.broker_cluster import BrokerCluster
 from tools.broker_process import BrokerProcess
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 150.0
 
 
 def produce(bootstrap: str, *values: bytes) -> None:

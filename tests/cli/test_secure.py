@@ -79,11 +79,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def test_the_client_file_opens_the_door_to_librdkafka(secured: Secured) -> None:
     admin = AdminClient(dict(secured.librdkafka()))
-    admin.create_topics([NewTopic("guarded", 1)])["guarded"].result(60)
+    admin.create_topics([NewTopic("guarded", 1)])["guarded"].result(150)
     told: list[object] = []
     producer = Producer({**secured.librdkafka(), "acks": "all"})
     producer.produce("guarded", b"value", on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
     assert told == [None]
     consumer = Consumer({**secured.librdkafka(), "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["guarded"])
@@ -96,9 +96,9 @@ def test_the_client_file_opens_the_door_to_librdkafka(secured: Secured) -> None:
 def test_the_client_file_is_one_of_our_commands(secured: Secured) -> None:
     options = ("--command-config", str(secured.client))
     assert parse_properties(secured.client.read_text())["bootstrap.servers"] == secured.bootstrap
-    assert warm.ran("topic", "create", "ours", *options, timeout=60).returncode == 0
-    assert "ours" in warm.ran("topic", "list", "--json", *options, timeout=60).stdout
-    refused = warm.ran("topic", "list", "--bootstrap", secured.bootstrap, timeout=60)
+    assert warm.ran("topic", "create", "ours", *options, timeout=150).returncode == 0
+    assert "ours" in warm.ran("topic", "list", "--json", *options, timeout=150).stdout
+    refused = warm.ran("topic", "list", "--bootstrap", secured.bootstrap, timeout=150)
     assert refused.returncode == 1
     assert "does it ask for TLS, or a login? --command-config FILE" in refused.stderr
 
@@ -118,7 +118,7 @@ def test_the_documented_settings_of_confluent_kafka_work(secured: Secured) -> No
     exec(block, found)
     settings = found["settings"]
     assert isinstance(settings, dict)
-    assert AdminClient(settings).list_topics(timeout=60).brokers
+    assert AdminClient(settings).list_topics(timeout=150).brokers
 
 
 def test_the_client_file_has_what_clients_are_told(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_brokers_of_a_cluster_are_secured_alike_and_all_is_there_after_a_restart
     with up(tmp_path / "data", "--nodes", "3") as cluster:
         before = cluster.client.read_text()
         admin = AdminClient(dict(cluster.librdkafka()))
-        admin.create_topics([NewTopic("three", 3, 3)])["three"].result(60)
+        admin.create_topics([NewTopic("three", 3, 3)])["three"].result(150)
         children = psutil.Process(cluster.process.pid).children(recursive=True)
         shown = " ".join(word for child in children for word in child.cmdline())
         assert str(cluster.client.with_name("broker.properties")) in shown
@@ -181,10 +181,10 @@ def test_brokers_of_a_cluster_are_secured_alike_and_all_is_there_after_a_restart
         producer = Producer({**cluster.librdkafka(), "acks": "all"})
         for number in range(30):
             producer.produce("three", b"x", partition=number % 3)
-        assert producer.flush(60) == 0
+        assert producer.flush(150) == 0
     with up(tmp_path / "data", "--nodes", "3") as cluster:
         assert cluster.client.read_text() == before
-        topics = AdminClient(dict(cluster.librdkafka())).list_topics(timeout=60).topics
+        topics = AdminClient(dict(cluster.librdkafka())).list_topics(timeout=150).topics
         assert {len(each.isrs) for each in topics["three"].partitions.values()} <= {1, 2, 3}
 
 
@@ -203,7 +203,7 @@ def test_a_directory_that_was_secured_is_not_opened_without_a_word(tmp_path: Pat
         "one of three": ("broker", "--id", "1", "--data", str(data / "broker-1")),
     }[form]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    refused = warm.ran(*words, "--listen", "127.0.0.1:0", timeout=60)
+    refused = warm.ran(*words, "--listen", "127.0.0.1:0", timeout=150)
     assert refused.returncode == 2
     assert f"{data} was secured, and whoever reaches 127.0.0.1:0 could do everything now" in refused.stderr
     assert "--secure" in refused.stderr
@@ -215,11 +215,11 @@ def test_a_directory_that_was_secured_serves_by_its_own_configs_and_openly_where
     data = tmp_path / "data"
     with up(data) as first:
         admin = AdminClient(dict(first.librdkafka()))
-        admin.create_topics([NewTopic("kept", 1)])["kept"].result(60)
+        admin.create_topics([NewTopic("kept", 1)])["kept"].result(150)
     with up(data, by=("--config-file", str(data / "security" / "broker.properties"))) as again:
-        assert "kept" in AdminClient(dict(again.librdkafka())).list_topics(timeout=60).topics
+        assert "kept" in AdminClient(dict(again.librdkafka())).list_topics(timeout=150).topics
     with up(data, by=("--insecure",)) as opened:
-        assert "kept" in AdminClient({"bootstrap.servers": opened.bootstrap}).list_topics(timeout=60).topics
+        assert "kept" in AdminClient({"bootstrap.servers": opened.bootstrap}).list_topics(timeout=150).topics
 
 
 def test_a_certificate_that_lacks_a_name_is_made_again(tmp_path: Path) -> None:

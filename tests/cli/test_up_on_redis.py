@@ -43,7 +43,7 @@ class Up:
 
     def stop(self) -> int:
         self.process.terminate()
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=150)
         return self.process.returncode
 
 
@@ -60,7 +60,7 @@ def send(up: Up, *values: bytes) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": up.bootstrap, "acks": "all"})
     for value in values:
         producer.produce("orders", value, partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
 
 
 def read(up: Up, count: int) -> list[bytes]:
@@ -102,7 +102,7 @@ def test_a_server_of_its_own_that_dies_comes_back_with_all_it_had(
     assert read(ups[0], 2) == [b"one", b"two"]
     assert int((tmp_path / "redis" / "valkey.pid").read_text()) != killed
     ups[0].process.terminate()
-    _, told = ups[0].process.communicate(timeout=60)
+    _, told = ups[0].process.communicate(timeout=150)
     assert ups[0].process.returncode == 0
     assert told.count("it is started again") == 1
     with pytest.raises(redis.ConnectionError), redis.Redis.from_url(ups[0].url) as client:
@@ -125,13 +125,13 @@ def test_one_that_is_there_is_named_without_its_password(tmp_path: Path, ups: li
         assert ups[0].lines[0] == f"redis {server.url}"
         send(ups[0], b"one")
         ups[0].process.terminate()
-        _, logs = ups[0].process.communicate(timeout=60)
+        _, logs = ups[0].process.communicate(timeout=150)
         assert ups[0].process.returncode == 0
         assert "sesame" not in logs
 
 
 def refused(*arguments: str) -> str:
-    done = warm.ran(*arguments, timeout=60)
+    done = warm.ran(*arguments, timeout=150)
     assert done.returncode != 0
     return done.stderr.splitlines()[-1]
 

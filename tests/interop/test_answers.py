@@ -59,7 +59,7 @@ FOR_A_MOMENT = (3, 5, 6, 14, 15, 16)
 
 @pytest.fixture
 async def client(bootstrap: str) -> AsyncIterator[RawClient]:
-    async with RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with RawClient(bootstrap) as client, asyncio.timeout(150):
         yield client
 
 

@@ -77,7 +77,7 @@ async def a_place(**rules: Any) -> AsyncIterator[Place]:
     place.address = f"127.0.0.1:{await place.listener.bind('127.0.0.1', 0)}"
     await place.listener.accept()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             yield place
     finally:
         await place.listener.stop()

@@ -85,7 +85,7 @@ async def ends(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[End, End]
     await one.listen()
     port = await two.listen()
     one.peers.learn(BrokerId(2), HOST, port)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         yield one, two
     await one.stop()
     await two.stop()
@@ -318,7 +318,7 @@ def test_a_member_is_reached_though_the_process_stood_still_while_it_connected(m
         one, two = End(1), End(2)
         one.peers.learn(BrokerId(2), HOST, await two.listen())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 one.peers.send(heartbeat(1, 2, 1))
                 asyncio.get_running_loop().call_soon(time.sleep, 0.2)
                 await tried.wait()

@@ -137,7 +137,7 @@ async def together(does: Callable[[Committer], None], committers: list[Committer
 def make_topic(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
-        future.result(60)
+        future.result(150)
 
 
 def test_kill_9_of_the_coordinator_loses_no_commit_and_takes_none_back(tmp_path: Path, few_rounds: int) -> None:

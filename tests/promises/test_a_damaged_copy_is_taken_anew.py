@@ -70,7 +70,7 @@ def make_topic(bootstrap: str) -> None:
     config = {"min.insync.replicas": "2", "segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, config=config)]).values():
-        future.result(60)
+        future.result(150)
 
 
 async def fill(cluster: BrokerCluster) -> PartitionLogs:

@@ -115,7 +115,7 @@ class Group:
 def make_topic(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     wanted = NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    admin.create_topics([wanted])[topic].result(60)
+    admin.create_topics([wanted])[topic].result(150)
 
 
 async def each(does: str, groups: list[Group], *arguments: object) -> None:

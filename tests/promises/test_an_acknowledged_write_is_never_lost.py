@@ -24,7 +24,7 @@ def make_topics(bootstrap: str, *names: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     config = {"segment.bytes": str(SEGMENT_BYTES)}
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1, config=config) for name in names]).values():
-        future.result(60)
+        future.result(150)
 
 
 def check_kept(found: PartitionLogs, acknowledged: PartitionLogs, starts: dict[int, int] | None = None) -> None:

@@ -44,7 +44,7 @@ def fill(bootstrap: str, topic: str, codec: str) -> None:
         headers = [("n", b"%d" % number), ("null", None)] if number % 5 == 0 else None
         producer.produce(topic, chance.randbytes(600) * 2, key, partition=0, headers=headers)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
 
 
 def check_files(tools: KafkaTools, data: Path) -> None:
@@ -78,7 +78,7 @@ def test_dump_log_segments_reads_what_headrace_wrote(broker: BrokerProcess) -> N
     config = {"segment.bytes": str(SEGMENT_BYTES)}
     topics = [NewTopic(f"dumped-{codec}", 1, 1, config=config) for codec in CODECS]
     for future in admin.create_topics(topics).values():
-        future.result(60)
+        future.result(150)
     for codec in CODECS:
         fill(broker.bootstrap, f"dumped-{codec}", codec)
     broker.kill()

@@ -27,7 +27,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, size // resou
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other C libraries keep what they like")
 def test_what_is_dropped_is_taken_again_without_new_pages() -> None:
-    asked = subprocess.run([sys.executable, "-c", ASKED], check=True, capture_output=True, text=True, timeout=60)
+    asked = subprocess.run([sys.executable, "-c", ASKED], check=True, capture_output=True, text=True, timeout=150)
     found, pages_of_one = map(int, asked.stdout.split())
     assert found < pages_of_one
 
@@ -35,7 +35,7 @@ def test_what_is_dropped_is_taken_again_without_new_pages() -> None:
 def test_what_a_worker_has_imported_is_not_looked_through_again() -> None:
     asked = "import gc; from headrace.spark.read.settled import settle; settle(); "
     asked += "print(gc.get_freeze_count(), gc.collect())"
-    answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=150)
     frozen, found = map(int, answer.stdout.split())
     assert frozen > 1000
     assert found == 0
@@ -53,7 +53,7 @@ def test_what_its_first_task_has_made_is_not_looked_through_again_either() -> No
         settle_first()
         print(more, gc.get_freeze_count() - before - more)
     """
-    answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True, timeout=150)
     more, later = map(int, answer.stdout.split())
     assert more >= 10_000
     assert later <= 0, "once is enough"

@@ -114,7 +114,7 @@ def test_keys_lie_where_librdkafka_and_java_put_them(made: World) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": made.bootstrap, "partitioner": "murmur2_random", **QUIET})
     for key in keys:
         producer.produce("theirs", key=key, value=b"")
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
     by_key = [{(row[5], row[1]) for row in consumed(made.bootstrap, [topic]) if row[5]} for topic in ("ours", "theirs")]
     assert by_key[0] == by_key[1]
 

@@ -23,7 +23,7 @@ def wrote(settings: dict[str, object], topic: str) -> None:
     errors: list[KafkaError | None] = []
     producer = Producer(settings | {"log_level": 0})
     producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
     assert errors == [None]
 
 

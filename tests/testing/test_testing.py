@@ -65,7 +65,7 @@ def test_a_blocking_client_is_served(headrace_broker: RunningBroker) -> None:
     asyncio.run(create())
     producer = Producer({**with_bootstrap, "acks": "all"})
     producer.produce("blocking", b"value", b"key")
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
     consumer = Consumer({**with_bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["blocking"])
     message = consumer.poll(60)
@@ -81,7 +81,7 @@ def test_a_client_goes_on_while_brokers_of_a_cluster_go_and_come(headrace_cluste
         headrace_cluster.stop_brokers(broker_id)
         assert headrace_cluster.running == tuple({1, 2, 3} - {broker_id})
         producer.produce("orders", b"%d" % broker_id, partition=0)
-        assert producer.flush(60) == 0
+        assert producer.flush(150) == 0
         headrace_cluster.start_brokers(broker_id)
     headrace_cluster.stop_brokers(1)
     consumer = Consumer(

@@ -17,7 +17,7 @@ from tools.warm import WarmProcess
 
 def ran(*arguments: str) -> tuple[int, str, str]:
     """Its exit code, standard output and standard error."""
-    done = warm.ran(*arguments, timeout=60)
+    done = warm.ran(*arguments, timeout=150)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -227,7 +227,7 @@ def test_where_there_is_no_controller_it_is_refused_in_time_with_an_error_that_i
             control(tmp_path / "b") as alone,
         ):
             for each in (here, alone):
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(150):
                     refusal = await each.submit(IDS, wait_ms=WAIT_MS)
                 assert isinstance(refusal, Refusal)
                 assert refusal.code is ErrorCode.NOT_CONTROLLER

@@ -326,7 +326,7 @@ async def test_a_failed_snapshot_is_fatal_too(disk: SlowDisk, monkeypatch: pytes
     await driver.start()
     monkeypatch.setattr(disk, "rename", lambda source, target: (_ for _ in ()).throw(OSError(28, "No space left")))
     await driver.submit(count_up)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         await failed.wait()
     with pytest.raises(StorageFailure):
         await driver.submit(count_up)

@@ -55,7 +55,7 @@ class Quorum:
 @pytest.fixture
 async def quorum(tmp_path: Path) -> AsyncIterator[Quorum]:
     quorum = Quorum(tmp_path)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         for node in (1, 2, 3):
             await quorum.boot(node)
         yield quorum

@@ -231,7 +231,7 @@ def table_of(written: Written, end: int) -> Table:
 
 
 async def test_log_and_history_are_compacted_and_lose_no_last_value(tmp_path: Path) -> None:
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, OFTEN) as here:
             await here.create(**COMPACTED, **NOT_YET)
             written = Written(here)
@@ -270,7 +270,7 @@ async def test_log_and_history_are_compacted_and_lose_no_last_value(tmp_path: Pa
 
 async def test_what_lies_above_a_bound_replaces_nothing_below_it(tmp_path: Path) -> None:
     """As who compares history before and after asks for it, in the middle of a segment."""
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED, **NOT_YET)
         written = Written(here)
         await written.write(60)
@@ -295,7 +295,7 @@ async def test_a_deleted_key_does_not_come_back_from_history(tmp_path: Path, mon
         """History is not deleted."""
 
     monkeypatch.setattr(HistoryKeeper, "_apply_retention", left_as_it_is)
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**{**COMPACTED, "delete_retention_ms": "0"}, **NOT_YET)
         written = Written(here)
         special = {0: (b"gone", BIG), 20: (b"stays", 5 * BIG), 30: (b"gone", None)}
@@ -318,7 +318,7 @@ async def test_a_deleted_key_does_not_come_back_from_history(tmp_path: Path, mon
 
 
 async def test_the_log_is_not_compacted_before_history_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED, durable_enable="true")
         monkeypatch.setattr(here.broker.parts.durable.exports.exporter, "_next_span", lambda partition: None)  # type: ignore[union-attr]
         written = Written(here)
@@ -331,7 +331,7 @@ async def test_the_log_is_not_compacted_before_history_has_it(tmp_path: Path, mo
 
 async def test_who_does_not_know_yet_how_far_history_goes_compacts_no_further(tmp_path: Path) -> None:
     """A copy of what was compacted elsewhere, by an image that is behind."""
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED)
         written = Written(here)
         await written.write(40)
@@ -347,7 +347,7 @@ async def test_who_does_not_know_yet_how_far_history_goes_compacts_no_further(tm
 
 
 async def test_a_topic_that_does_not_say_so_is_not_exported(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**{**COMPACTED, "durable_compacted_enable": "false"})
         written = Written(here)
         await written.write(40)
@@ -373,7 +373,7 @@ class Errors:
 async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = Errors()
     monkeypatch.setattr(exporter, "log", errors)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, {**OFTEN, "durable.compacted.enable": "false"}) as here:
             known = {name: value for name, value in COMPACTED.items() if name != "durable_compacted_enable"}
             await here.create(**known)
@@ -392,7 +392,7 @@ async def test_a_log_that_was_compacted_before_is_not_exported(tmp_path: Path, m
 
 async def test_compaction_of_history_stops_at_what_cannot_be_read(tmp_path: Path) -> None:
     """A tombstone behind it may be all that tells of a deletion."""
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED)
         written = Written(here)
         await written.write(60)
@@ -407,7 +407,7 @@ async def test_compaction_of_history_stops_at_what_cannot_be_read(tmp_path: Path
 
 async def test_a_log_that_begins_behind_its_history_is_read_with_it_and_is_not_compacted(tmp_path: Path) -> None:
     """Its directory was lost: nothing of history's values may come back behind a tombstone that is gone."""
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, OFTEN) as here:
             await here.create(**{**COMPACTED, "delete_retention_ms": "0"}, durable_export_max_lag_ms="0")
             written = Written(here)
@@ -446,7 +446,7 @@ def seen_with_store(root: Path, found: Sequence[tuple[int, bytes | None, bytes |
 async def test_the_log_is_compacted_no_further_than_the_mirror_goes(tmp_path: Path) -> None:
     """A reader of the store continues in the log at the end of the mirror."""
     store = Counted(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN, objects=store) as here:
         await here.create(**{**COMPACTED, "delete_retention_ms": "0"})
         written = Written(here)
         await written.write(30)
@@ -469,7 +469,7 @@ async def test_where_nothing_is_exported_any_more_tombstones_stay_behind_history
     """History still has the values that they delete."""
     ear = Ear()
     monkeypatch.setattr(cleaner, "log", ear)
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**{**COMPACTED, "delete_retention_ms": "0"})
         written = Written(here)
         await written.put(b"gone", BIG)
@@ -498,7 +498,7 @@ async def test_retention_counts_what_is_left_of_a_compacted_log_and_not_its_hist
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Last values that the log has room for do not go because history has more."""
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**BOTH)
         written = Written(here)
         await written.put(b"stays", BIG)
@@ -520,7 +520,7 @@ async def test_retention_of_a_compacted_log_does_not_show_what_history_has_below
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of the log would continue in history, where the tombstones of records that it has read may be gone."""
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**BOTH)
         written = Written(here)
         await written.write(60)
@@ -553,7 +553,7 @@ async def test_a_history_of_more_keys_than_fit_in_memory_is_compacted_to_its_end
     passes = Passes()
     monkeypatch.setattr(merger, "Keys", partial(Keys, keys_max=3))
     monkeypatch.setattr(merger, "log", passes)
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED, **NOT_YET)
         written = Written(here)
         await written.write(60)
@@ -578,7 +578,7 @@ async def test_a_history_of_more_keys_than_fit_in_memory_is_compacted_to_its_end
 async def test_who_asks_what_would_be_done_is_told_how_much_would_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED, **NOT_YET)
         written = Written(here)
         await written.write(60)
@@ -599,7 +599,7 @@ async def test_what_is_deleted_of_history_while_it_is_compacted_hinders_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its beginning goes, by an event of the same leader, between the reading of a group and its replacement."""
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED, **NOT_YET)
         written = Written(here)
         await written.write(60)
@@ -645,7 +645,7 @@ async def test_nothing_is_read_of_a_history_that_may_not_be_compacted_now(
             return super().get(key)
 
     store = Reads(LocalDisk(), tmp_path / "store")
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN, objects=store) as here:
         await here.create(**COMPACTED)
         written = Written(here)
         await written.write(40)
@@ -662,7 +662,7 @@ async def test_nothing_is_read_of_a_history_that_may_not_be_compacted_now(
 async def test_a_round_ends_where_its_topic_is_compacted_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, OFTEN) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, OFTEN) as here:
         await here.create(**COMPACTED)
         written = Written(here)
         await written.write(40)
@@ -684,7 +684,7 @@ async def test_a_round_ends_where_its_topic_is_compacted_no_more(
 
 async def test_history_of_a_topic_that_does_not_say_so_is_merged_as_it_is(tmp_path: Path) -> None:
     """It is compacted by the broker's own policy, after it was exported."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, OFTEN) as here:
             await here.create(min_cleanable_dirty_ratio="0", local_retention_bytes="-1")
             written = Written(here)

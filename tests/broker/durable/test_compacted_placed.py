@@ -144,7 +144,7 @@ class Placed:
 
 def run(root: Path, work: Callable[[Any, Placed], Awaitable[None]]) -> None:
     async def whole() -> None:
-        async with asyncio.timeout(60), moving(root, 2, configs=OFTEN) as world:
+        async with asyncio.timeout(150), moving(root, 2, configs=OFTEN) as world:
             await work(world, Placed(world.cluster, world.client, root))
 
     loops.run(whole())
@@ -307,7 +307,7 @@ def test_who_is_elected_uncleanly_below_a_compacted_history_gives_way_to_it(tmp_
         await placed.check()
 
     async def in_time(world: World) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             await work(world)
 
     run_replicated(tmp_path, in_time, configs=OFTEN)

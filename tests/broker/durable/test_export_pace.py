@@ -45,7 +45,7 @@ class Looks:
 
 
 async def test_exports_rest_as_long_as_what_was_exported_takes_and_take_turns(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, CONFIGS) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, CONFIGS) as here:
         await create(here.client, "t", 3, segment_bytes="1024", retention_ms="-1")
         assert here.broker.parts.durable.exports is not None
         here.broker.parts.durable.exports.exporter._rest_until = math.inf

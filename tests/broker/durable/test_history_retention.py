@@ -67,7 +67,7 @@ DAY_MS = 24 * 3600 * 1000
 @pytest.mark.parametrize("by", ["retention_bytes", "retention_ms"])
 async def test_history_past_its_retention_goes_and_the_rest_is_proven(tmp_path: Path, by: str) -> None:
     limits = {"retention_bytes": "-1", "retention_ms": "-1", by: "9000" if by == "retention_bytes" else str(DAY_MS)}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create(**limits)
             await here.produce(0, 20)
@@ -104,7 +104,7 @@ async def test_a_damaged_note_of_gaps_takes_no_history(tmp_path: Path, monkeypat
         rounds += 1
 
     monkeypatch.setattr(HistoryKeeper, "_apply_all", counted)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create(retention_bytes="-1", retention_ms="-1")
             await here.produce(0, 40)
@@ -187,7 +187,7 @@ class Counted(DirectoryObjects):
 
 async def test_an_object_goes_once_the_mirror_does_not_name_it_any_more(tmp_path: Path) -> None:
     store = Counted(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -220,7 +220,7 @@ async def test_what_is_deleted_while_a_segment_is_stored_holds_up_no_export(
 ) -> None:
     """The chain's head is another one then."""
     store, loop = Interrupted(tmp_path), asyncio.get_running_loop()
-    async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -248,7 +248,7 @@ async def test_what_is_deleted_while_a_segment_is_stored_holds_up_no_export(
 
 async def test_the_mirror_follows_where_nothing_is_exported_any_more(tmp_path: Path) -> None:
     """Else it would name what is deleted."""
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
         await until(
@@ -272,7 +272,7 @@ async def test_nothing_is_exported_behind_where_the_log_is_not_what_was_exported
     """A leader lost exported records, and its log was kept all the same, as where it cannot be compared. Another epoch
     wrote other records at the same offsets."""
     monkeypatch.setattr("headrace.broker.partitions.assigned.wins", lambda *_: False)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create()
             key, epoch = here.partition.topic_partition, here.partition.leader_epoch
@@ -306,7 +306,7 @@ async def test_a_partition_that_cannot_be_looked_at_stops_neither_retention_nor_
         tries.append(1)
         raise OSError("scripted")
 
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 10)
         await until(lambda: here.partition.history is not None)

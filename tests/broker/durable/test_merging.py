@@ -52,7 +52,7 @@ async def filled(here: Tiered) -> PartitionCatalog:
 
 async def test_small_segments_become_one_and_their_objects_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.broker.durable.history_keeper.HISTORY_DELETE_GRACE_MS", 0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             before = await filled(here)
             told = await merge(here, execute=False)
@@ -78,7 +78,7 @@ async def test_small_segments_become_one_and_their_objects_go(tmp_path: Path, mo
 
 
 async def test_who_reads_by_the_older_catalog_still_finds_its_objects(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         before = await filled(here)
         await mirrored(here, tmp_path)
         store = Store.open(f"file://{tmp_path / 'store'}")
@@ -112,7 +112,7 @@ class Dying(DirectoryObjects):
 @pytest.mark.parametrize("what", [".segment", "/chunks/", "/state"])
 async def test_a_store_that_fails_at_any_step_loses_nothing(tmp_path: Path, how: str, what: str) -> None:
     objects = Dying(tmp_path)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, NO_GRACE, objects=objects) as here:
             before = await filled(here)
             await mirrored(here, tmp_path)
@@ -135,7 +135,7 @@ async def test_a_store_that_fails_at_any_step_loses_nothing(tmp_path: Path, how:
 
 
 async def test_a_former_leaders_object_is_refused_and_swept(tmp_path: Path) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, NO_GRACE) as here:
             catalog = await filled(here)
             (group,) = mergeable(catalog)
@@ -161,7 +161,7 @@ async def test_a_former_leaders_object_is_refused_and_swept(tmp_path: Path) -> N
 
 
 async def test_what_was_published_meanwhile_does_not_hinder_and_what_was_deleted_does(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE) as here:
         catalog = await filled(here)
         (group,) = mergeable(catalog)
         made = merge_segments(objects_in(tmp_path), group, made_in=here.partition.leader_epoch)
@@ -205,7 +205,7 @@ class Losing(DirectoryObjects):
 @pytest.mark.parametrize("keeps", [0, 100])
 async def test_what_the_store_does_not_give_back_replaces_nothing(tmp_path: Path, keeps: int) -> None:
     objects = Losing(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, objects=objects) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=objects) as here:
         before = await filled(here)
         objects.keeps = keeps
         assert len((await merge(here)).problems) == 1
@@ -216,7 +216,7 @@ async def test_what_the_store_does_not_give_back_replaces_nothing(tmp_path: Path
 async def test_what_was_replaced_stays_while_what_stands_there_is_not_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE) as here:
         before = await filled(here)
         await merge(here)
         await mirrored(here, tmp_path)
@@ -244,7 +244,7 @@ async def test_a_group_that_cannot_be_merged_keeps_none_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.storage.tier.merge.SEGMENTS_REPLACED_AT_ONCE_MAX", 3)
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE) as here:
         await filled(here)
         first, *rest = list(mergeable(history_of(here)))
         assert rest
@@ -262,7 +262,7 @@ def made_in(root: Path) -> list[str]:
 
 async def test_nothing_is_made_for_what_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.storage.tier.merge.SEGMENTS_REPLACED_AT_ONCE_MAX", 3)
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE) as here:
         await filled(here)
         assert len(list(mergeable(history_of(here)))) > 2
         image, key = here.broker.image, here.partition.topic_partition
@@ -293,7 +293,7 @@ async def test_nothing_is_made_for_what_would_be_refused(tmp_path: Path, monkeyp
 async def test_a_late_state_of_a_leader_that_was_deposed_is_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         before = await filled(here)
         await mirrored(here, tmp_path)
         path = tmp_path / "store" / state_key(here.partition.topic_partition.topic_id, ZERO)
@@ -320,7 +320,7 @@ async def test_a_late_state_of_a_leader_that_was_deposed_is_written_over(
 
 async def test_a_damaged_state_is_written_again_after_a_sweep(tmp_path: Path) -> None:
     """Where nothing is exported any more, nobody else would look at it."""
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE) as here:
         await filled(here)
         await merge(here)
         await mirrored(here, tmp_path)
@@ -337,7 +337,7 @@ async def test_a_damaged_state_is_written_again_after_a_sweep(tmp_path: Path) ->
 
 
 async def test_a_chunk_stays_for_those_who_have_read_an_older_state(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await filled(here)
         await merge(here)
         await mirrored(here, tmp_path)

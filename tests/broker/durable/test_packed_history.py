@@ -54,7 +54,7 @@ def packed(here: Tiered, start: int = 0) -> set[bool]:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 async def test_segments_are_packed_from_the_change_on_and_all_are_read_as_one(tmp_path: Path, codec: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create(**LARGER)
             assert await described(here, TOPIC, "t") == ("none", 5)
@@ -83,7 +83,7 @@ async def test_segments_are_packed_from_the_change_on_and_all_are_read_as_one(tm
 
 
 async def test_a_broker_s_own_value_is_the_default_and_merging_mixes(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, {KEY: "lz4"}) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, {KEY: "lz4"}) as here:
         await here.create(**LARGER)
         assert await described(here, TOPIC, "t") == ("lz4", 4)
         assert await alter(here, TOPIC, "t", "none") == 0
@@ -118,7 +118,7 @@ async def test_nothing_is_packed_or_unpacked_on_the_event_loop(tmp_path: Path, m
 
     monkeypatch.setattr(export, "pack_block", pack_block)
     monkeypatch.setattr("headrace.storage.tier.packed.unpack_block", unpack_block)
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create(storage_compression="zstd", **LARGER)
         await here.produce(0, 60)
         await here.local_start(60)

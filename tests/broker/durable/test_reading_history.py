@@ -69,7 +69,7 @@ def expected(batches: int) -> list[tuple[int, bytes]]:
 
 
 async def test_history_and_log_are_one_stream_across_a_restart(tmp_path: Path) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create()
             await here.produce(0, 40)
@@ -98,7 +98,7 @@ async def test_both_roads_of_fetch_answer_alike_from_history(
         return answer
 
     monkeypatch.setattr(plain_fetch._Road, "serve", switched)
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -121,7 +121,7 @@ async def test_both_roads_of_fetch_answer_alike_from_history(
 
 
 async def test_offsets_and_times_are_looked_up_in_history(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -139,7 +139,7 @@ async def test_offsets_and_times_are_looked_up_in_history(tmp_path: Path) -> Non
 
 
 async def test_the_highest_time_may_lie_in_history(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 3)
         late = await produce(here.client, "t", batch(b"late", timestamp=TIME + 90_000))
@@ -157,7 +157,7 @@ async def test_the_highest_time_may_lie_in_history(tmp_path: Path) -> None:
 async def test_epochs_older_than_the_log_end_where_history_says(tmp_path: Path) -> None:
     """Each start of the broker is another leadership."""
     ends = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         for life in range(4):
             async with tiered(tmp_path) as here:
                 if not life:
@@ -178,7 +178,7 @@ async def test_epochs_older_than_the_log_end_where_history_says(tmp_path: Path) 
 
 
 async def test_records_are_deleted_of_history_and_stay_so(tmp_path: Path) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create()
             await here.produce(0, 40)
@@ -195,7 +195,7 @@ async def test_records_are_deleted_of_history_and_stay_so(tmp_path: Path) -> Non
 
 async def test_nothing_leaves_the_log_before_the_store_has_it(tmp_path: Path) -> None:
     failing = Unreliable(tmp_path, puts=True)
-    async with asyncio.timeout(60), tiered(tmp_path, objects=failing) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=failing) as here:
         await here.create(retention_ms="1", local_retention_ms="0")
         await here.produce(0, 20)
         await failing.tried.wait()
@@ -230,7 +230,7 @@ async def test_a_store_that_fails_is_a_retriable_error_and_the_log_is_served(
 ) -> None:
     monkeypatch.setattr("headrace.broker.durable.history.HISTORY_RETRY_MS", 0)
     store = Unreliable(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -245,7 +245,7 @@ async def test_a_store_that_fails_is_a_retriable_error_and_the_log_is_served(
 
 async def test_damaged_history_is_never_given_out(tmp_path: Path) -> None:
     """A value, what a batch's own CRC leaves out, the footer, the whole object: one of each, and all else is served."""
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -288,7 +288,7 @@ class Slow(DirectoryObjects):
 async def test_a_slow_store_holds_up_nobody_who_reads_the_log(tmp_path: Path) -> None:
     """Another fetch, and the other partition of the same one; and ten who want the same block have it read once."""
     store = Slow(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=store) as here:
         await here.create()
         await create(here.client, "hot")
         await produce(here.client, "hot", batch(b"h"))
@@ -312,7 +312,7 @@ async def test_a_slow_store_holds_up_nobody_who_reads_the_log(tmp_path: Path) ->
 
 
 async def test_a_first_batch_over_the_limits_is_given_whole(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -327,7 +327,7 @@ async def test_a_first_batch_over_the_limits_is_given_whole(tmp_path: Path) -> N
 
 
 async def test_memory_for_history_is_bounded(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, {"durable.cache.bytes": "5000"}) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, {"durable.cache.bytes": "5000"}) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -350,7 +350,7 @@ async def test_what_leaves_the_log_while_history_is_looked_through_is_found(
         partition.log.delete_records_before(Offset(60))
         return found
 
-    async with asyncio.timeout(60), tiered(tmp_path, {"log.retention.check.interval.ms": "3600000"}) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, {"log.retention.check.interval.ms": "3600000"}) as here:
         await here.create()
         await here.produce(0, 40)
         await until(lambda: here.partition.history is not None and here.partition.history.next_offset >= 70)
@@ -360,7 +360,7 @@ async def test_what_leaves_the_log_while_history_is_looked_through_is_found(
 
 async def test_what_the_cluster_has_deleted_is_not_given_out_of_the_log(tmp_path: Path) -> None:
     """Before this broker has deleted it."""
-    async with asyncio.timeout(60), tiered(tmp_path, {"log.retention.check.interval.ms": "3600000"}) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, {"log.retention.check.interval.ms": "3600000"}) as here:
         await here.create()
         await here.produce(0, 40)
         await until(lambda: here.partition.history is not None and here.partition.history.next_offset >= 70)
@@ -377,7 +377,7 @@ async def test_where_history_begins_is_told_though_the_store_hangs(
 ) -> None:
     monkeypatch.setattr(list_offsets, "HISTORY_EPOCH_MS_MAX", 1)
     store = Slow(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -386,7 +386,7 @@ async def test_where_history_begins_is_told_though_the_store_hangs(
 
 
 async def test_a_small_part_of_a_block_does_not_hold_the_rest_in_memory(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create(segment_bytes="4096")
         await here.produce(0, 40)
         await here.local_start(60)

@@ -20,7 +20,7 @@ NO_CACHE = {"durable.cache.bytes": "0"}
 
 
 async def test_while_the_store_hangs_the_log_is_written_and_read(tmp_path: Path, own_s3: S3Server) -> None:
-    async with asyncio.timeout(120), tiered(tmp_path, NO_CACHE, objects=open_objects(own_s3.url())) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_CACHE, objects=open_objects(own_s3.url())) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -41,7 +41,7 @@ async def test_a_store_that_dies_is_gone_on_with_when_it_is_back(
     tmp_path: Path, own_s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.broker.durable.exporter.EXPORT_RETRY_MS_MAX", 100)
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, NO_CACHE, objects=open_objects(own_s3.url())) as here:
             await here.create()
             await here.produce(0, 40)

@@ -76,7 +76,7 @@ async def test_who_waits_for_a_silent_store_holds_no_log_and_no_stop(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(WORKERS))
     store = Silent(tmp_path)
     try:
-        async with asyncio.timeout(60), tiered(tmp_path, objects=store) as here:
+        async with asyncio.timeout(150), tiered(tmp_path, objects=store) as here:
             await filled(here)
             exports = here.broker.parts.durable.exports
             assert exports is not None
@@ -94,7 +94,7 @@ async def test_who_waits_for_a_silent_store_holds_no_log_and_no_stop(
 
 
 def test_the_end_of_the_process_waits_for_no_store() -> None:
-    subprocess.run([sys.executable, "-c", ENDS], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", ENDS], check=True, timeout=150)
 
 
 async def test_more_calls_than_threads_wait_in_their_order() -> None:
@@ -105,7 +105,7 @@ async def test_more_calls_than_threads_wait_in_their_order() -> None:
         done.append(number)
         return number
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         calls = [threads.run(lambda number=number: work(number)) for number in range(9)]  # type: ignore[misc]
         calls[8].cancel()
         await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_what_has_not_begun_when_it_is_stopped_never_does() -> None:
         has_begun.set()
         return may_end.wait()
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         first = threads.run(work)
         second = threads.run(may_end.wait)
         has_begun.wait()
@@ -174,12 +174,12 @@ class Hesitant:
 async def test_no_job_waits_while_there_may_be_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that takes what came while it was about to wait does not count as one that waits."""
     monkeypatch.setattr("headrace.broker.kit.store_threads.SimpleQueue", Hesitant)
-    threads, together = DaemonThreads(3, "busy"), threading.Barrier(3, timeout=60)
+    threads, together = DaemonThreads(3, "busy"), threading.Barrier(3, timeout=150)
     for _ in range(2):
         threads.submit(int).result()
     jobs = threads._jobs
     assert isinstance(jobs, Hesitant)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         await until(lambda: len(jobs.waiting) == threads._count)
     for held in [threads.submit(together.wait) for _ in range(3)]:
         held.result()

@@ -79,7 +79,7 @@ def stray(here: Tiered, start: int, **changes: Any) -> str:
 
 
 async def test_only_what_can_never_be_published_goes_once_it_is_old(tmp_path: Path) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create()  # and a restart, so that there is a leader epoch before this
         async with tiered(tmp_path) as here:
@@ -130,7 +130,7 @@ class Held:
 
 
 async def test_an_object_whose_publication_is_under_way_stays(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE) as here:
         held = Held(here.broker)
         await here.create()
         await here.produce(0, 40)
@@ -146,7 +146,7 @@ async def test_an_object_whose_publication_is_under_way_stays(tmp_path: Path) ->
 def test_what_a_former_leader_has_under_way_goes_and_is_then_refused(tmp_path: Path) -> None:
     async def work() -> None:
         configs = {**BY_HAND, **NO_GRACE, "log.retention.check.interval.ms": "5"}
-        async with asyncio.timeout(100), replicating(tmp_path, configs, objects=objects_in(tmp_path)) as world:
+        async with asyncio.timeout(150), replicating(tmp_path, configs, objects=objects_in(tmp_path)) as world:
             await world.make("t", segment_bytes="1024", retention_ms="-1")
             old = world.leader("t")
             held = Held(world.cluster.brokers[old])
@@ -182,7 +182,7 @@ async def test_the_catalog_always_refers_to_what_is_there_however_often_it_is_sw
     """No grace, a sweep every other moment, retention and restarts."""
     often = {**NO_GRACE, "durable.sweep.interval.ms": "10"}
     limits = {"retention_bytes": "9000", "retention_ms": "-1"}
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(150):
         for life in range(2):
             async with tiered(tmp_path, often) as here:
                 if life == 0:
@@ -200,7 +200,7 @@ async def test_the_catalog_always_refers_to_what_is_there_however_often_it_is_sw
 async def test_what_left_its_catalog_and_was_not_deleted_then_goes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create()
             await here.produce(0, 40)
@@ -222,7 +222,7 @@ async def test_what_left_its_catalog_and_was_not_deleted_then_goes_later(
 
 async def test_what_the_mirror_still_names_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.broker.durable.sweeper.HISTORY_DELETE_GRACE_MS", 0)
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -254,7 +254,7 @@ async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweep
     """Else it would be asked for again and again."""
     monkeypatch.setattr("headrace.broker.durable.history_keeper.HISTORY_DELETE_GRACE_MS", 0)
     store = Counted(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE, objects=store) as here:
         await here.create()
         await here.produce(0, 40)
         await here.local_start(SETTLED)
@@ -272,7 +272,7 @@ async def test_what_retention_was_to_delete_of_a_topic_that_is_gone_is_the_sweep
 async def test_of_a_deleted_topic_all_goes_after_the_grace_and_readers_are_told_first(
     tmp_path: Path, is_marked: bool
 ) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path) as here:
             await here.create()
             await create(here.client, "other", segment_bytes="1024", retention_ms="-1")
@@ -325,7 +325,7 @@ async def test_the_grace_of_a_topic_that_is_marked_while_the_store_is_looked_at_
             return listed
 
     store = MarkedLate(LocalDisk(), tmp_path / "store")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with tiered(tmp_path, objects=store) as here:
             await here.create()
             await here.produce(0, 40)
@@ -359,7 +359,7 @@ class Gate(DirectoryObjects):
 
 async def test_a_topic_that_comes_while_the_store_is_looked_at_is_not_taken_for_gone(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE, objects=gate) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE, objects=gate) as here:
         sweeping = asyncio.ensure_future(sweep(here.broker))
         await until(gate.asked.is_set)
         await here.create()
@@ -380,7 +380,7 @@ async def test_a_store_that_fails_is_swept_the_next_time(tmp_path: Path) -> None
             return super().list(prefix)
 
     store = Failing(LocalDisk(), tmp_path / "store")
-    async with asyncio.timeout(60), tiered(tmp_path, NO_GRACE, objects=store) as here:
+    async with asyncio.timeout(150), tiered(tmp_path, NO_GRACE, objects=store) as here:
         await here.create()
         await here.produce(0, 20)
         await exported(here, 36)
@@ -393,7 +393,7 @@ async def test_a_store_that_fails_is_swept_the_next_time(tmp_path: Path) -> None
 
 
 async def test_what_was_never_stored_whole_goes_in_the_end(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path) as here:
+    async with asyncio.timeout(150), tiered(tmp_path) as here:
         await here.create()
         incoming = tmp_path / "store" / ".incoming"
         incoming.mkdir(parents=True, exist_ok=True)

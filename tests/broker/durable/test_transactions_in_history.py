@@ -33,7 +33,7 @@ SMALL = {"segment_bytes": "14000"}
 
 @asynccontextmanager
 async def written(root: Path) -> AsyncIterator[tuple[Tiered, Transactions]]:
-    async with asyncio.timeout(60), tiered(root) as here:
+    async with asyncio.timeout(150), tiered(root) as here:
         if here.broker.image.topic("t") is None:
             await here.create(**SMALL)
         yield here, Transactions(here.partition)

@@ -18,7 +18,7 @@ from tools import kafka_jars
 
 
 async def test_a_commit_that_the_disk_did_not_take_is_never_acknowledged(tmp_path: Path) -> None:
-    async with brittle_broker(tmp_path) as (_, disk, client), asyncio.timeout(60):
+    async with brittle_broker(tmp_path) as (_, disk, client), asyncio.timeout(150):
         await client.create_topic("t")
         await find(client)
         assert await commit(client, {0: 10}) == [0]
@@ -32,7 +32,7 @@ async def test_a_commit_that_the_disk_did_not_take_is_never_acknowledged(tmp_pat
 
 
 async def test_members_that_wait_hear_of_it_when_the_disk_fails(tmp_path: Path) -> None:
-    async with brittle_broker(tmp_path) as (_, disk, client), asyncio.timeout(60):
+    async with brittle_broker(tmp_path) as (_, disk, client), asyncio.timeout(150):
         await client.create_topic("t")
         await find(client)
         joined = await join(client)
@@ -41,7 +41,7 @@ async def test_members_that_wait_hear_of_it_when_the_disk_fails(tmp_path: Path) 
 
 
 async def test_a_coordinator_that_cannot_be_made_is_not_available(tmp_path: Path) -> None:
-    async with brittle_broker(tmp_path) as (_, disk, client), asyncio.timeout(60):
+    async with brittle_broker(tmp_path) as (_, disk, client), asyncio.timeout(150):
         disk.sync_fails = lambda path: "metadata" in str(path)
         response = await client.ask(2, FindCoordinatorRequest(key="g"))
         assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -59,7 +59,7 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
     (log,) = (tmp_path / "logs" / "__consumer_offsets-0").glob("*.log")
     command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments"]
     command += ["--offsets-decoder", "--files", str(log)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=True)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=150, check=True)
     said = "".join(done.stdout.split())
     for index, offset in ((0, 10), (2, 30)):
         key = f'{{"type":"1","data":{{"group":"g","topic":"t","partition":{index}}}}}'
@@ -77,7 +77,7 @@ async def test_a_commit_that_takes_too_long_is_to_be_asked_again_and_counts_once
 
     async with (
         brittle_broker(tmp_path, {"offsets.commit.timeout.ms": "1"}) as (_, disk, client),
-        asyncio.timeout(60),
+        asyncio.timeout(150),
     ):
         await client.create_topic("t")
         await find(client)

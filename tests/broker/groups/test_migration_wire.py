@@ -208,7 +208,7 @@ async def test_kafkas_own_tool_reads_the_groups(tmp_path: Path) -> None:
     (log,) = (tmp_path / "logs" / "__consumer_offsets-0").glob("*.log")
     command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), "kafka.tools.DumpLogSegments"]
     command += ["--offsets-decoder", "--files", str(log)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=True)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=150, check=True)
     said = "".join(done.stdout.split())
     member = '"data":{"groupId":"new","memberId":"m"}}payload:'
     for record in (

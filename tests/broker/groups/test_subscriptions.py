@@ -65,7 +65,7 @@ async def test_a_large_subscription_needs_room_and_gives_it_back(
 
     monkeypatch.setattr(SubscriptionRoom, "__init__", noted)
     monkeypatch.setattr(group_room, "GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX", 3 * LARGE)
-    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         await client.ask(2, FindCoordinatorRequest(key="a"))
         (room,) = rooms
         first = await join(client, "a", LARGE)
@@ -84,11 +84,11 @@ async def test_a_large_subscription_needs_room_and_gives_it_back(
 
 
 async def test_what_a_restart_finds_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         await client.ask(2, FindCoordinatorRequest(key="d"))
         assert (await beat(client, "d", TOPICS)).error_code == ErrorCode.NONE
     monkeypatch.setattr(group_room, "GROUP_LARGE_SUBSCRIPTIONS_BYTES_MAX", 2 * LARGE)
-    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path / "data") as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         while (error := (await join(client, "a", LARGE)).error_code) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             pass
         assert error == FULL

@@ -63,7 +63,7 @@ def versions(module: Any) -> range:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[RawClient]:
     configs = {"num.partitions": "2", "log.retention.ms": "1000"}
-    async with running(tmp_path / "data", configs) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path / "data", configs) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         yield client
 
 
@@ -453,7 +453,7 @@ async def test_a_topic_is_made_where_request_and_broker_allow_it_and_is_in_the_s
 
 async def test_a_topic_is_not_made_where_the_broker_forbids_it(tmp_path: Path) -> None:
     configs = {"auto.create.topics.enable": "false"}
-    async with running(tmp_path / "data", configs) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path / "data", configs) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         answer = await described(client, "new", create=True)
         assert [topic.error_code for topic in answer.topics] == [3]
         assert (await described(client)).topics == ()

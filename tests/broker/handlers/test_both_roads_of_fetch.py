@@ -63,7 +63,7 @@ async def both(
         return answer
 
     monkeypatch.setattr(plain_fetch._Road, "serve", counted)
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(150):
         short = await stack.enter_async_context(running(directory / "short"))
         with monkeypatch.context() as patch:
             patch.setattr(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL))
@@ -185,7 +185,7 @@ async def test_who_wants_more_than_an_answer_may_hold_is_not_kept_waiting(
         asked = request(("t", wanted((0, 4))), min_bytes=2**31 - 1, max_bytes=1, max_wait_ms=2**31 - 1)
         asked = asked._replace(topics=tuple(topic._replace(topic_id=ids[topic.topic]) for topic in asked.topics))
         for client in (short, long):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 assert (await client.ask(version, asked)).responses[0].partitions[0].records
         assert taken == [True]
 
@@ -212,7 +212,7 @@ async def test_of_a_reader_that_went_away_nothing_is_left(
 
 @pytest.mark.parametrize("version", [11, 17])
 async def test_a_broker_that_stops_answers_who_waits(version: int, tmp_path: Path, parked: list[Any]) -> None:
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(150):
         broker = await stack.enter_async_context(AsyncExitStack())
         client = await stack.enter_async_context(RawClient(await broker.enter_async_context(running(tmp_path))))
         await create(client, "t", 1)

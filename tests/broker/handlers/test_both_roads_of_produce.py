@@ -134,7 +134,7 @@ class Road:
         found: list[bytes] = []
         try:
             writer.write(struct.pack(">i", len(body)) + body + LAST)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 while True:
                     size = int.from_bytes(await reader.readexactly(4), "big")
                     answer = await reader.readexactly(size)

@@ -36,7 +36,7 @@ def produce(value: bytes, *, topic: str = "t", acks: int = -1, timeout_ms: int =
 
 
 async def test_an_error_at_acks_0_closes_the_connection(tmp_path: Path) -> None:
-    async with running(tmp_path) as bootstrap, asyncio.timeout(60):
+    async with running(tmp_path) as bootstrap, asyncio.timeout(150):
         async with RawClient(bootstrap) as client:
             await client.create_topic("t")
         async with RawClient(bootstrap) as client:
@@ -45,7 +45,7 @@ async def test_an_error_at_acks_0_closes_the_connection(tmp_path: Path) -> None:
 
 
 async def test_what_acks_0_stores_leaves_the_connection_open(tmp_path: Path) -> None:
-    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         await client.create_topic("t")
         silent = asyncio.ensure_future(client.ask(9, produce(b"stored", acks=0)))
         with pytest.raises(TimeoutError):
@@ -61,7 +61,7 @@ async def test_look_ups_by_time_of_an_unreadable_log_are_refused_not_dropped(
         raise OSError(5, "scripted")
 
     monkeypatch.setattr("headrace.storage.log.reading.lookups.first_at_or_after", unreadable)
-    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         await client.create_topic("t")
         asked = ListOffsetsPartition(partition_index=0, timestamp=1)
         request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=(asked,)),))
@@ -76,7 +76,7 @@ async def test_what_waits_for_a_hung_disk_holds_no_records_once_it_was_told_so(
     monkeypatch.setattr(Partition, "park_commit", lambda _self, _end, waiter: parked.append(waiter))
     config = BrokerConfig(data=tmp_path, port=0, configs=QUICK)
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
         RawClient(f"{broker.host}:{broker.port}") as client,
     ):
@@ -99,7 +99,7 @@ async def test_a_connection_has_one_parked_fetch_at_a_time(tmp_path: Path, monke
 
     for road in ("fetch", "plain_fetch"):
         monkeypatch.setattr(f"headrace.broker.handlers.{road}.ParkedFetch", park)
-    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         await client.create_topic("t")
         part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
         request = FetchRequest(

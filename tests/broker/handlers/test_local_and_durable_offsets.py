@@ -42,7 +42,7 @@ async def test_the_durable_store_goes_as_far_as_its_catalog(tmp_path: Path) -> N
     config = BrokerConfig(data=tmp_path / "data", port=0, configs=QUICK)
     exported = asyncio.Event()
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=objects) as broker,
         RawClient(f"{broker.host}:{broker.port}") as client,
     ):

@@ -61,7 +61,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
     async with (
         Broker(config, clock=Stopped(), random=chance, disk=LocalDisk()) as broker,
         RawClient(f"{broker.host}:{broker.port}") as client,
-        asyncio.timeout(60),
+        asyncio.timeout(150),
     ):
         await client.create_topic("t", 2)
         await client.create_topic("u")

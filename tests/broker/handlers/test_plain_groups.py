@@ -86,7 +86,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
     configs = {**QUICK, "offsets.topic.num.partitions": "1", "metrics.listen": "127.0.0.1:0"}
     config = BrokerConfig(data=directory, port=0, configs=configs)
     chance = cast("RandomPort", Random(7))
-    async with AsyncExitStack() as stack, asyncio.timeout(60):
+    async with AsyncExitStack() as stack, asyncio.timeout(150):
         broker = await stack.enter_async_context(Broker(config, clock=Stopped(), random=chance, disk=LocalDisk()))
         address = f"{broker.host}:{broker.port}"
         clients = [await stack.enter_async_context(RawClient(address, name)) for name in ("raw", "app" * 40, "ü")]

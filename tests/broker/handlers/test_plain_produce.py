@@ -71,7 +71,7 @@ def requests() -> Iterator[tuple[str, int, bytes | None, dict[str, Any]]]:
 async def outcome(directory: Path, version: int) -> list[object]:
     """Every answer, and what was stored."""
     found: list[object] = []
-    async with running(directory) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(directory) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         await create(client, "plain")
         await create(client, "timed", message_timestamp_type="LogAppendTime")
         await create(client, "packed", compression_type="gzip")
@@ -119,7 +119,7 @@ async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, m
 
 
 async def test_a_topic_of_the_same_name_is_found_anew(tmp_path: Path) -> None:
-    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(60):
+    async with running(tmp_path) as bootstrap, RawClient(bootstrap) as client, asyncio.timeout(150):
         for round_ in range(3):
             await create(client, "t")
             for offset in range(2):

@@ -42,7 +42,7 @@ async def test_a_silent_producer_is_forgotten_and_may_begin_anew(tmp_path: Path)
     async with running(tmp_path / "data", configs) as bootstrap, RawClient(bootstrap) as client:
         await create(client, "t", retention_ms="-1")
         assert (await produce(client, "t", sequenced(0))).base_offset == 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             while await producers(client):
                 pass
         assert (await produce(client, "t", sequenced(5))).base_offset == 1

@@ -71,7 +71,7 @@ async def test_a_mistake_in_the_background_stops_the_broker(
         disk=disk,
         objects=DirectoryObjects(disk, tmp_path / "store"),
     )
-    async with asyncio.timeout(60), broker, RawClient(f"{broker.host}:{broker.port}") as client:
+    async with asyncio.timeout(150), broker, RawClient(f"{broker.host}:{broker.port}") as client:
         monkeypatch.setattr(place, name, broken)
         asking = asyncio.ensure_future(_stir(client))
         await broker.over()
@@ -90,7 +90,7 @@ async def test_a_configuration_that_changes_while_a_log_is_being_opened_holds(
 ) -> None:
     config = BrokerConfig(data=tmp_path, port=0, configs=QUICK)
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
         RawClient(f"{broker.host}:{broker.port}") as one,
         RawClient(f"{broker.host}:{broker.port}") as other,

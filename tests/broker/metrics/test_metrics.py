@@ -45,7 +45,7 @@ def port_of(broker: Broker) -> int:
 async def running(directory: Path, **configs: str) -> AsyncIterator[tuple[Broker, RawClient]]:
     config = BrokerConfig(data=directory / "data", port=0, configs={**QUICK, **configs})
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
         RawClient(f"{broker.host}:{broker.port}") as client,
     ):

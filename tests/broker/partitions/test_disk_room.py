@@ -180,7 +180,7 @@ def test_a_log_that_finds_no_room_for_its_recovery_is_opened_once_there_is_some(
 
 async def test_others_lead_only_where_they_have_room(tmp_path: Path) -> None:
     """Else leadership would go round, and the ISR shrink to one, for nothing."""
-    async with asyncio.timeout(60), replicating(tmp_path, {**BY_HAND}) as world:
+    async with asyncio.timeout(150), replicating(tmp_path, {**BY_HAND}) as world:
         await world.make("t")
         leader = world.leader("t")
         others = [broker for broker in world.cluster.brokers if broker != leader]

@@ -26,7 +26,7 @@ async def test_a_fenced_flush_ends_the_role_and_a_later_epoch_opens_the_log_agai
     def fenced(_: LocalRound, __: Ticket, *, journaled: bool) -> Outcome:
         return Fenced("Epoch 7 has begun.")
 
-    async with asyncio.timeout(60), running(tmp_path, 1) as cluster, RawClient(cluster.bootstrap) as client:
+    async with asyncio.timeout(150), running(tmp_path, 1) as cluster, RawClient(cluster.bootstrap) as client:
         key = await replicas.make_topic(cluster, "t", 1)
         assert (await produce(client, "t", batch(b"first"))).error_code == 0
         before, told = replicas.leader(cluster, 1, key), list[TopicPartition]()

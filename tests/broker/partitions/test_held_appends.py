@@ -109,7 +109,7 @@ def request(records: bytes, *, acks: int = -1, timeout_ms: int = 30_000, topic: 
 async def test_what_is_acknowledged_by_the_leader_alone_is_not_held(version: int, tmp_path: Path) -> None:
     """Not even where it was held before, for another who asked for more."""
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         journaling(tmp_path) as bootstrap,
         RawClient(bootstrap) as first,
         RawClient(bootstrap) as second,
@@ -131,7 +131,7 @@ async def test_what_is_acknowledged_by_the_leader_alone_is_not_held(version: int
 @pytest.mark.parametrize("version", [3, 9])
 async def test_pipelined_requests_of_all_kinds_keep_their_order(version: int, tmp_path: Path) -> None:
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         journaling(tmp_path) as bootstrap,
         RawClient(bootstrap) as client,
         RawClient(bootstrap) as other,
@@ -163,7 +163,7 @@ async def test_pipelined_requests_of_all_kinds_keep_their_order(version: int, tm
 
 @pytest.mark.parametrize("version", [3, 9])
 async def test_a_round_that_takes_too_long_is_told_in_time(version: int, tmp_path: Path) -> None:
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         with held_back() as go_on:
             late = request(batch(b"late"), timeout_ms=50)
             answer = (await client.ask(version, late)).responses[0].partition_responses[0]
@@ -177,7 +177,7 @@ async def test_what_only_the_journal_could_take_is_there_after_a_restart(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was acknowledged before its log's own file failed, which takes the partition offline."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
             partition = PARTITIONS[bootstrap]
             with monkeypatch.context() as patch:
@@ -203,7 +203,7 @@ async def test_what_only_the_journal_could_take_is_there_after_a_restart(
 async def test_what_only_the_journal_had_room_for_is_served_and_goes_to_its_file_once_there_is_room(
     ends_with: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
             partition = PARTITIONS[bootstrap]
             with monkeypatch.context() as patch:
@@ -234,7 +234,7 @@ async def test_whoever_waits_for_a_flush_that_finds_no_room_is_acknowledged_once
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Followers may have it by then: it may not be taken back."""
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         partition = PARTITIONS[bootstrap]
         log: Any = partition.log
         log.journal.is_ready = False
@@ -255,7 +255,7 @@ def _full(self: Ticket) -> bool:
 async def test_what_only_the_journal_has_is_found_by_whoever_looks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         log: Any = PARTITIONS[bootstrap].log
         with monkeypatch.context() as patch:
             patch.setattr(Flusher, "_tidy_up", lambda self: None)
@@ -278,7 +278,7 @@ async def test_whoever_looks_for_what_its_own_file_cannot_take_is_told_that_the_
     look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not, ever, that it is damaged or not there: the journal has it."""
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         partition = PARTITIONS[bootstrap]
         with monkeypatch.context() as patch:
             patch.setattr(Flusher, "_tidy_up", lambda self: None)
@@ -302,7 +302,7 @@ async def test_the_short_road_is_found_again_for_a_name_that_came_back(
         return answer
 
     monkeypatch.setattr(plain_produce._Road, "serve", counted)
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         await produce(client, "t", batch(b"of the old one"))
         await client.ask(4, DeleteTopicsRequest(topic_names=("t",), timeout_ms=9_000))
         await create(client, "t")
@@ -323,7 +323,7 @@ async def test_whoever_waits_for_what_was_lost_while_it_was_held_is_told(
     def later(self: LocalDisk, file: Any, done: Any) -> None:
         syncs.append(lambda: begin_sync(self, file, done))
 
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         log: Any = PARTITIONS[bootstrap].log
         monkeypatch.setattr(LocalDisk, "begin_sync", later)
         async with RawClient(bootstrap) as first, RawClient(bootstrap) as second:
@@ -353,7 +353,7 @@ def _failing(number: int) -> Callable[[Contents, int], None]:
 
 async def test_nothing_overtakes_what_is_still_unpacked(tmp_path: Path) -> None:
     """A topic's codec may change while batches wait in line for another."""
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap:
         partition = PARTITIONS[bootstrap]
         assert partition.examine(batch(b"v")) is not None
         plain = partition.settings
@@ -374,7 +374,7 @@ async def test_nothing_overtakes_what_is_still_unpacked(tmp_path: Path) -> None:
 
 async def test_what_follows_a_batch_that_had_no_room_in_the_line_is_not_taken_before_it(tmp_path: Path) -> None:
     """Of a producer that is not known here, anything might be the first."""
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         partition = PARTITIONS[bootstrap]
         many = [Record(at, THEN_MS, None, b"v", ()) for at in range(WALKED_ON_LOOP_RECORDS_MAX + 1)]
         first = encode_batch(many, producer_id=9, producer_epoch=0, base_sequence=0)
@@ -393,7 +393,7 @@ async def test_what_the_leader_alone_was_to_take_is_not_there_where_it_was_told_
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor later: its producer sends it again."""
-    async with asyncio.timeout(60), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), journaling(tmp_path) as bootstrap, RawClient(bootstrap) as client:
         partition = PARTITIONS[bootstrap]
         with monkeypatch.context() as patch:
             patch.setattr(Contents, "write_out", _failing(errno.ENOSPC))

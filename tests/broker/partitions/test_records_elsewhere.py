@@ -75,7 +75,7 @@ Far = tuple[RawClient, Partition, Elsewhere]
 @asynccontextmanager
 async def far(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Far]:
     """A broker that leads 't', with ten batches of one record each."""
-    async with asyncio.timeout(60), running(directory, 1) as cluster, RawClient(cluster.bootstrap) as client:
+    async with asyncio.timeout(150), running(directory, 1) as cluster, RawClient(cluster.bootstrap) as client:
         key = await replicas.make_topic(cluster, "t", 1)
         for number in range(END):
             assert (await produce(client, "t", batch(b"%d" % number))).error_code == 0

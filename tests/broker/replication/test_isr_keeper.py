@@ -35,7 +35,7 @@ def test_a_leader_that_is_none_any_more_still_waits_for_whom_it_proposed(
             asked, answer = held_answer(cluster, first, (code,))
             leads = leader(cluster, first, key)
             await set_isr(cluster, key, [first])
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 await asked.wait()
             assert leads.isr.leader.proposed is not None
             await cluster.brokers[3 - first].parts.replication.copying.stop()

@@ -186,7 +186,7 @@ def test_an_idle_replica_whose_file_cannot_be_synced_behind_the_journal_is_count
     """Nothing comes for it that would be refused, and nothing is flushed."""
 
     async def work() -> None:
-        async with asyncio.timeout(60), running(tmp_path, 3) as cluster:
+        async with asyncio.timeout(150), running(tmp_path, 3) as cluster:
             key = await make_topic(cluster, "t", 3, min_insync_replicas="1")
             first = known(await cluster.agree(), key).leader
             async with RawClient(str(cluster.address(first))) as client:

@@ -70,14 +70,14 @@ async def test_the_nearest_config_holds(tmp_path: Path) -> None:
         f"{PREFIX}sasl.enabled.mechanisms": "PLAIN",
         "listener.name.plaintext.sasl.enabled.mechanisms": "GSSAPI",
     }
-    async with asyncio.timeout(60), sasl_broker(tmp_path, configs) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs) as broker:
         assert (await login(broker)).session_lifetime_ms == 5_000
         refused = await login(broker, "SCRAM-SHA-256")
         assert (refused.error_code, refused.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, ("PLAIN",))
 
 
 async def test_mechanisms_are_changed_while_the_broker_runs(tmp_path: Path) -> None:
-    async with asyncio.timeout(60), sasl_broker(tmp_path) as broker, RawClient(str(broker.address)) as admin:
+    async with asyncio.timeout(150), sasl_broker(tmp_path) as broker, RawClient(str(broker.address)) as admin:
         await admin.ask(1, SaslHandshakeRequest(mechanism="PLAIN"))
         await admin.ask(2, SaslAuthenticateRequest(auth_bytes=b"\0admin\0of all"))
 
@@ -103,7 +103,7 @@ async def test_many_users_are_counted_beside_the_loop(tmp_path: Path, monkeypatc
     monkeypatch.setattr(authentication, "SCRAM_USERS_COUNTED_AT_ONCE_MAX", 0)
     mechanism = ScramMechanism.SCRAM_SHA_256
     credential = credential_of(mechanism, "secret", salt=b"salt", iterations=5_000)
-    async with asyncio.timeout(60), sasl_broker(tmp_path) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path) as broker:
         wanted = (ScramAlteration("alice", mechanism, credential),)
         assert await broker.parts.control.submit(AlterScram(alterations=wanted, secret=b"s")) == (None,)
         while not (await login(broker, "SCRAM-SHA-256", b"n,,n=mallory,r=c")).auth_bytes.endswith(b",i=5000"):

@@ -46,7 +46,7 @@ async def test_nobody_comes_in_by_them_once_a_broker_serves(tmp_path: Path, betw
         "inter.broker.listener.name": between_brokers,
         "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
     }
-    async with asyncio.timeout(60), sasl_broker(tmp_path, configs) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs) as broker:
         told: list[Any] = []
         config = confluent_config(broker, "SCRAM-SHA-256", "broker", "of brokers")
         producer = confluent_kafka.Producer({**config, "error_cb": told.append, "log_level": 0})

@@ -81,7 +81,7 @@ async def changed(broker: Broker, file: Path, **passwords: str) -> None:
 
 
 async def test_users_come_and_go_and_open_connections_stay(tmp_path: Path, file: Path) -> None:
-    async with asyncio.timeout(60), broker_of(tmp_path, file) as broker:
+    async with asyncio.timeout(150), broker_of(tmp_path, file) as broker:
         at = str(broker.address)
         lasting = aiokafka.AIOKafkaProducer(
             bootstrap_servers=at,
@@ -105,7 +105,7 @@ async def test_users_come_and_go_and_open_connections_stay(tmp_path: Path, file:
 
 
 async def test_what_cannot_be_used_changes_nothing_and_is_told_once(tmp_path: Path, file: Path) -> None:
-    async with asyncio.timeout(60), broker_of(tmp_path, file) as broker:
+    async with asyncio.timeout(150), broker_of(tmp_path, file) as broker:
         for bad in (f"{JAAS}=no module\n", f"{JAAS}={PLAIN_MODULE} required user_alice=\n", "", None):
             with capture_logs() as logs:
                 if bad is None:
@@ -122,7 +122,7 @@ async def test_what_cannot_be_used_changes_nothing_and_is_told_once(tmp_path: Pa
 
 async def test_the_command_line_goes_before_the_file(tmp_path: Path, file: Path) -> None:
     own = f'{JAAS}={PLAIN_MODULE} required user_dora="of dora";'
-    async with asyncio.timeout(60), broker_of(tmp_path, file, own) as broker:
+    async with asyncio.timeout(150), broker_of(tmp_path, file, own) as broker:
         looks = broker.parts.requests.authentication._plain
         put(file, eve="of eve")
         await until(lambda: broker.parts.requests.authentication._plain is not looks)

@@ -33,7 +33,7 @@ class Held(NamedTuple):
 async def held(tmp_path: Path) -> AsyncIterator[Held]:
     config = BrokerConfig(data=tmp_path / "data", port=0, configs=QUICK)
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(150),
         Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk()) as broker,
         RawClient(str(broker.address)) as raw,
     ):

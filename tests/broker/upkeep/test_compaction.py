@@ -86,7 +86,7 @@ async def running(data: Path, run: CleaningRunner, **configs: str) -> AsyncItera
     started_with = {"log.cleaner.backoff.ms": "20"} | configs
     config = BrokerConfig(data=data, port=0, configs=started_with)
     broker = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), cleaning=run)
-    async with asyncio.timeout(60), broker, RawClient(f"{broker.host}:{broker.port}") as client:
+    async with asyncio.timeout(150), broker, RawClient(f"{broker.host}:{broker.port}") as client:
         yield client
 
 
@@ -194,7 +194,7 @@ async def test_kafkas_own_tool_reads_what_was_compacted(tmp_path: Path, ear: Ear
         "--deep-iteration",
     ]
     command += ["--files", ",".join(str(file.with_suffix(kind)) for file in files for kind in (".log", ".index"))]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120, check=True)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=150, check=True)
     assert "isvalid: true" in done.stdout
     assert not [word for word in ("isvalid: false", "Mismatches", "Non-consecutive", "Found") if word in done.stdout]
 

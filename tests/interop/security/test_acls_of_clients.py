@@ -37,14 +37,14 @@ CONFIGS: Final = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 150.0
 ALICE: Final = "wonder;land"
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """Alice may write to and read from topics `mine-*`, but not `mine-secret`, as group `readers`."""
-    async with asyncio.timeout(120), sasl_broker(tmp_path, CONFIGS) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, CONFIGS) as broker:
         await asyncio.to_thread(prepare, broker)
         yield broker
 

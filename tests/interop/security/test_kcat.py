@@ -20,7 +20,7 @@ from tools.debian_packages import kcat
 pytestmark = pytest.mark.skipif(kcat.missing() is not None, reason=kcat.missing() or "")
 
 PASSWORD: Final = "wonder;land"
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 150.0
 
 
 class Place(NamedTuple):
@@ -78,7 +78,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         "listener.name.ssl.ssl.client.auth": "required",
         "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
     }
-    async with asyncio.timeout(120), sasl_broker(tmp_path, configs) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs) as broker:
         await asyncio.to_thread(make_users, broker, alice=PASSWORD)
         yield Place(broker, authority, tmp_path)
 

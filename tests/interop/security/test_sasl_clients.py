@@ -23,7 +23,7 @@ from tests.broker.group_broker import until
 from tests.sasl_broker import PREFIX, confluent_config, make_users, sasl_broker
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 150.0
 PASSWORD: Final = "wonder;land"
 Client = Callable[[Broker, str, str], Any]
 
@@ -31,7 +31,7 @@ Client = Callable[[Broker, str, str], Any]
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """It has alice for every mechanism."""
-    async with asyncio.timeout(120), sasl_broker(tmp_path) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path) as broker:
         await asyncio.to_thread(make_users, broker, alice=PASSWORD)
         yield broker
 

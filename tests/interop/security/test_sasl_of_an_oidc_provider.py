@@ -31,7 +31,7 @@ JAVA_LOGIN: Final = {
     "sasl_login_callback_handler_class": f"{JAVA}OAuthBearerLoginCallbackHandler",
 }
 TOKEN_S: Final = 4
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 150.0
 
 pytestmark = pytest.mark.skipif(
     shutil.which("go") is None, reason="there is no go on the PATH to build the provider with"

@@ -27,7 +27,7 @@ async def test_kafka_s_tools_make_users_who_authenticate(tools: KafkaTools, tmp_
         file.write_text(
             f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
             f'sasl.jaas.config={module} required username="{user}" password="{password}";\n'
-            "request.timeout.ms=20000\ndefault.api.timeout.ms=20000\n"
+            "request.timeout.ms=20000\ndefault.api.timeout.ms=120000\n"
         )
         at = ("--bootstrap-server", str(broker.address), "--command-config", str(file))
         return tuple(tools.run_bare(tool, *at, *arguments))  # type: ignore[return-value]  # as it is declared
@@ -53,5 +53,5 @@ async def test_kafka_s_tools_make_users_who_authenticate(tools: KafkaTools, tmp_
         assert run("PLAIN", "admin", "of all", "ConfigCommand", "--alter", *user, *gone)[0] == 0
         assert run("SCRAM-SHA-256", "bob", "secret of bob", "TopicCommand", "--list")[0] == 1
 
-    async with asyncio.timeout(120), sasl_broker(tmp_path) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path) as broker:
         await asyncio.to_thread(story)

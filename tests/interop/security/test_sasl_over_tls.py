@@ -26,7 +26,7 @@ from tools import kafka_jars
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PASSWORD: Final = "wonder;land"
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 150.0
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def broker(tmp_path: Path, authority: Authority) -> AsyncIterator[Broker]:
         "ssl.keystore.location": str(authority.issue("127.0.0.1", "localhost")),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{PASSWORD}";',
     }
-    async with asyncio.timeout(120), sasl_broker(tmp_path, configs) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs) as broker:
         await asyncio.to_thread(make_users, broker, alice=PASSWORD)
         yield broker
 

@@ -29,7 +29,7 @@ from tests.interop.support.secured import secured_java
 from tests.sasl_broker import sasl_broker
 from tests.tokens import AUDIENCE, ISSUER, Issuer, key_set
 
-TIMEOUT_S: Final = 60.0
+TIMEOUT_S: Final = 150.0
 MINE: Final = Issuer()
 OAUTH: Final = "sasl.oauthbearer."
 JAVA: Final = "org.apache.kafka.common.security.oauthbearer."
@@ -57,7 +57,7 @@ def keys(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def broker(tmp_path: Path, keys: Path) -> AsyncIterator[Broker]:
-    async with asyncio.timeout(60), sasl_broker(tmp_path, configs(keys.as_uri())) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs(keys.as_uri())) as broker:
         yield broker
 
 
@@ -184,7 +184,7 @@ async def test_a_session_ends_with_its_token(broker: Broker) -> None:
     def token() -> str:
         return MINE.token(exp=time.time() + 2)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": str(broker.address),
@@ -249,7 +249,7 @@ def served() -> Iterator[tuple[str, list[bytes]]]:
 
 async def test_keys_over_http_may_come_later(tmp_path: Path, served: tuple[str, list[bytes]]) -> None:
     url, answers = served
-    async with asyncio.timeout(60), sasl_broker(tmp_path, configs(f"{url}/keys")) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs(f"{url}/keys")) as broker:
         for answer in (b"", b"x" * 2_000_000):
             answers += [answer] if answer else []
             with pytest.raises(aiokafka.errors.KafkaConnectionError):
@@ -261,7 +261,7 @@ async def test_keys_over_http_may_come_later(tmp_path: Path, served: tuple[str, 
 async def test_a_redirection_is_not_followed(tmp_path: Path, served: tuple[str, list[bytes]]) -> None:
     url, answers = served
     answers += [key_set(MINE)]
-    async with asyncio.timeout(60), sasl_broker(tmp_path, configs(f"{url}/elsewhere")) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path, configs(f"{url}/elsewhere")) as broker:
         with pytest.raises(aiokafka.errors.KafkaConnectionError):
             await by_aiokafka(broker, MINE.token())
 

@@ -88,7 +88,7 @@ def test_librdkafka(place: Place, listener: str, who: str | None) -> None:
     producer = confluent_kafka.Producer({**configs, "linger.ms": 0})
     for size in (1, 1_000, 500_000):
         producer.produce(topic, b"x" * size, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(60) == 0
+    assert producer.flush(150) == 0
     assert errors == [None] * 3
     consumer = confluent_kafka.Consumer({**configs, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])

@@ -35,7 +35,7 @@ from headrace.wire.records import Record
 from tools.broker_process import BrokerProcess
 
 TOPIC: Final = "fed"
-ANSWER_TIMEOUT_S: Final = 60.0
+ANSWER_TIMEOUT_S: Final = 150.0
 MUTATIONS: Final = 400
 MEMORY_GROWTH_BYTES_MAX: Final = 128 * 1024 * 1024
 SEED: Final = 8

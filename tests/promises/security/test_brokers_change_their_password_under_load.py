@@ -73,13 +73,13 @@ def set_password(cluster: GuardedCluster, mechanism: ScramMechanism, password: s
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     wanted = UserScramCredentialUpsertion("broker", ScramCredentialInfo(mechanism, 4_096), password.encode())
     for done in admin.alter_user_scram_credentials([wanted]).values():
-        done.result(60)
+        done.result(150)
 
 
 def delete_password(cluster: GuardedCluster, mechanism: ScramMechanism) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
     for done in admin.alter_user_scram_credentials([UserScramCredentialDeletion("broker", mechanism)]).values():
-        done.result(60)
+        done.result(150)
 
 
 def refusals(cluster: GuardedCluster) -> list[str]:

@@ -51,7 +51,7 @@ STRANGERS: Final = 200
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with asyncio.timeout(120), sasl_broker(tmp_path) as broker:
+    async with asyncio.timeout(150), sasl_broker(tmp_path) as broker:
         mechanism = ScramMechanism.SCRAM_SHA_256
         credential = credential_of(mechanism, SECRET, salt=b"salt of alice", iterations=4_096)
         wanted = (ScramAlteration("alice", mechanism, credential),)

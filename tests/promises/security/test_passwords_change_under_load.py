@@ -50,7 +50,7 @@ async def change(broker: Broker, wanted: Any) -> None:
     def work() -> None:
         admin = AdminClient(confluent_config(broker, "PLAIN", "admin", "of all"))
         for done in admin.alter_user_scram_credentials([wanted]).values():
-            done.result(60)
+            done.result(150)
 
     await asyncio.to_thread(work)
 

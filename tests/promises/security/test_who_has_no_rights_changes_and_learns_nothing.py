@@ -72,7 +72,7 @@ async def asked(address: str, frame: bytes) -> bytes | None:
     reader, writer = await asyncio.open_connection(host, int(port), local_addr=(NOBODY, 0))
     try:
         writer.write(frame)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(150):
             return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
         return None

@@ -231,4 +231,4 @@ def make_topics(bootstrap: str, shapes: Mapping[str, Shape]) -> None:
         for name, shape in shapes.items()
     ]
     for future in admin.create_topics(wanted).values():
-        future.result(60)
+        future.result(150)

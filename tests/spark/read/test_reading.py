@@ -133,7 +133,7 @@ def alter(made: World, topic: str, configs: dict[str, str]) -> None:
     ]
     resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in client.incremental_alter_configs([resource]).values():
-        future.result(60)
+        future.result(150)
 
 
 def test_with_no_broker_up_the_tail_is_named_and_history_is_served(tmp_path: Path) -> None:

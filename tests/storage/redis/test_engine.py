@@ -125,7 +125,7 @@ async def test_where_redis_cannot_wait_for_its_disk_that_is_told_and_nothing_wai
         assert worth == ["a crash of its machine or process may lose the last second: this Redis has no WAITAOF"]
     log = opened(engine)
     append(log)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         assert await flush(engine, log) is None
 
 
@@ -139,7 +139,7 @@ async def test_a_broker_runs_on_it(server: RedisServer, tmp_path: Path) -> None:
     """A client's records and commits are there after a restart, for a broker with an empty directory too."""
     redis = parse_redis_address(server.url)
     where = TopicPartition("orders", 0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         async with (
             running(tmp_path / "1", redis=redis) as bootstrap,
             AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as out,
@@ -163,7 +163,7 @@ async def test_a_leader_whose_redis_has_lost_records_goes_on_in_a_later_epoch(
     """The broker is alone, so it is the one that opens the log again."""
     redis = parse_redis_address(server.url)
     keys = Keys().partition("t", PartitionIndex(0))
-    async with asyncio.timeout(60), running(tmp_path, redis=redis) as bootstrap, RawClient(bootstrap) as client:
+    async with asyncio.timeout(150), running(tmp_path, redis=redis) as bootstrap, RawClient(bootstrap) as client:
         await create(client, "t")
         for value in (b"one", b"two"):
             assert (await produce(client, "t", batch(value))).error_code == 0

@@ -110,7 +110,7 @@ async def test_a_library_that_was_flushed_is_loaded_again(server: RedisServer) -
     assert await flush(engine, log) is None
     engine.blocking.call("FUNCTION", "FLUSH")
     append(log, seed=1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         assert await flush(engine, log) is None
     engine.blocking.call("FUNCTION", "FLUSH")
     append(log, seed=2)
@@ -146,7 +146,7 @@ async def test_a_mistake_of_ours_is_told_with_the_outcomes_and_the_connection_go
 
     monkeypatch.setattr(Ticket, "outcome_of", mistaken)
     append(log)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         with pytest.raises(ZeroDivisionError):
             await flush(engine, log)
         assert await engine.link.call("PING") == b"PONG"
@@ -157,7 +157,7 @@ async def test_a_key_of_another_type_fails_its_log_alone(server: RedisServer) ->
     log = opened(engine)
     engine.blocking.call("SET", log.keys.stream, "mine")
     append(log)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         outcome = await flush(engine, log)
     assert type(outcome) is StorageFailure
     assert "WRONGTYPE" in str(outcome)

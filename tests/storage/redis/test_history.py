@@ -30,7 +30,7 @@ async def everything(world: Tiered, end: int) -> list[bytes | None]:
 
 
 async def test_history_goes_on_where_redis_has_lost_its_records(server: RedisServer, tmp_path: Path) -> None:
-    async with asyncio.timeout(60), tiered(tmp_path, redis=parse_redis_address(server.url)) as world:
+    async with asyncio.timeout(150), tiered(tmp_path, redis=parse_redis_address(server.url)) as world:
         await world.create()
         await world.produce(0, BATCHES)
         await world.local_start(PER_BATCH)

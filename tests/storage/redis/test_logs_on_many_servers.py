@@ -71,7 +71,7 @@ async def test_what_a_replica_has_acknowledged_outlives_the_kill_of_the_primary(
     assert await flush(engine, log) is None
     assert log.flushed_copies == 1, "nobody copies it now"
     start(*SAFE, *AT_ONCE, "--replicaof", "127.0.0.1", str(servers.replica.port), tcp=True)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         await until(lambda: has_copies(log, 2))
     other = await engine_at(servers.url)
     again = await asyncio.to_thread(opened, other, 1)

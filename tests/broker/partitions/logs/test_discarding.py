@@ -29,7 +29,7 @@ async def test_another_log_is_opened_while_a_deleted_ones_files_go(
         remove(disk, path)
 
     monkeypatch.setattr(LocalDisk, "remove_tree", slow)
-    async with asyncio.timeout(60), running(tmp_path / "data") as address, RawClient(address) as client:
+    async with asyncio.timeout(150), running(tmp_path / "data") as address, RawClient(address) as client:
         try:
             await filled_and_deleted(client)
             await until(begun.is_set)
@@ -54,7 +54,7 @@ def old_in(directory: Path) -> list[Path]:
 async def test_what_a_stop_left_of_them_goes_beside_the_next_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         with monkeypatch.context() as slow:
             slow.setattr("headrace.storage.log.removal.DELETED_AT_ONCE_BYTES", 1)
             async with running(tmp_path / "data") as address, RawClient(address) as client:
@@ -75,7 +75,7 @@ async def test_what_cannot_be_removed_keeps_no_broker_from_starting_and_goes_lat
         raise PermissionError("scripted")
 
     monkeypatch.setattr("headrace.broker.partitions.logs.discarding.DELETED_RETRY_MS", 1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         with monkeypatch.context() as refusing:
             refusing.setattr(LocalDisk, "remove_some", refuse)
             refusing.setattr(LocalDisk, "remove_tree", refuse)
@@ -126,7 +126,7 @@ async def test_what_fails_goes_behind_the_others_and_is_tried_again(monkeypatch:
     monkeypatch.setattr("headrace.broker.partitions.logs.discarding.DELETED_RETRY_MS", 1)
     done = list[str]()
     discarding = scripted()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         discarding.add([Scripted("a", 2, (2, 3, 4), done), Scripted("b", 2, (), done)])
         await until(lambda: len(done) == 7)
     assert done == ["a", "a fails", "b", "b", "a fails", "a fails", "a"]
@@ -136,7 +136,7 @@ async def test_what_fails_goes_behind_the_others_and_is_tried_again(monkeypatch:
 async def test_what_comes_while_nothing_can_be_removed_does_not_wait_nor_does_a_stop() -> None:
     done = list[str]()
     discarding = scripted()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(150):
         discarding.add([Scripted("a", 1, range(9), done)])
         await until(lambda: done == ["a fails"])
         discarding.add([Scripted("b", 1, (), done)])
