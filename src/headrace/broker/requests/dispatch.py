@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import GeneratorType
 from typing import Any, Final, cast
 
@@ -238,6 +238,8 @@ class Dispatcher:
             self.failed(header, error, connection)
             return None
         metered.pause()
+        if inspect.iscoroutine(result):
+            result = _awaited(metered.timed(result))
         return PendingMetered(self, header, _future(result), connection, metered)
 
     def encode(self, header: RequestHeader, response: Any) -> Answer | None:
@@ -366,6 +368,11 @@ async def _finished(result: asyncio.Future[Any] | Deferred, finish: Callable[[An
 async def _settled(result: Any) -> Any:
     """Return the response of which this is a `Deferred` or awaitable, or which it is."""
     return await result if inspect.isawaitable(result) else await settled(result)
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    """A coroutine, which can be a task."""
+    return await work
 
 
 def _future(result: Any) -> asyncio.Future[Any] | Deferred:

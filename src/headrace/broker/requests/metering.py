@@ -12,7 +12,8 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
 from headrace.base.ports import Clock
@@ -85,6 +86,24 @@ class Metered:
     def resume(self) -> None:
         """Go on with the clock: the request is worked on."""
         self._begun_at = self._clock.monotonic()
+
+    @types.coroutine
+    def timed(self, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """Return what `work` returns. The clock runs while it is worked on, and not while it waits."""
+        go_on: Callable[[Any], Any] = work.send
+        given: Any = None
+        while True:
+            self.resume()
+            try:
+                awaited = go_on(given)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                self.pause()
+            try:
+                go_on, given = work.send, (yield awaited)
+            except BaseException as error:
+                go_on, given = work.throw, error
 
     def answer(self, response: Any) -> Answer | None:
         """Return the frame to write; None where there is no answer."""
