@@ -34,6 +34,7 @@ from headrace.wire.messages import (
     incremental_alter_configs,
     list_offsets,
     metadata,
+    offset_commit,
     offset_fetch,
     produce,
 )
@@ -109,6 +110,18 @@ REQUESTS: Final[dict[str, tuple[int, Any]]] = {
         8,
         offset_fetch.OffsetFetchRequest(
             groups=tuple(offset_fetch.OffsetFetchRequestGroup(group_id=each, topics=None) for each in (GROUP, *NAMES))
+        ),
+    ),
+    "OffsetCommit": (
+        8,
+        offset_commit.OffsetCommitRequest(
+            group_id=GROUP,
+            topics=tuple(
+                offset_commit.OffsetCommitRequestTopic(
+                    name=each, partitions=(offset_commit.OffsetCommitRequestPartition(0, 1, -1, ""),)
+                )
+                for each in (TOPIC, *NAMES)
+            ),
         ),
     ),
     "FindCoordinator": (4, find_coordinator.FindCoordinatorRequest(coordinator_keys=tuple(NAMES))),

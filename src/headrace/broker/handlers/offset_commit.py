@@ -23,6 +23,7 @@ from headrace.broker.groups.answers import Told
 from headrace.broker.handlers import plain_commit
 from headrace.broker.requests.access import by_name_or_id, in_turn, on_group, on_topics
 from headrace.broker.requests.context import Handler, RequestContext, Services, Shortcut
+from headrace.broker.requests.turns import in_turns
 from headrace.coordinators.groups.events import CommitOffsets, CommitReply, NewOffset
 from headrace.coordinators.groups.model import NamedPartition
 from headrace.metadata.access.acls import AclOperation
@@ -47,7 +48,8 @@ IN_OLDER_WORDS: Final = {
 
 
 async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    wanted = [_wanted(topic, partition, context) for topic in request.topics for partition in topic.partitions]
+    named = ((topic, partition) for topic in request.topics for partition in topic.partitions)
+    wanted = await in_turns(_wanted(topic, partition, context) for topic, partition in named)
     if len(request.group_id) > GROUP_NAME_CHARS_MAX:
         wanted = [ErrorCode.INVALID_GROUP_ID for _ in wanted]
     offsets = tuple(one for one in wanted if not isinstance(one, ErrorCode))

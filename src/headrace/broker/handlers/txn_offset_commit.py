@@ -18,6 +18,7 @@ from headrace.base.ids import LeaderEpoch, Offset
 from headrace.broker.groups.answers import Told
 from headrace.broker.requests.access import in_turn, on_group, on_topics, on_transaction
 from headrace.broker.requests.context import Handler, RequestContext
+from headrace.broker.requests.turns import in_turns
 from headrace.broker.transactions.gate import producer_of
 from headrace.coordinators.groups.events import CommitInTransaction, CommitReply, NewOffset
 from headrace.coordinators.groups.model import TransactionalProducer
@@ -39,7 +40,8 @@ ADDS_VERSION: Final = 5
 
 
 async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-    wanted = [_wanted(topic.name, each, context) for topic in request.topics for each in topic.partitions]
+    named = ((topic.name, each) for topic in request.topics for each in topic.partitions)
+    wanted = await in_turns(_wanted(name, each, context) for name, each in named)
     offsets = tuple(one for one in wanted if not isinstance(one, ErrorCode))
     errors = iter(await _commit(request, offsets, context))
     outcomes = iter([one if isinstance(one, ErrorCode) else next(errors) for one in wanted])
