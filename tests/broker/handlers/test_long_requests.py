@@ -120,7 +120,7 @@ REQUESTS: Final[dict[str, tuple[int, Any]]] = {
                 offset_commit.OffsetCommitRequestTopic(
                     name=each, partitions=(offset_commit.OffsetCommitRequestPartition(0, 1, -1, ""),)
                 )
-                for each in (TOPIC, *NAMES)
+                for each in NAMES
             ),
         ),
     ),
