@@ -127,6 +127,10 @@ impl HotPartition {
         let log = parts.log.bind(py);
         let leader = attribute!(parts.isr.bind(py), "leader");
         let size = i64::try_from(batch.len())?;
+        let config = self.config.config(&attribute!(log, "config"))?;
+        if config.fsync && !needs_isr {
+            return Ok(None); // it is to be written at once
+        }
         if !self.takes_writes(py, log, &leader, needs_isr, settings.min_insync_replicas)?
             || size > settings.max_message_bytes
         {
@@ -141,13 +145,12 @@ impl HotPartition {
         let Some(producer) = self.admitted_producer(py, &header)? else {
             return Ok(None);
         };
-        let config = self.config.config(&attribute!(log, "config"))?;
         let active = attribute!(parts.contents.bind(py), "active");
         let epoch = field(&leader, 1)?.extract::<i64>()?;
         let base = attribute!(log, "log_end_offset").extract::<i64>()?;
         let end = base + i64::from(header.last_offset_delta) + 1;
         let admitted = Admitted { header, size, base, end, epoch, active, config, now_ms, producer: producer.0 };
-        Ok(self.has_place(py, log, &admitted, needs_isr)?.then_some(admitted))
+        Ok(self.has_place(py, log, &admitted)?.then_some(admitted))
     }
 
     /// As `Partition._refusal_for_now`, and nothing of a hand-over or of refused batches is remembered.
@@ -198,13 +201,7 @@ impl HotPartition {
     }
 
     /// As `LocalState.write`, up to the first change: the active segment has room, and its file is open.
-    fn has_place(
-        &self,
-        py: Python<'_>,
-        log: &Bound<'_, PyAny>,
-        admitted: &Admitted<'_>,
-        needs_isr: bool,
-    ) -> PyResult<bool> {
+    fn has_place(&self, py: Python<'_>, log: &Bound<'_, PyAny>, admitted: &Admitted<'_>) -> PyResult<bool> {
         let (config, active, contents) = (&admitted.config, &admitted.active, self.parts.contents.bind(py));
         if config.log_append_time
             || attribute!(log, "failed").is_truthy()?
@@ -220,7 +217,7 @@ impl HotPartition {
         let held_count = i64::try_from(held.len()?)?;
         let collected = attribute!(log, "collected");
         let goes_on = if config.fsync {
-            needs_isr && collects(self, &attribute!(log, "journal"), &collected, admitted.size)?
+            collects(self, &attribute!(log, "journal"), &collected, admitted.size)?
         } else {
             held_count == 0
                 && attribute!(collected, "end").is_none()

@@ -122,6 +122,10 @@ class Partition(Replica):
             appended = self._natively(records, needs_isr=needs_isr, walked=walked)
             if appended is not None:
                 return appended
+        return self._append_client(records, needs_isr=needs_isr, walked=walked)
+
+    def _append_client(self, records: Buffer, *, needs_isr: bool, walked: Walked | None) -> Appended | WriteRefusal:
+        """`append`, with all rules and all errors."""
         if refusal := self._refusal_for_now(records, needs_isr=needs_isr):
             return refusal
         now_ms = self._clock.now_ms()
@@ -151,7 +155,7 @@ class Partition(Replica):
         if self.hot is not None and (appended := self._natively(records, needs_isr=needs_isr)) is not None:
             return appended
         walked = self.examine(records)
-        return None if walked is None else self.append(records, needs_isr=needs_isr, walked=walked)
+        return None if walked is None else self._append_client(records, needs_isr=needs_isr, walked=walked)
 
     def _natively(
         self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None
