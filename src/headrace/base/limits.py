@@ -17,8 +17,9 @@ STRING_BYTES_MAX: Final = 32_767
 REQUEST_ELEMENTS_MAX: Final = 50_000
 """Array elements of a whole request, over all its arrays: five for each of 10,000 partitions. Each may take about 10
 microseconds of the event loop."""
-REQUEST_ELEMENTS_AT_ONCE_MAX: Final = 2_000
-"""Array elements of a request up to which it may be handled in the turn of the event loop in which it was read."""
+REQUEST_ELEMENTS_AT_ONCE_MAX: Final = 4_000
+"""Array elements up to which a request may be handled in the turn of the event loop that reads it: some 30 ms. Our own
+client's largest has as many (`CLIENT_PRODUCE_PARTITIONS_MAX`, each of a topic of its own)."""
 NAMES_PER_TURN_MAX: Final = 500
 """Names of a request whose rights are looked up, or that are answered, in one turn of the event loop: about 5 ms."""
 MESSAGE_ELEMENTS_MAX: Final = 4_000_000

@@ -43,7 +43,7 @@ from tests.broker.group_broker import RawClient, _codec
 from tests.broker.guarded import GROUP, ROOT, TOPIC, Guarded, guarded
 from tests.broker.random_requests import BATCH
 
-MANY: Final = 2 * REQUEST_ELEMENTS_AT_ONCE_MAX
+MANY: Final = REQUEST_ELEMENTS_AT_ONCE_MAX + NAMES_PER_TURN_MAX
 NAMES: Final = [f"name-{number}" for number in range(MANY)]
 IDS: Final = [UUID(int=1 + number) for number in range(MANY)]
 PART: Final = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
