@@ -80,7 +80,7 @@ PLANTS: Final = {
         'change!(log, "owed", admitted.end);',
         'change!(log, "owed", admitted.end);\n            change!(log, "flushed_end", admitted.end);',
     ),
-    "what the leader alone acknowledges is held": (APPEND, "needs_isr && collects(", "collects("),
+    "what the leader alone acknowledges is held": (APPEND, "config.fsync && !needs_isr", "false && !needs_isr"),
     "the journal's pending bytes are not counted": (
         APPEND,
         'add(&attribute!(log, "journal"), pyo3::intern!(py, "_pending_bytes"), admitted.size)?;',
