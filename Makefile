@@ -37,6 +37,8 @@ GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed grou
   groups-rebalance-consumer groups-death-classic groups-death-consumer groups-commits-1-page-cache groups-commits-1 \
   groups-commits-10-page-cache groups-commits-10 groups-join-consumer-replicated groups-commits-1-page-cache-replicated
 SECURED_CASES := secured-produce-1k secured-fetch-1k secured-connections authorised-unbatched authorised-unbatched-raw
+NATIVE_CASES := $(addprefix native-,mixed produce-1k-page-cache produce-1k produce-100b produce-unbatched-raw \
+  single-page-cache replicated-single-page-cache replicated-100b-page-cache replicated-100b replicated-1k fetch-10-raw start)
 TRANSACTION_CASES := transactions-1-page-cache transactions-8-page-cache transactions-64-page-cache transactions-1 \
   transactions-8 transactions-64 transactions-read-page-cache transactions-recovery
 PROFILE ?=
@@ -47,7 +49,7 @@ PART ?=
 FIRST ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -123,6 +125,9 @@ bench-failover: $(VENV)/.made/test ## the longest pause when a controller and le
 
 bench-transactions: $(VENV)/.made/test ## transactions a second of 1, 8 and 64 producers, read_committed, recovery of 10,000, beside Kafka (needs Java and Maven); CASE= for one
 	@$(BIN)/python -m benchmarks.load --pairs 3 $(if $(CASE),--case $(CASE),$(addprefix --case ,$(TRANSACTION_CASES)))
+
+bench-native: $(VENV)/.made/test $(VENV)/.made/native ## the native road beside Kafka (needs Rust, Java and Maven); CASE=native-mixed for one case
+	@$(BIN)/python -m benchmarks.load --pairs $(or $(PAIRS),3) $(if $(CASE),--case $(CASE),$(addprefix --case ,$(NATIVE_CASES)))
 
 bench-secured: $(VENV)/.made/test ## produce and fetch over TLS with SCRAM and new connections beside Kafka, and what ACLs cost (needs Java and Maven); CASE= for one
 	@$(BIN)/python -m benchmarks.load --pairs 3 $(if $(CASE),--case $(CASE),$(addprefix --case ,$(SECURED_CASES)))

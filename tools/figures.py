@@ -49,6 +49,12 @@ GROUPS: Final = (
         cases=("produce-*", "single-*"),
     ),
     Group(
+        title="The native road",
+        bound="The same cases as elsewhere on this page, with hot functions compiled (`make native`). "
+        "Clients bound produce of 1 KB. More than half of a request's processor time is the kernel's then.",
+        cases=("native-*",),
+    ),
+    Group(
         title="Fetch from one broker",
         bound="One consumer is bounded by itself. Ten raw consumers are bounded by copying: "
         "a fetch copies each byte twice, where Kafka's `sendfile` copies it once.",

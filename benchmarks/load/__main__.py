@@ -22,6 +22,7 @@ from benchmarks.load.catalog import CASES, FAILOVERS, MOVES
 from benchmarks.load.clusters import CLUSTERS, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
 from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DELAYED
+from benchmarks.load.native_road import NATIVE, NATIVE_RIVALS
 from benchmarks.load.profiles import NoProfile, hottest, profile
 from benchmarks.load.rivals import HEADRACE, KAFKA, WITHOUT_JOURNAL, Rival, Rivals
 from benchmarks.load.secured import GUARDED, HEADRACE_WITH_LOGIN, KAFKA_SECURED, SECURED
@@ -30,7 +31,9 @@ from tools import kafka_jars
 
 SMOKE_SCALE: Final = 0.01
 HOTTEST_SHOWN: Final = 10
-NAME_WIDTH: Final = max(map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL, *CLUSTERS, *GROUP_RIVALS, *GUARDED)))
+NAME_WIDTH: Final = max(
+    map(len, (HEADRACE, KAFKA, WITHOUT_JOURNAL, *CLUSTERS, *GROUP_RIVALS, *GUARDED, *NATIVE_RIVALS))
+)
 LABELS: Final = {
     KAFKA: "Kafka",
     WITHOUT_JOURNAL: "without its journal",
@@ -44,7 +47,7 @@ LABELS: Final = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS, *TRANSACTIONS, *SECURED)
+    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS, *TRANSACTIONS, *SECURED, *NATIVE)
     names = [case.about.name for case in known]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")
@@ -60,7 +63,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
     wanted = [case for case in known if case.about.name in options.case] if options.case else CASES
     made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
-    with made as directory, Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS, **GUARDED}) as rivals:
+    with made as directory, Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS, **GUARDED, **NATIVE_RIVALS}) as rivals:
         for case in wanted:
             console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
             with console.status("starting the brokers"):
