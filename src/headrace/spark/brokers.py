@@ -7,16 +7,24 @@ one answer of a partition ahead. Nothing is opened before the first call.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from headrace.base.ids import PartitionIndex, TopicId
-from headrace.base.limits import SPARK_FETCH_BYTES, SPARK_FETCH_WAIT_MS, SPARK_GROUPS_ASKED_AT_ONCE_MAX
+from headrace.base.limits import (
+    SPARK_FETCH_BYTES,
+    SPARK_FETCH_WAIT_MS,
+    SPARK_GROUPS_ASKED_AT_ONCE_MAX,
+    SPARK_PRODUCER_IDLE_S,
+)
 from headrace.net.client.admin import Admin
 from headrace.net.client.batches import FetchedBatches, fetch_batches, log_bytes
 from headrace.net.client.cluster import Cluster
@@ -25,8 +33,10 @@ from headrace.net.client.errors import ClientError
 from headrace.net.client.groups import Groups, TopicPartition
 from headrace.net.client.offsets import Found, list_offsets
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
+from headrace.net.client.transactions import STATE_TOPIC
 from headrace.net.client.two_phase import TwoPhase
 from headrace.net.client.view import TopicView
+from headrace.net.loops import loop_factory
 
 T = TypeVar("T")
 EARLIEST_LOCAL = -4
@@ -71,7 +81,7 @@ class Brokers:
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start the work on the loop."""
         if self._loop is None:
-            self._loop, self._ended = asyncio.new_event_loop(), threading.Event()
+            self._loop, self._ended = (loop_factory() or asyncio.new_event_loop)(), threading.Event()
             work_on = partial(_run, self._loop, self._ended)
             threading.Thread(target=work_on, name="headrace-spark", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -146,14 +156,34 @@ class Brokers:
         """A delivery with a producer id of its own; within a transaction of this id, if any, which it begins. Raises
         ClientError.
         """
+        return self.begin_delivery(timeout_ms, transaction).result()
 
-        async def open_delivery() -> Delivery:
-            prepared = None if transaction is None else await TwoPhase(self._cluster).begin(transaction)
+    def begin_delivery(
+        self,
+        timeout_ms: int,
+        transaction: str | None = None,
+        *,
+        topics: Iterable[str] = (),
+        behind: Delivery | None = None,
+    ) -> Future[Delivery]:
+        """Begin to open a delivery as `delivery` has it, once the one `behind` which it comes is stopped. `topics`:
+        some to which it will deliver. The future raises ClientError.
+        """
+
+        async def opened() -> Delivery:
+            if behind is not None:
+                await behind.close()
+            prepared = None
+            if transaction is not None:
+                two_phase = TwoPhase(self._cluster)
+                if self._cluster.known_topic(STATE_TOPIC) is None:
+                    await two_phase.know_coordinators(*topics)
+                prepared = await two_phase.begin(transaction)
             delivery = Delivery(self._cluster, timeout_ms=timeout_ms, prepared=prepared)
             await delivery.open()
             return delivery
 
-        return self._ask(open_delivery())
+        return self.begin(opened())
 
     def deliver(self, delivery: Delivery, batches: Sequence[SealedBatch]) -> Future[None]:
         """Begin to deliver batches, after those begun before. The future raises UndeliveredError."""
@@ -179,6 +209,45 @@ class Brokers:
                 committed_only=committed_only,
             )
         )
+
+
+class _Kept(NamedTuple):
+    bootstrap: str
+    security: ClientSecurity
+    brokers: Brokers
+    since_s: float
+
+
+_kept: list[_Kept] = []
+"""The last brokers that `kept_brokers` gave, while nobody uses them."""
+
+
+@contextmanager
+def kept_brokers(bootstrap: str, security: ClientSecurity) -> Iterator[Brokers]:
+    """Brokers, whose connections this process keeps for the next caller for SPARK_PRODUCER_IDLE_S. After an exception
+    they are closed."""
+    found = None
+    while _kept:
+        kept = _kept.pop()
+        is_young = time.monotonic() - kept.since_s < SPARK_PRODUCER_IDLE_S
+        if found is None and is_young and (kept.bootstrap, kept.security) == (bootstrap, security):
+            found = kept.brokers
+        else:
+            kept.brokers.close()
+    with ExitStack() as closing:
+        brokers = closing.enter_context(found or Brokers(bootstrap, security))
+        yield brokers
+        closing.pop_all()
+    _kept.append(_Kept(bootstrap, security, brokers, time.monotonic()))
+    if len(_kept) == 1:
+        atexit.unregister(forget_brokers)
+        atexit.register(forget_brokers)
+
+
+def forget_brokers() -> None:
+    """Close what is kept."""
+    while _kept:
+        _kept.pop().brokers.close()
 
 
 def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:

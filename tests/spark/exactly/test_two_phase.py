@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.ids import BrokerId
 from headrace.cli import txn as headrace_txn
+from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.two_phase import TwoPhase
-from headrace.spark.brokers import Brokers
+from headrace.net.client.partitioner import partition_of
+from headrace.net.client.transactions import STATE_TOPIC
+from headrace.net.client.two_phase import Prepared, TwoPhase
+from headrace.spark import brokers as spark_brokers
+from headrace.spark.brokers import Brokers, forget_brokers
 from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up
-from headrace.spark.write.exactly.driving import OutcomeForgotten, open_of
+from headrace.spark.write.exactly.driving import OutcomeForgotten, TransactionsLost, open_of
 from headrace.spark.write.exactly.ledger import LOOK_BACK, ConcurrentWrite, Ledger
 from headrace.spark.write.exactly.names import Abandoned, Decision, Finished, TaskName
+from headrace.spark.write.exactly.topic import LEDGER
+from headrace.wire.apis import ApiKey
+from tests.promises.support.load import QUIET
 from tests.spark.exactly.dying_driver import prepare
 from tests.spark.world import LOOK_EVERY_S, World, consumed, world
 
@@ -126,6 +140,79 @@ def test_the_last_decision_is_found_however_far_back_it_is(made: World) -> None:
 
     with Brokers(made.bootstrap) as brokers:
         brokers.ask(far)
+
+
+def test_a_ledger_may_begin_above_where_a_driver_looks_first(made: World) -> None:
+    """Somebody has had its old records deleted."""
+
+    async def claim(cluster: Cluster) -> Decision | None:
+        ledger = Ledger(cluster, "begins")
+        below = await ledger.claim(Decision(1, "a", ()))
+        await ledger.settle(confirm=True)
+        return below.newest
+
+    async def keep(cluster: Cluster, policy: str) -> int:
+        await Admin(cluster).alter_topic_configs(LEDGER, set_={"cleanup.policy": policy})
+        return partition_of(b"begins", len((await cluster.topic(LEDGER)).partitions))
+
+    with Brokers(made.bootstrap) as brokers:
+        assert brokers.ask(claim) is None
+        assert brokers.ask(claim) == Decision(1, "a", ())
+        partition = brokers.ask(lambda cluster: keep(cluster, "delete"))
+        whole = TopicPartition(LEDGER, partition, OFFSET_END)
+        admin = AdminClient({"bootstrap.servers": made.bootstrap, **QUIET})
+        admin.delete_records([whole])[whole].result(60)
+        assert brokers.ask(claim) is None
+        brokers.ask(lambda cluster: keep(cluster, "compact"))
+
+
+def test_coordinators_are_asked_for_only_where_the_known_ones_fail(made: World) -> None:
+    async def begin(cluster: Cluster) -> None:
+        asked, ask_any = list[ApiKey](), cluster.ask_any
+
+        async def told(key: ApiKey, message: Any, *, version: int | None = None) -> Any:
+            asked.append(key)
+            return await ask_any(key, message, version=version)
+
+        with patch.object(cluster, "ask_any", told):
+            two_phase = TwoPhase(cluster)
+            view = await two_phase.know_coordinators()
+            await two_phase.begin("known")
+            assert ApiKey.FIND_COORDINATOR not in asked
+            (broker,) = view.brokers.values()
+            gone = replace(broker, id=BrokerId(broker.id + 1), address=Address("127.0.0.1", 1))
+            cluster._view = replace(view, brokers={**view.brokers, gone.id: gone})
+            state = view.topics[STATE_TOPIC]
+            moved = tuple(replace(each, leader=gone.id) for each in state.partitions)
+            cluster._topics[STATE_TOPIC] = replace(state, partitions=moved)
+            await TwoPhase(cluster).begin("another")
+            assert ApiKey.FIND_COORDINATOR in asked
+
+    with Brokers(made.bootstrap) as brokers:
+        brokers.ask(begin)
+
+
+def test_a_driver_keeps_its_connections_until_a_commit_fails(made: World) -> None:
+    made.create("kept", 1)
+    forget_brokers()
+
+    def winner(batch: int) -> tuple[Prepared]:
+        return (prepare(made.bootstrap, "kept", TaskName("a", batch, 0, batch, "kept.q"), b"%d" % batch),)
+
+    def kept() -> list[Brokers]:
+        return [each.brokers for each in spark_brokers._kept]
+
+    commit(made.bootstrap, Batch("kept.q", 0, "a"), winner(0))
+    first = kept()
+    commit(made.bootstrap, Batch("kept.q", 1, "a"), winner(1))
+    assert kept() == first != []
+    lost = winner(2)
+    with Brokers(made.bootstrap) as brokers:
+        brokers.ask(lambda cluster: TwoPhase(cluster).abort_all([lost[0].name]))
+    with pytest.raises(TransactionsLost):
+        commit(made.bootstrap, Batch("kept.q", 2, "a"), lost)
+    assert kept() == []
+    assert values(made, "kept") == [b"0", b"1"]
 
 
 def test_a_run_that_gives_up_is_found_by_its_name(made: World) -> None:

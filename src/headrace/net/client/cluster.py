@@ -12,7 +12,7 @@ Never returns a closed connection, never keeps metadata that a broker has called
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -226,9 +226,14 @@ class Cluster:
         """The brokers' last information on a topic; None: not requested yet, or dropped since."""
         return self._topics.get(name)
 
+    @property
+    def known_brokers(self) -> Collection[BrokerId]:
+        """The brokers that were there in the last metadata; none before the first."""
+        return () if self._view is None else self._view.brokers
+
     def is_known(self, broker: BrokerId) -> bool:
         """Whether the broker was there in the last metadata."""
-        return self._view is not None and broker in self._view.brokers
+        return broker in self.known_brokers
 
     async def existing_topic(self, name: str) -> TopicView:
         """One topic, fresh, for a user who named it. A topic that does not exist is final, not retried, and the

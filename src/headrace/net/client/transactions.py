@@ -83,11 +83,12 @@ class Transactions:
         self._cluster = cluster
 
     async def list_all(
-        self, states: Collection[str] = (), pattern: str | None = None, *, longer_than_ms: int = -1
+        self, states: Collection[str] = (), pattern: str | None = None, *, longer_than_ms: int = -1, fresh: bool = True
     ) -> tuple[ListedTransaction, ...]:
         """All transactional ids of all brokers, by name. `states`, if any: only of those. `pattern`: a regular
         expression of the whole id (KIP-1152); `longer_than_ms`: only transactions that began longer ago (KIP-994). Both
-        count where the brokers know of them, so the caller looks again."""
+        count where the brokers know of them, so the caller looks again. Not `fresh`: of the brokers that the last
+        metadata told of."""
         from headrace.wire.messages import list_transactions as wire
 
         async def ask_one(broker: BrokerId) -> list[ListedTransaction]:
@@ -111,8 +112,10 @@ class Transactions:
             ]
 
         async def ask() -> tuple[ListedTransaction, ...]:
-            view = await self._cluster.metadata(())
-            answers = await asyncio.gather(*(ask_one(broker) for broker in view.brokers))
+            brokers = self._cluster.known_brokers
+            if fresh or not brokers:
+                brokers = (await self._cluster.metadata(())).brokers
+            answers = await asyncio.gather(*(ask_one(broker) for broker in brokers))
             return tuple(sorted((each for answer in answers for each in answer), key=lambda each: each.name))
 
         return await self._cluster.retried(ask)

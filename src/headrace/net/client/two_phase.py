@@ -17,11 +17,13 @@ from typing import Any, Final, NamedTuple
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.base.limits import CLIENT_TRANSACTIONS_AT_ONCE_MAX
+from headrace.coordinators.partitioning import partition_for
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
-from headrace.net.client.errors import RefusedError, UnsupportedError, check
+from headrace.net.client.errors import ClientError, RefusedError, UnsupportedError, check
 from headrace.net.client.groups import FIND_VERSION
-from headrace.net.client.transactions import FENCING_TIMEOUT_MS, TRANSACTION_KEY, Transactions
+from headrace.net.client.transactions import FENCING_TIMEOUT_MS, STATE_TOPIC, TRANSACTION_KEY, Transactions
+from headrace.net.client.view import ClusterView
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -88,7 +90,11 @@ class Fates(NamedTuple):
 
 
 class TwoPhase:
-    """Requests to the coordinators of one cluster. Remembers who coordinates the ids that it was asked for."""
+    """Requests to the coordinators of one cluster. Remembers who coordinates the ids that it was asked for.
+
+    Where the client knows the leaders of the topic of transactions (`know_coordinators`), it looks nobody up: an id's
+    partition leads to its coordinator. After a refusal it forgets them, and asks who coordinates an id.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -96,6 +102,10 @@ class TwoPhase:
         self._known: dict[str, BrokerId] = {}
         """Coordinators by id. A request takes one away and puts it back with its answer: a retry looks it up."""
         self._turns = asyncio.Semaphore(CLIENT_TRANSACTIONS_AT_ONCE_MAX)
+
+    async def know_coordinators(self, *topics: str) -> ClusterView:
+        """Learn the leaders of the topic of transactions, and of these topics. Raises ClientError."""
+        return await self._cluster.retried(lambda: self._cluster.metadata((*topics, STATE_TOPIC)))
 
     async def check_two_phase(self, wish: str) -> None:
         """Raise UsageError where the brokers do not offer two-phase commit; `wish` is what needs it."""
@@ -148,7 +158,7 @@ class TwoPhase:
             if two_phase and connection.version(ApiKey.INIT_PRODUCER_ID) < TWO_PHASE_VERSION:
                 raise UnsupportedError(f"The broker at {connection.address} offers no two-phase commit.")
             answer = await self._request(connection, ApiKey.INIT_PRODUCER_ID, request)
-            check(answer.error_code, f"Transactional id '{name}'")
+            self._check(answer.error_code, name)
             self._known[name] = broker
             return answer
 
@@ -166,7 +176,7 @@ class TwoPhase:
         async def ask() -> None:
             connection, broker = await self._coordinator(prepared.name)
             answer = await self._request(connection, ApiKey.END_TXN, request)
-            check(answer.error_code, f"Transactional id '{prepared.name}'")
+            self._check(answer.error_code, prepared.name)
             self._known[prepared.name] = broker
 
         async with self._turns:
@@ -202,7 +212,7 @@ class TwoPhase:
         for each in answer.transaction_states:
             if each.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 continue
-            check(each.error_code, f"Transactional id '{each.transactional_id}'")
+            self._check(each.error_code, each.transactional_id)
             found[each.transactional_id] = Standing(each.transaction_state, each.producer_id, each.producer_epoch)
         return found
 
@@ -210,17 +220,46 @@ class TwoPhase:
         """The coordinator of an id, which is forgotten until the caller puts it back. Raises ClientError."""
         broker = self._known.pop(name, None)
         if broker is None:
+            broker = self._leader_for(name)
+        if broker is None:
             return await self._transactions.coordinator(name)
-        return await self._cluster.broker_connection(broker), broker
+        try:
+            return await self._cluster.broker_connection(broker), broker
+        except ClientError:
+            self._cluster.forget((STATE_TOPIC,))
+            raise
+
+    def _leader_for(self, name: str) -> BrokerId | None:
+        """The leader of the id's partition, as far as it is known."""
+        view = self._cluster.known_topic(STATE_TOPIC)
+        if view is None or not view.partitions:
+            return None
+        leader = view.partitions[partition_for(name, len(view.partitions))].leader
+        return leader if self._cluster.is_known(leader) else None
+
+    def _check(self, code: int, name: str) -> None:
+        """Raises RefusedError, after which coordinators are looked up: another broker may be the one."""
+        try:
+            check(code, f"Transactional id '{name}'")
+        except RefusedError:
+            self._cluster.forget((STATE_TOPIC,))
+            raise
 
     async def _look_up(self, names: Iterable[str]) -> None:
         """Know the coordinators of these ids, by one request for all that are not known. Raises ClientError."""
         from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
 
-        wanted = tuple(name for name in names if name not in self._known)
+        wanted = []
+        for name in names:
+            if name in self._known:
+                continue
+            if (leader := self._leader_for(name)) is not None:
+                self._known[name] = leader
+            else:
+                wanted.append(name)
         if not wanted:
             return
-        request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=wanted)
+        request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=tuple(wanted))
         answer = await self._cluster.ask_any(ApiKey.FIND_COORDINATOR, request, version=FIND_VERSION)
         found: dict[str, BrokerId] = {}
         for each in answer.coordinators:
@@ -268,4 +307,8 @@ class TwoPhase:
             pause_ms = min(2 * pause_ms, LOOK_MS_MAX)
 
     async def _request(self, connection: Connection, key: ApiKey, message: object) -> Any:
-        return await connection.request(key, message, timeout_ms=self._cluster.request_timeout_ms)
+        try:
+            return await connection.request(key, message, timeout_ms=self._cluster.request_timeout_ms)
+        except ClientError:
+            self._cluster.forget((STATE_TOPIC,))
+            raise

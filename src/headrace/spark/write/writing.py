@@ -201,19 +201,26 @@ class Producer:
     """Whether the end of this process closes the kept one."""
 
     def __init__(self, options: WriteOptions, transaction: str | None = None) -> None:
-        """Raises ClientError."""
         self._key = _key(options, transaction)
         self._since = 0.0
         self.brokers = Brokers(options.bootstrap, options.security)
-        try:
-            self.delivery: Delivery = self.brokers.delivery(options.delivery_timeout_ms, transaction)
-        except BaseException:
-            self.brokers.close()
-            raise
+        self._opening = self._begin(options, transaction)
+
+    def _begin(
+        self, options: WriteOptions, transaction: str | None, behind: Delivery | None = None
+    ) -> Future[Delivery]:
+        topics = () if options.topic is None else (options.topic,)
+        return self.brokers.begin_delivery(options.delivery_timeout_ms, transaction, topics=topics, behind=behind)
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery, once it is open. Raises ClientError."""
+        return self._opening.result()
 
     @classmethod
     def of(cls, options: WriteOptions, transaction: str | None = None) -> Producer:
-        """The kept producer, if it fits and is not too old, or a new one. Raises ClientError."""
+        """The kept producer, if it fits and is not too old, or a new one. It is opened meanwhile: rows are packed
+        before its id is there."""
         kept, cls._kept = cls._kept, None
         if kept is not None:
             idle_s = time.monotonic() - kept._since
@@ -223,13 +230,8 @@ class Producer:
         return cls(options, transaction)
 
     def _for_another(self, options: WriteOptions, transaction: str) -> Producer:
-        """This producer, in another transaction. Raises ClientError."""
-        try:
-            self.brokers.stop(self.delivery)
-            self.delivery = self.brokers.delivery(options.delivery_timeout_ms, transaction)
-        except BaseException:
-            self.brokers.close()
-            raise
+        """This producer, in another transaction."""
+        self._opening = self._begin(options, transaction, self.delivery)
         return self
 
     def deliver(self, batches: list[SealedBatch]) -> Future[None]:
@@ -245,7 +247,8 @@ class Producer:
 
     def close(self) -> None:
         """Close at once. Unacknowledged batches may be stored or not."""
-        self.brokers.stop(self.delivery)
+        if not self._opening.cancel() and self._opening.exception() is None:
+            self.brokers.stop(self.delivery)
         self.brokers.close()
 
     @classmethod

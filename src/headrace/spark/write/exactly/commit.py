@@ -9,10 +9,10 @@ from uuid import uuid4
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.client.two_phase import Prepared, TwoPhase
-from headrace.spark.brokers import Brokers
+from headrace.spark.brokers import Brokers, kept_brokers
 from headrace.spark.write.exactly.driving import carry_out, open_of
 from headrace.spark.write.exactly.ending import Ending
-from headrace.spark.write.exactly.topic import check_ledger
+from headrace.spark.write.exactly.topic import LEDGER, check_ledger
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,9 @@ def check_brokers(brokers: Brokers) -> None:
     """Raise UsageError where they cannot write exactly once; ClientError."""
 
     async def check(cluster: Cluster) -> None:
-        await TwoPhase(cluster).check_two_phase(WISH)
+        two_phase = TwoPhase(cluster)
+        await two_phase.know_coordinators(LEDGER)
+        await two_phase.check_two_phase(WISH)
         await check_ledger(cluster)
 
     brokers.ask(check)
@@ -52,7 +54,7 @@ def commit(bootstrap: str, batch: Batch, winners: tuple[Prepared, ...], security
     query = batch.query
     assert query is not None, "a task has told it"
     ending = Ending(batch=batch.number, run=batch.run, winners=winners)
-    with Brokers(bootstrap, security) as brokers:
+    with kept_brokers(bootstrap, security) as brokers:
         done = brokers.ask(lambda cluster: carry_out(cluster, query, ending))
     assert done.followed is not None, "it is committed, or an error was raised"
     if done.followed.run != batch.run:

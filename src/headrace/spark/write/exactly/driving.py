@@ -39,13 +39,16 @@ class OutcomeForgotten(HeadraceError):  # noqa: N818 - what came of a batch
 
 
 async def carry_out(cluster: Cluster, query: str, ending: core.Ending) -> core.Done:
-    """End the batch. Raises TransactionsLost, OutcomeForgotten, ConcurrentWrite, ClientError, CorruptData; it may then
-    be tried again.
+    """End the batch, and wait until readers of committed records see that. Raises TransactionsLost, OutcomeForgotten,
+    ConcurrentWrite, ClientError, CorruptData; it may then be tried again.
     """
     ledger, two_phase = Ledger(cluster, query), TwoPhase(cluster)
-    effect = ending.begin()
+    effect, ended = ending.begin(), list[str]()
     while not isinstance(effect, core.Done):
+        if isinstance(effect, core.CommitAll):
+            ended += (each.name for each in effect.transactions)
         ending, effect = ending.step(await outcome(cluster, query, ledger, two_phase, effect))
+    await two_phase.settle(ended)
     if effect.lost and ending.winners is not None:
         raise TransactionsLost(ending.batch, effect.lost, is_decided=effect.followed is not None)
     if effect.unknown and ending.winners is not None:
@@ -59,7 +62,7 @@ async def outcome(cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPh
         case core.Claim(claim):
             return core.Claimed(*await ledger.claim(claim))
         case core.ListOpen():
-            return core.Listed(frozenset(name.text for name in await open_of(cluster, query=query)))
+            return core.Listed(frozenset(name.text for name in await open_of(cluster, query=query, fresh=False)))
         case core.CheckOpen(names):
             found = await two_phase.describe(names)
             return core.Checked(tuple(name for name in names if name not in found or not found[name].is_open))
@@ -70,9 +73,7 @@ async def outcome(cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPh
             await ledger.settle(confirm=False)
             return core.Settled()
         case core.CommitAll(transactions):
-            fates = await two_phase.commit_all(transactions)
-            await two_phase.settle([each.name for each in transactions])
-            return core.Committed(*fates)
+            return core.Committed(*await two_phase.commit_all(transactions))
         case core.Note(followed):
             await ledger.note(Finished.of(followed))
             return core.Noted()
@@ -85,9 +86,12 @@ async def outcome(cluster: Cluster, query: str, ledger: Ledger, two_phase: TwoPh
             assert_never(effect)
 
 
-async def open_of(cluster: Cluster, *, query: str | None = None, run: str | None = None) -> list[TaskName]:
-    """The open transactions of a query's tasks, or of runs whose names begin so. Raises ClientError."""
-    listed = await Transactions(cluster).list_all([OPEN], pattern_of(query=query, run=run))
+async def open_of(
+    cluster: Cluster, *, query: str | None = None, run: str | None = None, fresh: bool = True
+) -> list[TaskName]:
+    """The open transactions of a query's tasks, or of runs whose names begin so. Not `fresh`: at the brokers that the
+    last metadata told of. Raises ClientError."""
+    listed = await Transactions(cluster).list_all([OPEN], pattern_of(query=query, run=run), fresh=fresh)
     names = [TaskName.parse(each.name) for each in listed if each.state == OPEN]
     return [
         name for name in names if name is not None and query in (None, name.query) and name.run.startswith(run or "")

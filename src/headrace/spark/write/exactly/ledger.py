@@ -38,6 +38,8 @@ EARLIEST: Final = -2
 LOOK_BACK: Final = 16
 """Offsets of the ledger that a driver reads first. A batch takes three or four."""
 LOOK_BACK_GROWTH: Final = 4
+PACKED_ABOVE: Final = 1024
+"""Bytes of a decision above which it is compressed."""
 FENCED: Final = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -128,7 +130,7 @@ class Ledger:
         else:
             batch = encode_batch(
                 records,
-                compression=Compression.GZIP,
+                compression=Compression.GZIP if len(value) > PACKED_ABOVE else Compression.NONE,
                 producer_id=claim.producer_id,
                 producer_epoch=claim.epoch,
                 base_sequence=0,
@@ -160,11 +162,17 @@ class Ledger:
         Reads back until there is one. A note follows its decision. If a run's mark is below the last decision, that
         decision is about the mark's batch or a later one, and the mark changes nothing.
         """
-        (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
-        first, width = int(start.offset), LOOK_BACK
+        first, width = 0, LOOK_BACK
         while True:
             begin = max(first, end - width)
-            found = await self._between(place, begin, end, (key, *others))
+            try:
+                found = await self._between(place, begin, end, (key, *others))
+            except RefusedError as error:
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
+                first = int(start.offset)
+                continue
             if key in found or begin == first:
                 return found
             width *= LOOK_BACK_GROWTH

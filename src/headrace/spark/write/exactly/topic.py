@@ -8,6 +8,7 @@ from headrace.base.errors import UsageError
 from headrace.net.client.admin import Admin, CreatedTopic
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import RefusedError
+from headrace.net.client.two_phase import TwoPhase
 from headrace.net.client.view import TopicView
 from headrace.wire.errors import ErrorCode
 
@@ -30,7 +31,7 @@ DEFAULT: Final = -1
 
 async def ledger_topic(cluster: Cluster) -> TopicView:
     """The topic of decisions, which is made where it is missing. Raises ClientError."""
-    view = (await cluster.retried(lambda: cluster.metadata((LEDGER,)))).topics.get(LEDGER)
+    view = (await TwoPhase(cluster).know_coordinators(LEDGER)).topics.get(LEDGER)
     if view is not None and not view.error_code:
         return view
     if view is None or view.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -44,12 +45,14 @@ async def ledger_topic(cluster: Cluster) -> TopicView:
 
 async def check_ledger(cluster: Cluster) -> None:
     """Make the topic where it is missing. Raises UsageError where it is there, and a decision may be on one copy though
-    there are brokers for more; ClientError.
+    there are brokers for more; ClientError. What the client knows of the topic already is not asked again.
     """
-    view = await ledger_topic(cluster)
+    view = cluster.known_topic(LEDGER)
+    if view is None or view.error_code:
+        view = await ledger_topic(cluster)
     replicas = min(len(each.replicas) for each in view.partitions)
     if replicas < COPIES_ACKNOWLEDGED:
-        brokers = await _brokers(cluster)
+        brokers = len(cluster.known_brokers)
         if brokers < COPIES_ACKNOWLEDGED or await _shares_logs(cluster):
             return
         raise UsageError(
@@ -67,7 +70,7 @@ async def check_ledger(cluster: Cluster) -> None:
 async def _make(cluster: Cluster) -> None:
     """With as many copies as the brokers' default has, or COPIES if that is more. Raises ClientError."""
     made, wished = await _create(cluster, DEFAULT, {}, validate_only=True), DEFAULT
-    copies = min(COPIES, await _brokers(cluster))
+    copies = min(COPIES, len(cluster.known_brokers))
     if made.replication_factor < copies:
         made, wished = await _create(cluster, copies, {}, validate_only=True), copies
     # Without a value of its own it is 2 from 3 replicas on, also where these are added later.
@@ -83,11 +86,6 @@ async def _create(cluster: Cluster, copies: int, more: dict[str, str], *, valida
         configs={**CONFIGS, **more},
         validate_only=validate_only,
     )
-
-
-async def _brokers(cluster: Cluster) -> int:
-    """How many are live."""
-    return len((await cluster.metadata(())).brokers)
 
 
 async def _shares_logs(cluster: Cluster) -> bool:
