@@ -8,13 +8,16 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from headrace.base.errors import StorageFailure
-from headrace.base.ids import LeaderEpoch, PartitionIndex
+from headrace.base.errors import NoRoom, StorageFailure
+from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
 from headrace.storage.engine.faults import Abandoned, Diverged
+from headrace.storage.engine.flushing import Outcome
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import engine as redis_engine
+from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.flushing import Ticket
 from headrace.storage.redis.links.watching import Servers
+from headrace.storage.redis.log import RedisLog
 from headrace.storage.redis.server_side.functions import LIBRARY
 from tests.broker.group_broker import until
 from tests.storage.log.log_world import IDENTITY, SMALL
@@ -302,3 +305,103 @@ async def test_an_idle_leader_whose_redis_restarts_with_all_that_it_had_goes_on(
     assert engine._looking is not None
     await engine._looking
     assert not log.failed
+
+
+async def flush_with_more(engine: RedisEngine, log: RedisLog, *seeds: int) -> Outcome:
+    """Flush it, and append a batch of each seed while that is under way."""
+    ticket = log.begin_flush()
+    assert ticket is not None
+    done = asyncio.get_running_loop().create_future()
+    flushing = engine.begin_round([ticket])
+    flushing.begin(done.set_result)
+    for seed in seeds:
+        append(log, seed=seed)
+    outcome: Outcome
+    (outcome,) = (await done)()
+    flushing.end()
+    (log.finish_flush if outcome is None else log.fail_flush)(ticket)
+    return outcome
+
+
+async def test_appends_leave_while_a_round_is_under_way(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    called = refuse_once(monkeypatch, "none", "")
+    append(log, seed=1)
+    assert await flush_with_more(engine, log, 2, 3) is None
+    assert called.count("append") == 2, "those that came meanwhile left by one call"
+    assert (log.flushed_end, log.log_end_offset) == (4, 8), "and nobody has judged its answer"
+    append(log, seed=4)
+    assert await flush(engine, log) is None
+    assert called.count("append") == 3, "the next round sends what has not left"
+    assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("error", ["OOM command not allowed", "NOPERM no permissions"])
+async def test_what_left_ahead_of_a_round_that_sends_again_is_sent_again(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    """Redis refuses the round's append, and so the one behind it is no continuation."""
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    refuse_once(monkeypatch, "append", error)
+    append(log, seed=1)
+    assert await flush_with_more(engine, log, 2) is None
+    assert await flush(engine, log) is None
+    assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == [0, 2, 4]
+
+
+async def test_a_round_whose_answers_are_lost_takes_what_left_ahead_for_its_own(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    connection = engine.link.node_of("").connection
+    assert connection is not None
+    monkeypatch.setattr(connection, "data_received", lambda _: None)
+    append(log, seed=1)
+    flushing = asyncio.ensure_future(flush_with_more(engine, log, 2))
+    await until(lambda: engine.blocking.call("HGET", log.keys.state, "end") == b"6")
+    connection.abort()
+    assert await flushing is None
+    assert await flush(engine, log) is None
+    assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == [0, 2, 4]
+
+
+async def test_a_log_whose_appends_are_on_their_way_gives_way_later(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    append(log, seed=1)
+    server.pause()
+    flushing = asyncio.ensure_future(flush_with_more(engine, log, 2))
+    await until(lambda: bool(log._ahead))
+    monkeypatch.setattr(log, "_ticket", None)
+    with pytest.raises(NoRoom, match="not answered"):
+        await asyncio.to_thread(log.give_way, Offset(100))
+    monkeypatch.undo()
+    server.resume()
+    assert await flushing is None
+
+
+@pytest.mark.usefixtures("engines")
+async def test_nothing_leaves_ahead_where_an_answer_does_not_say_that_it_is_durable(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(start("--appendonly", "yes", "--appendfsync", "everysec"))
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    called = refuse_once(monkeypatch, "none", "")
+    append(log, seed=1)
+    assert await flush_with_more(engine, log, 2) is None
+    assert called.count("append") == 1

@@ -30,6 +30,7 @@ from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.medium import REDIS
 from headrace.storage.engine.reading import Fetched, Fetching
+from headrace.storage.redis.ahead import Ahead
 from headrace.storage.redis.cleaning_child import ChildRunner
 from headrace.storage.redis.entries import count_for, entries, number_of
 from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
@@ -113,6 +114,7 @@ class RedisEngine:
         self._loop = asyncio.get_running_loop()
         self.troubles: Final = Troubles(self._loop.time)
         self.link: Final = client_of(address, random)
+        self.ahead: Final = Ahead(self.link)
         self._reading: Final = client_of(address, random)
         self.blocking: Final = ThreadsRedis(self.link, address)
         self.servers: Final = Servers(self.link, self.blocking, durability, self._look_at_logs)
@@ -252,10 +254,12 @@ class RedisEngine:
     def begin_waiting(self) -> None:
         """A round waits for Redis from now on."""
         self._waits_since = self._loop.time()
+        self.ahead.begin()
 
     def end_waiting(self) -> None:
         """The round is over."""
         self._waits_since = None
+        self.ahead.end()
 
     @property
     def has_connected(self) -> bool:
@@ -271,6 +275,7 @@ class RedisEngine:
                 await self._woken.wait()
 
     def _on_link(self) -> None:
+        self.ahead.doubt()
         if self.link.is_connected:
             self._woken.set()
             self.servers.look_soon()

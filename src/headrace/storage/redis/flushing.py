@@ -9,7 +9,8 @@ tried again with a growing pause. A stale epoch is final, and so is a log that e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import structlog
@@ -25,6 +26,7 @@ from headrace.base.limits import (
 from headrace.storage.engine.faults import Abandoned, Diverged, Fenced
 from headrace.storage.engine.flushing import Outcome, Outcomes
 from headrace.storage.engine.identity import LogIdentity
+from headrace.storage.redis.ahead import SentAhead
 from headrace.storage.redis.errors import RedisFailure, RedisGarbled, RedisNoFunction, RedisWrongType
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.connection import Argument, Reply
@@ -55,6 +57,28 @@ class Pending(NamedTuple):
     """Whether the time index gets an entry behind it."""
 
 
+def in_calls(pending: Sequence[Pending]) -> Iterator[list[Pending]]:
+    """The batches of each call. They are of one epoch, and at most the last one ends a range."""
+    part: list[Pending] = []
+    size = 0
+    for each in pending:
+        if part and (
+            size + len(each.data) > REDIS_APPEND_BYTES_MAX or each.epoch != part[-1].epoch or part[-1].ends_range
+        ):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += len(each.data)
+    if part:
+        yield part
+
+
+def append_of(functions: PartitionFunctions, part: Sequence[Pending]) -> Call:
+    last = part[-1]
+    batches = [Batch(each.end, each.data) for each in part]
+    return functions.append(part[0].base, batches, last.timestamp, ends_range=last.ends_range)
+
+
 class Ticket:
     """One flush of one log: its calls, in order."""
 
@@ -69,7 +93,11 @@ class Ticket:
         trims: Sequence[tuple[Offset, int]],
         snapshot: tuple[Offset, bytes] | None,
         aborted: Sequence[Batch] = (),
+        ahead: Sequence[SentAhead] = (),
+        is_repeat: bool = False,
     ) -> None:
+        """`ahead`: calls that have left already, for the first of the batches. `is_repeat`: others have left, and do
+        not count."""
         self.owner: Final = owner
         self.end: Final = end
         self.copies_wanted: Final = owner.copies_wanted
@@ -81,6 +109,9 @@ class Ticket:
         self.snapshot: Final = snapshot
         self.aborted: Final = aborted
         """Entries of transactions that were aborted below it."""
+        self.ahead: Final = ahead
+        self.is_repeat: Final = is_repeat
+        self._pending_ahead = sum(each.batches for each in ahead)
         self.stream: Final = keys.stream
         self._keys = keys
         self._epoch = epoch
@@ -88,35 +119,13 @@ class Ticket:
         self._known_end = owner.known_end
 
     def calls(self, *, again: bool) -> list[Call]:
-        """The calls to send; `again`: earlier ones may have been executed, or lost with a server that failed over."""
+        """The calls to send; `again`: earlier ones may have been executed, or lost with a server that failed over.
+        Otherwise those that were sent `ahead` are left out."""
         made: list[Call] = []
         claimed = NO_EPOCH if again else self._claimed
-        part: list[Pending] = []
-        size = 0
-
-        def flush() -> None:
-            nonlocal size, claimed
-            if part:
-                claimed = self._claim(made, claimed, part[0].epoch)
-                made.append(
-                    PartitionFunctions(self._keys, self.owner.identity.topic_id, claimed).append(
-                        part[0].base,
-                        [Batch(each.end, each.data) for each in part],
-                        part[-1].timestamp,
-                        ends_range=part[-1].ends_range,
-                    )
-                )
-                part.clear()
-                size = 0
-
-        for each in self.pending:
-            if part and (size + len(each.data) > REDIS_APPEND_BYTES_MAX or each.epoch != part[-1].epoch):
-                flush()
-            part.append(each)
-            size += len(each.data)
-            if each.ends_range:
-                flush()
-        flush()
+        for part in in_calls(self.pending if again else self.pending[self._pending_ahead :]):
+            claimed = self._claim(made, claimed, part[0].epoch)
+            made.append(append_of(PartitionFunctions(self._keys, self.owner.identity.topic_id, claimed), part))
         self._claim(made, claimed, self._epoch)
         functions = PartitionFunctions(self._keys, self.owner.identity.topic_id, self._epoch)
         if self.snapshot is not None:
@@ -134,7 +143,7 @@ class Ticket:
         """Raises RedisGarbled where nothing is known, and the call is to be repeated."""
         name = self.owner.identity.name
         match answer.status:
-            case Status.DONE if call.function == "claim" and answer.number > self.end:
+            case Status.DONE if call.function == "claim" and answer.number > max(self.end, self.owner.sent_end):
                 return self._other_records(answer.number)
             case Status.DONE if call.function == "claim" and answer.number < self._known_end:
                 return lost(self.owner.identity, answer.number, self._known_end)
@@ -222,6 +231,7 @@ class RedisRound:
             self._engine.troubles.over()
             self._finish()
             return
+        self._engine.ahead.doubt()
         self._retrying = asyncio.get_running_loop().create_task(self._retry(unknown))
         self._retrying.add_done_callback(self._on_retried)
 
@@ -302,26 +312,44 @@ class RedisRound:
     def _send(self, node: Redis, left: list[int], *, again: bool, over: Callable[[list[int]], object]) -> None:
         """Send the calls of these tickets, which are one server's. `over` is called later, as in `_send_all`. Raises
         RedisFailure where nothing of them is known, and then `over` is never called."""
-        calls = [(at, call) for at in left for call in self._tickets[at].calls(again=again)]
+        sent, calls = self._calls_of(left, again=again)
         waits = self._waits(left)
-        replies: list[Reply] = []
-        total = len(calls) + len(waits)
+        replies: list[Reply] = [None] * (len(calls) + len(waits))
+        missing = len(replies)
 
-        def on_reply(reply: Reply) -> None:
-            replies.append(reply)
-            if len(replies) == len(calls) < total:
-                self._tell_stored(left, calls, replies)
-            if len(replies) == total:
+        def on_reply(at: int, reply: Reply) -> None:
+            nonlocal missing
+            replies[at] = reply
+            missing -= 1
+            if missing == len(waits) > 0:
+                self._tell_stored(left, calls, replies[: len(calls)])
+            if missing == 0:
                 over(self._judged(node, left, calls, waits, replies))
 
         try:
-            for _, call in calls:
-                node.post(call.command, on_reply, call.buffers)
-            for command in waits:
-                node.post(command, on_reply)
+            for at, (_, call) in enumerate(calls):
+                if (early := sent.get(at)) is not None:
+                    early.then(partial(on_reply, at))
+                else:
+                    node.post(call.command, partial(on_reply, at), call.buffers)
+            for at, command in enumerate(waits, len(calls)):
+                node.post(command, partial(on_reply, at))
         except RedisFailure:
-            total = -1  # the answers to those that were sent do not count: they are sent again, and answer as they did
+            missing = -1  # answers to those that were sent do not count: they are sent again, and answer as they did
             raise
+
+    def _calls_of(self, left: Sequence[int], *, again: bool) -> tuple[dict[int, SentAhead], list[tuple[int, Call]]]:
+        """The calls of these tickets, each ticket's in order, and which of them were sent ahead, by their place."""
+        sent: dict[int, SentAhead] = {}
+        calls: list[tuple[int, Call]] = []
+        for at in left:
+            ticket = self._tickets[at]
+            repeats = again or ticket.is_repeat
+            for each in () if repeats else ticket.ahead:
+                sent[len(calls)] = each
+                calls.append((at, each.call))
+            calls += [(at, call) for call in ticket.calls(again=repeats)]
+        return sent, calls
 
     def _judged(
         self,

@@ -23,11 +23,12 @@ from headrace.storage.engine.identity import LogConfig, LogIdentity, held_locall
 from headrace.storage.engine.placing import place, place_in_time
 from headrace.storage.engine.reading import EpochEnd, FoundOffset, Walked
 from headrace.storage.redis.aborted import RedisAborted
+from headrace.storage.redis.ahead import SentAhead
 from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.flushing import Pending, Ticket, lost
+from headrace.storage.redis.flushing import Pending, Ticket, append_of, in_calls, lost
 from headrace.storage.redis.ranges import Ranges, range_bytes_of
-from headrace.storage.redis.server_side.functions import PartitionFunctions, Status
+from headrace.storage.redis.server_side.functions import Call, PartitionFunctions, Status
 from headrace.storage.redis.stored import StoredBatches
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, parse_header
@@ -81,6 +82,12 @@ class RedisLog:
         self._pending: list[Pending] = []
         self._trims: list[tuple[Offset, int]] = []
         self._snapshot: tuple[Offset, bytes] | None = None
+        self._ahead: list[SentAhead] = []
+        """Calls that have left for the first of the pending batches."""
+        self._sent = 0
+        """Pending batches that have left."""
+        self.sent_end = found.end
+        """Everything that has left ahead of its round ends here."""
         self.aborted: Final = RedisAborted(found.aborted)
         self._ticket: Ticket | None = None
 
@@ -171,6 +178,8 @@ class RedisLog:
         added = self._ranges.add(end, len(data), timestamp if timestamp >= 0 else now_ms, self.config)
         self._pending.append(new(Pending, (base, end, data, epoch, *added)))
         self._tail.add(end, data)
+        if self._engine.ahead.is_on:
+            self._engine.ahead.note(self)
 
     def roll(self) -> None:
         self._ranges.roll(self.log_end_offset, self.log_start_offset)
@@ -235,9 +244,26 @@ class RedisLog:
     def write_out(self) -> None:
         """There is nowhere else to write to."""
 
+    def unsent(self) -> list[tuple[Call, int]]:
+        """Calls that may leave ahead of their round, with the number of batches of each. There are none where a
+        claim goes before them, or where an answer alone does not say that they are durable."""
+        seen = self._engine.servers.of(self.keys.stream)
+        if self.failed or not self.is_confirmed or self._epoch != self.claimed_epoch:
+            return []
+        if seen.waits_for_aof or self.copies_wanted:
+            return []
+        functions = PartitionFunctions(self.keys, self.identity.topic_id, self._epoch)
+        return [(append_of(functions, part), len(part)) for part in in_calls(self._pending[self._sent :])]
+
+    def on_sent_ahead(self, sent: SentAhead) -> None:
+        self._ahead.append(sent)
+        self._sent += sent.batches
+        self.sent_end = self._pending[self._sent - 1].end
+
     def begin_flush(self) -> Ticket | None:
         if self._ticket is not None or not self.needs_flush:
             return None
+        is_repeat = any(each.turn != self._engine.ahead.turn for each in self._ahead)
         self._ticket = Ticket(
             self,
             self.keys,
@@ -247,8 +273,11 @@ class RedisLog:
             trims=self._trims,
             snapshot=self._snapshot,
             aborted=[] if self._snapshot is None else self.aborted.unsaved(self._snapshot[0]),
+            ahead=self._ahead,
+            is_repeat=is_repeat,
         )
         self._pending, self._trims, self._snapshot = [], [], None
+        self._ahead, self._sent = [], 0
         self._ticket_epoch, self.is_confirmed = self._epoch, True
         return self._ticket
 
@@ -274,7 +303,7 @@ class RedisLog:
         self._leader_epochs.cut_from(self.known_end)
         self._tail.batches.cut_from(self.known_end)
         self._engine.release(self, self._tail, self._unflushed, is_read=True)
-        self._pending = []
+        self._pending, self._ahead, self._sent = [], [], 0
 
     def look(self, topic: str, epoch: int, end: int) -> None:
         """Compare with what Redis has, after a failover or a restart; called on the loop. A flush under way does that
@@ -402,6 +431,8 @@ class RedisLog:
         assert self._ticket is None, "no flush is under way"
         if self.failed:
             raise StorageFailure(f"The log of {self.identity.name} has failed.")
+        if not all(each.is_answered for each in self._ahead):
+            raise NoRoom(f"The log of {self.identity.name} cannot begin at {offset} now: Redis has not answered yet.")
         had = self.log_end_offset > self.log_start_offset
         functions = PartitionFunctions(self.keys, self.identity.topic_id, self.claimed_epoch)
         try:
@@ -417,7 +448,9 @@ class RedisLog:
         self._engine.drop(self._tail, self._unflushed)
         self._tail = Tail(self._engine.budget, offset)
         self._pending, self._trims, self._snapshot = [], [], None
+        self._ahead, self._sent = [], 0
         self.log_start_offset = self.log_end_offset = self.flushed_end = self.stored_end = self.known_end = offset
+        self.sent_end = offset
         self._leader_epochs = LeaderEpochs([(before, Offset(offset - 1))] if before >= 0 else ())
         self._ranges = Ranges((), size=0, trimmed=0, newest_ms=-1)
         self.gaps_below = Offset(0)
