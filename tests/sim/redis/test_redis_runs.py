@@ -23,6 +23,7 @@ FOUND: Final[dict[str, int]] = {
     "end-not-checked": 1,
     "epoch-not-checked": 4,
     "epochs-not-raised": 3,
+    "flushed-with-what-left-ahead": 4,
     "lease-not-checked": 39,
     "lease-outlives-its-redis": 3,
     "opened-as-flushed": 94,

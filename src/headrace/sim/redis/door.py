@@ -31,6 +31,7 @@ NAMES: Final = (
     "end-not-checked",
     "epoch-not-checked",
     "epochs-not-raised",
+    "flushed-with-what-left-ahead",
     "lease-not-checked",
     "lease-outlives-its-redis",
     "opened-as-flushed",

@@ -10,8 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from headrace.base.ids import Offset
 from headrace.metadata import replay
 from headrace.metadata.delta import ImageDelta
+from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.redis.flushing import RedisRound, Ticket, Wait
 from headrace.storage.redis.links.connection import Reply
 from headrace.storage.redis.log import RedisLog
@@ -124,6 +126,20 @@ def opened_as_flushed() -> Iterator[None]:
 
 
 @contextmanager
+def flushed_with_what_left_ahead() -> Iterator[None]:
+    """A round counts for the appends, too, that have left while it was under way."""
+    finish_flush = RedisLog.finish_flush
+
+    def hasty(self: RedisLog, ticket: FlushTicket) -> Offset:
+        finish_flush(self, ticket)
+        self.flushed_end = self.known_end = max(self.flushed_end, self.sent_end)
+        return self.flushed_end
+
+    with patch.object(RedisLog, "finish_flush", hasty):
+        yield
+
+
+@contextmanager
 def stored_in_memory() -> Iterator[None]:
     """acks=1 is answered before Redis has answered."""
     begin_flush = RedisLog.begin_flush
@@ -185,6 +201,7 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "answered-without-wait": answered_without_wait,
     "lease-not-checked": lease_not_checked,
     "opened-as-flushed": opened_as_flushed,
+    "flushed-with-what-left-ahead": flushed_with_what_left_ahead,
     "stored-in-memory": stored_in_memory,
     "registration-not-repeated": registration_not_repeated,
     "epochs-not-raised": epochs_not_raised,

@@ -1,8 +1,8 @@
 """Appends that leave while a flush round is under way, so that Redis has the next ones when it has answered.
 
 Promises: a log's calls leave in the order of its batches, behind those of the round. Nothing counts before a later
-round has judged the answers. Once a round has to send something again, nothing leaves ahead until it is over. What has
-left ahead by then does not count: the next round sends it again, and it answers as it did.
+round has judged the answers. Once a round has to send something again, nothing leaves ahead until it is over. The next
+round then repeats all calls that have left ahead, and these answer as they did.
 """
 
 from __future__ import annotations

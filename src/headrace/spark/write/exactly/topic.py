@@ -45,7 +45,7 @@ async def ledger_topic(cluster: Cluster) -> TopicView:
 
 async def check_ledger(cluster: Cluster) -> None:
     """Make the topic where it is missing. Raises UsageError where it is there, and a decision may be on one copy though
-    there are brokers for more; ClientError. What the client knows of the topic already is not asked again.
+    there are brokers for more; ClientError. It asks brokers for the topic only where the client does not know it.
     """
     view = cluster.known_topic(LEDGER)
     if view is None or view.error_code:
