@@ -248,8 +248,18 @@ def _redis() -> str:
 
 def readme(outcomes: Mapping[str, Outcome]) -> str:
     """The rows of ROWS. Raises KeyError for a row that the results do not hold."""
-    rows = [_row({**outcomes[name], "title": label}, _verdict(outcomes[name])) for name, label in ROWS.items()]
-    return "\n| case | Headrace | Apache Kafka | ratio | Headrace is |\n|---|---|---|---|---|\n" + "".join(rows)
+    rows = [
+        _row({**outcomes[name], "title": label}, f"{_natively(outcomes, name)} | {_verdict(outcomes[name])}")
+        for name, label in ROWS.items()
+    ]
+    head = "\n| case | Headrace | Apache Kafka | ratio | native road's | Headrace is |\n|---|---|---|---|---|---|\n"
+    return head + "".join(rows)
+
+
+def _natively(outcomes: Mapping[str, Outcome], name: str) -> str:
+    """The native road's ratio to Kafka in the same case; empty where it was not measured."""
+    outcome = outcomes.get(f"native-{name}")
+    return "" if outcome is None else f"{outcome['ratio']:.2f}"
 
 
 def _group(name: str) -> Group | None:
