@@ -134,6 +134,7 @@ async def produce(operator: Operator, step: Batch) -> None:
     """To whoever leads: it may not know yet, and then takes nothing."""
     batch, code = random_batch(Random(step.seed)), ErrorCode.NOT_LEADER_OR_FOLLOWER
     while code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        await operator.until_led()
         _, leaders = await operator.told()
         async with RawClient(str(operator.cluster.address(leaders[step.partition]))) as client:
             answer = await data_path.produce(client, operator.topic, batch, partition=step.partition)
