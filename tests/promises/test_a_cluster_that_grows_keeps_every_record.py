@@ -27,7 +27,7 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.support.load import PARTITIONS, QUIET, Producer, Watcher, read_all
-from tests.promises.support.records import ASKED_EVERY_S, IMPATIENT, OPTIONS
+from tests.promises.support.records import ASKED_EVERY_S, IMPATIENT, patient_options
 from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
 from tools.broker_cluster import BrokerCluster
 
@@ -100,7 +100,7 @@ async def grow(cluster: BrokerCluster, chance: random.Random) -> None:
 def test_what_one_broker_acknowledged_outlives_it_once_others_have_joined(tmp_path: Path, few_rounds: int) -> None:
     async def once(directory: Path, chance: random.Random) -> None:
         directory.mkdir()
-        async with BrokerCluster(directory, 1, *OPTIONS, *CHOSEN) as cluster:
+        async with BrokerCluster(directory, 1, *patient_options(), *CHOSEN) as cluster:
             await cluster.start(FIRST)
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
             made = admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC]
