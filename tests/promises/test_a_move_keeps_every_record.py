@@ -64,8 +64,8 @@ class Operator:
         return int(answer.controller_id), {one.partition_index: one.leader_id for one in topic.partitions}
 
     async def move(self, partition: int, *to: int) -> ErrorCode:
-        """Ask for it. Where the controller did not answer in time, nobody knows whether it was done: it is asked again,
-        for a move to where the partition is, or is about to be, does nothing."""
+        """Ask for it. It is asked for again where the controller did not answer in time, as nobody knows what was done.
+        A second move to the same place does nothing."""
         wish = ReassignableTopic(self.topic, (ReassignablePartition(partition, to),))
         request = AlterPartitionReassignmentsRequest(timeout_ms=int(DEADLINE_S * 1_000), topics=(wish,))
         async with asyncio.timeout(DEADLINE_S):
