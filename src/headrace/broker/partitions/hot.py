@@ -6,7 +6,7 @@ share the partition's state.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from headrace.base import limits
 from headrace.native import ROAD, Hot
@@ -42,3 +42,9 @@ def hot_road(partition: Partition) -> Hot | None:
     if ROAD.native is None or not partition.log.is_open_to_native:
         return None
     return ROAD.native.HotPartition(partition, KINDS)
+
+
+def give_up(partition: Partition) -> None:
+    """Trust the log no more, as the native road may have stopped half-way in an append. A clean close would vouch for
+    what the files hold; recovery finds it out."""
+    cast("Any", partition.log).give_up()  # no other log is open to native

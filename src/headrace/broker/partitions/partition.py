@@ -19,7 +19,7 @@ from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import VERIFICATIONS_PER_PARTITION_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
-from headrace.broker.partitions.hot import hot_road
+from headrace.broker.partitions.hot import give_up, hot_road
 from headrace.broker.partitions.in_sync import InSyncReplicas
 from headrace.broker.partitions.intake.admission import admit, header_of
 from headrace.broker.partitions.intake.earlier import EarlierBatches
@@ -170,6 +170,7 @@ class Partition(Replica):
         except (OSError, StorageFailure) as error:
             return self.earlier.turned_away(records, self._failed(error))
         except BaseException as error:
+            give_up(self)
             self._fail(error if isinstance(error, Exception) else StorageFailure(str(error)))
             raise
 

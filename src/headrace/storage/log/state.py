@@ -226,6 +226,13 @@ class LocalState:
                 self.ticket.failure = error
         return StorageFailure(f"The log of {self.directory.name} cannot be written: {error}.")
 
+    def give_up(self) -> None:
+        """An append may have stopped half-way, though no disk has failed. Nothing more is appended, and the log is not
+        closed cleanly: recovery finds what its files hold.
+        """
+        self.failed = True
+        self.drop_collected()
+
     def keep_in_journal(self) -> None:
         """Keep the journal's records of the log: its own file lacks them, and may never hold them, so recovery needs
         them.

@@ -1,0 +1,138 @@
+"""The native road runs out of memory in the middle of an append, wherever it asks for some.
+
+Then the batch is in the log or not, and the next life knows which, and the same records never stand there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ports import Buffer
+from headrace.broker.partitions.logs.opening import recover_producers
+from headrace.native import VARIABLE, Native, choose
+from headrace.replica.producers import ACCEPT, Duplicate
+from headrace.storage.log.engine import LocalLogEngine
+from headrace.storage.log.journal.journal import Journal
+from headrace.storage.log.partition import LocalLog
+from headrace.wire.batches import iterate_headers, parse_header
+from headrace.wire.errors import ErrorCode
+from tools.partition_fuzz import operations as do
+from tools.partition_fuzz.__main__ import silent
+from tools.partition_fuzz.batches import Bodies, Body, made
+from tools.partition_fuzz.choosing import settings_of
+from tools.partition_fuzz.observed import seen_of
+from tools.partition_fuzz.world import IDENTITY, JOURNAL, KEY, ROOT, Clock, InlineLoop, World
+
+pytest.importorskip("headrace_native", reason="`make native` has not compiled it")
+memory: Any = pytest.importorskip("_testcapi", reason="this interpreter cannot be made to run out of memory")
+EARLIER, PRODUCER = 2, 11
+REQUESTS_MAX = 400
+"""An append asks for memory less often than this."""
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@contextmanager
+def no_memory_at(request: int) -> Iterator[None]:
+    """One request for memory from now on fails: the one of this number."""
+    memory.set_nomemory(request, request + 1)
+    try:
+        yield
+    finally:
+        memory.remove_mem_hooks()
+
+
+class Case:
+    def __init__(self, native: Native, body: Body, *, fsync: bool, is_watched: bool) -> None:
+        self.clock, self.loop = Clock(), InlineLoop()
+        settings, self.config = settings_of(Random(3), fsync=fsync, is_narrow=False, replicas=1)
+        self.world = world = World(
+            5, self.clock, self.loop, native=native, config=self.config, settings=settings, replicas=1, has_journal=True
+        )
+        self.batches = [made(body, self.clock.ms, (PRODUCER, 0, each)).data for each in range(EARLIER + 2)]
+        for batch in self.batches[:EARLIER]:
+            world.partition.append_plain(memoryview(batch), needs_isr=True)
+            do.flush(world)
+        if is_watched:
+            do.watch(world, number=0)
+            do.park_fetch(world, number=0, left=100_000)
+            for _ in range(2):
+                do.read_on(world, bytes_max=1 << 20)
+
+    def append(self, request: int) -> bool:
+        """Append one more, without that memory. Returns whether it was appended."""
+        partition = self.world.partition
+        records, before = memoryview(self.batches[EARLIER]), seen_of(self.world)
+        try:
+            with no_memory_at(request):
+                appended = partition.append_plain(records, needs_isr=True)
+        except (MemoryError, RuntimeError, SystemError):
+            if partition.availability is ErrorCode.NONE:
+                assert seen_of(self.world) == before, "it goes on as though nothing had been"
+            return False
+        return appended is not None
+
+    def restart(self) -> LocalLog:
+        """Stop cleanly, as far as that may be, and open the log again."""
+        world = self.world
+        world.partition.step_down(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not world.log.failed:
+            world.partition.snapshot_producers()
+        world.log.close(clean=not world.log.failed)
+        world.engine.close()
+        engine = LocalLogEngine(world.disk, ROOT, journal=Journal(world.disk, ROOT.parent / "journal", KEY, JOURNAL))
+        engine.start()
+        return engine.open(IDENTITY, self.config)
+
+    def check(self, log: LocalLog) -> None:
+        found, again = read(log), parse_header(self.batches[EARLIER])
+        verdict = recover_producers(log, self.clock.ms).check(again)
+        if len(found) > EARLIER:
+            assert isinstance(verdict, Duplicate), "it is there, and would be appended once more"
+        else:
+            assert verdict is ACCEPT, "it is not there, and would never be appended"
+        for batch in self.batches[len(found) :]:
+            log.append(batch, [(0, parse_header(batch))], leader_epoch=LeaderEpoch(1), now_ms=self.clock.ms)
+        assert read(log) == [(each, each) for each in range(len(self.batches))], "each stands there once, and is read"
+        log.close()
+
+
+def read(log: LocalLog) -> list[tuple[int, int]]:
+    """Offsets and sequences."""
+    found: list[tuple[int, int]] = []
+    at = log.log_start_offset
+    while at < log.log_end_offset:
+        data: Buffer = bytes(log.read(at, 1 << 20, log.log_end_offset, at_least_one=True))
+        assert data, "there is more"
+        for _, header in iterate_headers(data):
+            found.append((header.base_offset, header.base_sequence))
+            at = Offset(header.next_offset)
+    return found
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+@pytest.mark.parametrize("fsync", [True, False])
+def test_no_record_is_lost_or_doubled_without_memory(fsync: bool, is_watched: bool) -> None:
+    native = choose({VARIABLE: "1"}).native
+    assert native is not None
+    [body, *_] = Bodies(Random(1), native).single
+    appended = failed = 0
+    with silent():
+        for request in range(REQUESTS_MAX):
+            case = Case(native, body, fsync=fsync, is_watched=is_watched)
+            if case.append(request):
+                appended += 1
+            else:
+                failed += 1
+                appended = 0
+                case.check(case.restart())
+            case.loop.close()
+            if appended > 5:
+                break
+    assert failed > 10
+    assert appended > 5, "it asks for no more memory than this"
