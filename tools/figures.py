@@ -252,7 +252,7 @@ def readme(outcomes: Mapping[str, Outcome]) -> str:
         _row({**outcomes[name], "title": label}, f"{_natively(outcomes, name)} | {_verdict(outcomes[name])}")
         for name, label in ROWS.items()
     ]
-    head = "\n| case | Headrace | Apache Kafka | ratio | native road's | Headrace is |\n|---|---|---|---|---|---|\n"
+    head = "\n| case | Headrace | Apache Kafka | ratio | native | Headrace is |\n|---|---|---|---|---|---|\n"
     return head + "".join(rows)
 
 
