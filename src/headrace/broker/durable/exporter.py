@@ -321,8 +321,12 @@ class Exporter:
         self._doubted.discard(key)
 
     async def _export_all(self, partition: Partition) -> None:
+        """Export what is closed now. After it others have their turn, before what is closed meanwhile."""
         self._roll_if_late(partition)
-        while not self._stopping.is_set() and (span := self._next_span(partition)) is not None:
+        closed = partition.log.log_end_offset
+        while (span := self._next_span(partition)) is not None and span[0] < closed:
+            if self._stopping.is_set() or partition.topic_partition in self._metadata.image.moves:
+                return
             if not partition.is_exported:
                 return  # it was switched off meanwhile, and may be compacted from now on
             if self._clock.monotonic() < self._rest_until:
