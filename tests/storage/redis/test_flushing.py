@@ -374,6 +374,27 @@ async def test_a_round_whose_answers_are_lost_takes_what_left_ahead_for_its_own(
     assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == [0, 2, 4]
 
 
+async def test_what_left_ahead_is_repeated_call_by_call_with_more_behind_it(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis has what left ahead, and lacks what came later: one call for both would be no repetition."""
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    connection = engine.link.node_of("").connection
+    assert connection is not None
+    monkeypatch.setattr(connection, "data_received", lambda _: None)
+    append(log, seed=1)
+    flushing = asyncio.ensure_future(flush_with_more(engine, log, 2))
+    await until(lambda: engine.blocking.call("HGET", log.keys.state, "end") == b"6")
+    connection.abort()
+    assert await flushing is None
+    append(log, seed=3)
+    assert await flush(engine, log) is None
+    assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == [0, 2, 4, 6]
+
+
 async def test_a_log_whose_appends_are_on_their_way_gives_way_later(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

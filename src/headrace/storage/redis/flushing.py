@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import structlog
@@ -111,7 +112,6 @@ class Ticket:
         """Entries of transactions that were aborted below it."""
         self.ahead: Final = ahead
         self.is_repeat: Final = is_repeat
-        self._pending_ahead = sum(each.batches for each in ahead)
         self.stream: Final = keys.stream
         self._keys = keys
         self._epoch = epoch
@@ -123,7 +123,7 @@ class Ticket:
         Otherwise those that were sent `ahead` are left out."""
         made: list[Call] = []
         claimed = NO_EPOCH if again else self._claimed
-        for part in in_calls(self.pending if again else self.pending[self._pending_ahead :]):
+        for part in islice(self._parts(), 0 if again else len(self.ahead), None):
             claimed = self._claim(made, claimed, part[0].epoch)
             made.append(append_of(PartitionFunctions(self._keys, self.owner.identity.topic_id, claimed), part))
         self._claim(made, claimed, self._epoch)
@@ -132,6 +132,15 @@ class Ticket:
             made.append(functions.producers(*self.snapshot, self.aborted))
         made += [functions.trim(start, trimmed) for start, trimmed in self.trims]
         return made
+
+    def _parts(self) -> Iterator[Sequence[Pending]]:
+        """The batches of each call. Those that left ahead stay in calls of their own: Redis may have them, and lack
+        those behind them."""
+        first = 0
+        for each in self.ahead:
+            yield self.pending[first : first + each.batches]
+            first += each.batches
+        yield from in_calls(self.pending[first:])
 
     def _claim(self, made: list[Call], claimed: LeaderEpoch, epoch: LeaderEpoch) -> LeaderEpoch:
         if claimed != epoch:
