@@ -153,7 +153,7 @@ impl HotPartition {
         Ok(self.has_place(py, log, &admitted)?.then_some(admitted))
     }
 
-    /// As `Partition._refusal_for_now`, and nothing of a hand-over or of refused batches is remembered.
+    /// As `Partition._refusal_for_now`.
     fn takes_writes(
         &self,
         py: Python<'_>,
@@ -166,8 +166,6 @@ impl HotPartition {
         if !self.is_ready(py)?
             || attribute!(parts.share.bind(py), "left").extract::<i64>()? < 0
             || !attribute!(log, "read_only").is_none()
-            || !attribute!(parts.earlier.bind(py), "_taken_over_at").is_none()
-            || parts.turned_away.bind(py).is_truthy()?
         {
             return Ok(false);
         }
@@ -178,7 +176,8 @@ impl HotPartition {
         Ok(field(leader, 8)?.is_none() && in_sync >= min_insync_replicas)
     }
 
-    /// The state of the batch's producer, where the batch comes next: none where it has no state yet.
+    /// The state of the batch's producer, where the batch comes next and none is awaited before it
+    /// (`EarlierBatches.are_awaited_before`): none where it has no state yet.
     #[allow(clippy::type_complexity)]
     fn admitted_producer<'py>(
         &self,
@@ -192,8 +191,13 @@ impl HotPartition {
         if header.producer_epoch < 0 || parts.open.bind(py).is_truthy()? || parts.asked.bind(py).is_truthy()? {
             return Ok(None);
         }
+        let turned_away = parts.turned_away.bind(py);
+        if turned_away.is_truthy()? && turned_away.contains(header.producer_id)? {
+            return Ok(None);
+        }
         let Some(state) = parts.states.bind(py).get_item(header.producer_id)? else {
-            return Ok(Some((None,)));
+            let is_first = header.base_sequence == 0 || attribute!(parts.earlier.bind(py), "_taken_over_at").is_none();
+            return Ok(is_first.then_some((None,)));
         };
         let is_next = attribute!(state, "epoch").extract::<i16>()? == header.producer_epoch
             && i64::from(header.base_sequence) == next_sequence(&attribute!(state, "batches"))?;

@@ -73,7 +73,16 @@ PLANTS: Final = {
         '!attribute!(log, "read_only").is_none()',
         'attribute!(log, "read_only").is(&self.kinds.0)',
     ),
-    "a batch overtakes one that was refused": (APPEND, "|| parts.turned_away.bind(py).is_truthy()?", ""),
+    "a batch overtakes one that was refused": (
+        APPEND,
+        "turned_away.contains(header.producer_id)?",
+        "turned_away.contains(NO_PRODUCER_ID)?",
+    ),
+    "a batch overtakes those that are carried here": (
+        APPEND,
+        "header.base_sequence == 0 || attribute!",
+        "header.base_sequence >= 0 || attribute!",
+    ),
     "the room on the disk is not heeded": (APPEND, '"left").extract::<i64>()? < 0', '"left").extract::<i64>()? < -1'),
     "an acknowledgement comes before its flush": (
         APPEND,
