@@ -968,6 +968,10 @@ AUDIT_TASK_BYTES: Final = 256 * 1024 * 1024
 # Redis
 REDIS_COMMANDS_IN_FLIGHT_MAX: Final = 10_000
 """Commands on one connection to Redis that are not answered yet; further ones are refused and not sent."""
+REDIS_CALLS_AHEAD_MAX: Final = 4
+"""Calls of one log that leave ahead of its round, which may have to send each of them again."""
+REDIS_IN_FLIGHT_AHEAD_MAX: Final = 2_000
+"""Commands on one connection behind which no append leaves ahead: the next round needs room."""
 REDIS_BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 """Bytes of these commands."""
 REDIS_UNSENT_BYTES_HIGH: Final = 1024 * 1024

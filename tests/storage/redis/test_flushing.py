@@ -16,6 +16,7 @@ from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis import engine as redis_engine
 from headrace.storage.redis.engine import RedisEngine
 from headrace.storage.redis.flushing import Ticket
+from headrace.storage.redis.links import connection as redis_connection
 from headrace.storage.redis.links.watching import Servers
 from headrace.storage.redis.log import RedisLog
 from headrace.storage.redis.server_side.functions import LIBRARY
@@ -393,6 +394,30 @@ async def test_what_left_ahead_is_repeated_call_by_call_with_more_behind_it(
     append(log, seed=3)
     assert await flush(engine, log) is None
     assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == [0, 2, 4, 6]
+
+
+async def test_no_more_leaves_ahead_than_a_round_can_send_again(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(server)
+    log = opened(engine)
+    append(log)
+    assert await flush(engine, log) is None
+    monkeypatch.setattr(redis_connection, "REDIS_COMMANDS_IN_FLIGHT_MAX", 20)
+    append(log, seed=1)
+    server.pause()
+    flushing = asyncio.ensure_future(flush_with_more(engine, log, 2))
+    for seed in range(3, 50):
+        await asyncio.sleep(0)
+        append(log, seed=seed)
+    connection = engine.link.node_of("").connection
+    assert connection is not None
+    connection.abort()
+    server.resume()
+    assert await flushing is None
+    async with asyncio.timeout(30):
+        assert await flush(engine, log) is None
+    assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == list(range(0, 100, 2))
 
 
 async def test_a_log_whose_appends_are_on_their_way_gives_way_later(

@@ -2,7 +2,8 @@
 
 Promises: a log's calls leave in the order of its batches, behind those of the round. Nothing counts before a later
 round has judged the answers. Once a round has to send something again, nothing leaves ahead until it is over. The next
-round then repeats all calls that have left ahead, and these answer as they did.
+round then repeats all calls that have left ahead, and these answer as they did. Their number is bounded, so that a
+round has room for them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headrace.base.limits import REDIS_IN_FLIGHT_AHEAD_MAX
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.connection import Reply
 from headrace.storage.redis.server_side.functions import Call
@@ -88,7 +90,10 @@ class Ahead:
             for call, batches in log.unsent():
                 sent = SentAhead(call, batches, self.turn)
                 try:
-                    self._link.node_of(log.keys.stream).post(call.command, sent.on_reply, call.buffers)
+                    node = self._link.node_of(log.keys.stream)
+                    if node.in_flight >= REDIS_IN_FLIGHT_AHEAD_MAX:
+                        break
+                    node.post(call.command, sent.on_reply, call.buffers)
                 except RedisFailure:  # the next round sends it
                     break
                 log.on_sent_ahead(sent)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
-from headrace.base.limits import REDIS_UNFLUSHED_BYTES_MAX
+from headrace.base.limits import REDIS_CALLS_AHEAD_MAX, REDIS_UNFLUSHED_BYTES_MAX
 from headrace.base.ports import Buffer
 from headrace.storage.engine.appending import Appended
 from headrace.storage.engine.cutting import Range
@@ -247,13 +248,15 @@ class RedisLog:
     def unsent(self) -> list[tuple[Call, int]]:
         """Calls that may leave ahead of their round, with the number of batches of each. There are none where a
         claim goes before them, or where an answer alone does not say that they are durable."""
-        seen = self._engine.servers.of(self.keys.stream)
-        if self.failed or not self.is_confirmed or self._epoch != self.claimed_epoch:
+        room = REDIS_CALLS_AHEAD_MAX - len(self._ahead)
+        if room <= 0 or self.failed or not self.is_confirmed or self._epoch != self.claimed_epoch:
             return []
+        seen = self._engine.servers.of(self.keys.stream)
         if seen.waits_for_aof or self.copies_wanted:
             return []
         functions = PartitionFunctions(self.keys, self.identity.topic_id, self._epoch)
-        return [(append_of(functions, part), len(part)) for part in in_calls(self._pending[self._sent :])]
+        parts = islice(in_calls(self._pending[self._sent :]), room)
+        return [(append_of(functions, part), len(part)) for part in parts]
 
     def on_sent_ahead(self, sent: SentAhead) -> None:
         self._ahead.append(sent)
