@@ -141,8 +141,8 @@ bench-moves: $(VENV)/.made/test ## a partition of 10 MB and of 1 GB (BIG=1: and 
 bench-spark: $(VENV)/.made/test ## our Spark source beside Spark's own for Kafka (needs Java and Maven); CASE=, PAIRS=, ROWS= (keeps nothing), BIG=1: only ours, 1, 4 and 16 GB
 	@$(BIN)/python -m benchmarks.spark $(addprefix --case ,$(CASE)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(BIG),--big)
 
-bench-redis: $(VENV)/.made/test ## the Redis engine beside a bare loop of XADD and XRANGE, the floors of client and hop, local logs and Kafka (needs Java and Maven)
-	@$(BIN)/python -m benchmarks.redis_engine --keep
+bench-redis: $(VENV)/.made/test ## the Redis engine beside bare Redis, relays, local logs and Kafka (needs Java and Maven); CASE="idempotent plain", ENTRANT="redis checking", TURNS=
+	@$(BIN)/python -m benchmarks.redis_engine --keep $(addprefix --case ,$(CASE)) $(addprefix --entrant ,$(ENTRANT)) $(if $(TURNS),--turns $(TURNS))
 
 bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \

@@ -6,14 +6,15 @@ librdkafka writes to one partition by its C functions, and reads it (`rdkafka.py
 - `sink`: a process that answers produce requests and keeps nothing: the floor of the client and of one hop (`sink.py`).
 - `relay`: the same with one XADD for each batch, which it answers when Redis does. No broker in Python between that
   client and Redis does less.
+- `checking`: a relay that checks as a broker has to: CRC and records, sequences, leader epoch and end (`checking.py`).
 - `redis`: `headrace up --engine redis`, over a Valkey that syncs each answer. All that use Redis have such a one.
 - `local`: `headrace up` with its own logs, which syncs too.
 - `kafka`: Apache Kafka with its default settings, whose answers come from the page cache.
 
 Rates are MB of record values a second. Each comes with the processor time for a MB, in milliseconds: of the client, the
 broker and Redis. Latencies are those of RATE records of 1 KB a second, from the time at which each was due. Every load
-gathers records for 5 ms. Medians over the turns count; `--keep` appends everything to
-benchmarks/results/redis-engine.jsonl.
+gathers records for 5 ms. Medians over the turns count, and our ratios to `bare` and to both relays are of these.
+`--keep` appends everything to benchmarks/results/redis-engine.jsonl.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ MANY: Final = 10_000
 """Records of 1 KB over PARTITIONS_MAX partitions."""
 CASES: Final = ("plain", "idempotent", "steady", "many")
 LIMIT: Final = "bare"
+OURS: Final = "redis"
+BESIDE: Final = (LIMIT, "relay", "checking")
+"""Those to which our ratio is told."""
 
 Figures: TypeAlias = dict[str, float]
 
@@ -122,28 +126,38 @@ WORK: Final[Mapping[str, Callable[[Entrant, int, float], Figures]]] = {
 
 
 def turn_of(entrant: Entrant, turn: int, cases: Sequence[str], scale: float) -> Figures:
-    """All figures of one entrant, and its memory at the end."""
+    """All figures of one entrant, and its memory after all cases."""
     found: Figures = {}
     for case in cases:
         if case == "idempotent" and entrant.name == LIMIT:
             continue
         found |= WORK[case](entrant, turn, scale)
         wait_for_rest(entrant)
-    if "broker" in entrant.pids:
+    if "broker" in entrant.pids and len(cases) == len(CASES):
         found["memory MB"] = memory_mb(entrant)
     return found
 
 
-def table(medians: Mapping[str, Figures]) -> str:
-    """Every figure of every entrant, and the ratio to the limit and to the relay."""
+def ratios(medians: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Our rates and latencies by those of each of BESIDE. Costs have none."""
+    ours, found = medians.get(OURS, {}), dict[str, Figures]()
+    for name in BESIDE:
+        theirs = medians.get(name, {})
+        found[name] = {key: ours[key] / theirs[key] for key in ours if " " not in key and theirs.get(key)}
+    return found
+
+
+def table(medians: Mapping[str, Figures], by: Mapping[str, Figures]) -> str:
+    """Every figure of every entrant, and our ratios."""
     names, keys = list(medians), list(dict.fromkeys(key for figures in medians.values() for key in figures))
-    lines = [f"| | {' | '.join(names)} | redis/bare | redis/relay |", "|---" * (len(names) + 3) + "|"]
+    told = [name for name in by if by[name]]
+    lines = [
+        f"| | {' | '.join([*names, *(f'{OURS}/{name}' for name in told)])} |",
+        "|---" * (1 + len(names + told)) + "|",
+    ]
     for key in keys:
         cells = [f"{medians[name][key]:,.2f}" if key in medians[name] else "" for name in names]
-        for other in ("bare", "relay"):
-            is_told = not key.endswith((" s", "MB"))
-            both = is_told and all(key in medians.get(name, {}) for name in ("redis", other)) and medians[other][key]
-            cells.append(f"{medians['redis'][key] / medians[other][key]:.2f}" if both else "")
+        cells += [f"{by[name][key]:.2f}" if key in by[name] else "" for name in told]
         lines.append(f"| {key} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -169,10 +183,12 @@ def main() -> None:
     medians = {
         name: {key: statistics.median(each[key] for each in found) for key in found[0]} for name, found in turns.items()
     }
-    print(table(medians))
+    by = ratios(medians)
+    print(table(medians, by))
     if options.keep:
         load = {"batch_bytes": BATCH_BYTES, "in_flight": IN_FLIGHT, "linger_ms": LINGER_MS, "rate": RATE}
-        results.append("redis-engine", {"case": "redis-engine", "load": load, "turns": turns, "medians": medians})
+        outcome = {"case": "redis-engine", "load": load, "turns": turns, "medians": medians, "ratios": by}
+        results.append("redis-engine", outcome)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -19,7 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.load.cases import count as held
 from benchmarks.load.rivals import Kafka
 from benchmarks.redis_engine import bare, rdkafka
-from benchmarks.redis_engine.sink import SinkProcess
+from benchmarks.redis_engine.checking import CheckingRelay, state_of
+from benchmarks.redis_engine.sink import Relay, Sink, SinkProcess
 from headrace.net import loops
 from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
@@ -164,17 +166,32 @@ class Broker(Served):
 
 
 class Relayed(Served):
-    """The relay, whose Streams are named as topic and partition."""
+    """A relay, whose Streams are named as topic and partition."""
 
-    def __init__(self, relay: SinkProcess, server: RedisServer) -> None:
-        super().__init__("relay", relay.bootstrap, {"broker": relay.pid, "redis": server.pid})
+    def __init__(self, name: str, relay: SinkProcess, server: RedisServer) -> None:
+        super().__init__(name, relay.bootstrap, {"broker": relay.pid, "redis": server.pid})
         self._valkey = Bare(server)
 
     def delete(self, topics: Sequence[str]) -> None:
-        self._valkey.delete([f"{topic}:{index}" for topic in topics for index in range(PARTITIONS_MAX)])
+        places = [(topic, index) for topic in topics for index in range(PARTITIONS_MAX)]
+        self._valkey.delete([f"{topic}:{index}" for topic, index in places] + [state_of(*place) for place in places])
 
 
 PARTITIONS_MAX: Final = 1_000
+
+
+async def made_sink() -> Sink:
+    return Sink(PARTITIONS_MAX)
+
+
+async def made_relay(path: str) -> Sink:
+    return Relay(PARTITIONS_MAX, await connect(Place(path=path), Credentials()))
+
+
+async def made_checking_relay(path: str) -> Sink:
+    relay = CheckingRelay(PARTITIONS_MAX, await connect(Place(path=path), Credentials()))
+    await relay.start()
+    return relay
 
 
 @contextmanager
@@ -201,13 +218,13 @@ def entrants(directory: Path, names: Sequence[str]) -> Iterator[list[Entrant]]:
             return Broker("local", process.bootstrap, {"broker": process.pid})
 
         def sink() -> Entrant:
-            process = running.enter_context(SinkProcess(partitions=PARTITIONS_MAX))
+            process = running.enter_context(SinkProcess(made_sink))
             return Served("sink", process.bootstrap, {"broker": process.pid})
 
-        def relay() -> Entrant:
-            server = redis("f")
-            process = SinkProcess(partitions=PARTITIONS_MAX, redis=str(server.socket))
-            return Relayed(running.enter_context(process), server)
+        def relay(name: str, make: Callable[[str], Awaitable[Sink]]) -> Entrant:
+            server = redis(f"{name}-redis")
+            process = running.enter_context(SinkProcess(partial(make, str(server.socket))))
+            return Relayed(name, process, server)
 
         def kafka() -> Entrant:
             peer = running.enter_context(Kafka(directory / "kafka"))
@@ -216,7 +233,8 @@ def entrants(directory: Path, names: Sequence[str]) -> Iterator[list[Entrant]]:
         makers: Mapping[str, Callable[[], Entrant]] = {
             "bare": lambda: Bare(redis("b")),
             "sink": sink,
-            "relay": relay,
+            "relay": partial(relay, "relay", made_relay),
+            "checking": partial(relay, "checking", made_checking_relay),
             "redis": on_redis,
             "local": local,
             "kafka": kafka,

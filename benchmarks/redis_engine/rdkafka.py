@@ -2,9 +2,9 @@
 
 It is the library that the package confluent-kafka brings. Producers have librdkafka's defaults: `acks=all`, not
 idempotent, LINGER_MS. Their batches have BATCH_BYTES, though, which is the size of Java's producer, and at most
-IN_FLIGHT of them are under way. An idempotent producer of librdkafka 2.16 keeps a whole processor busy while it
-waits for answers to that many. The broker and Redis then lack it, so it has a case of its own. A record's value is not
-copied into the client.
+IN_FLIGHT of them are under way. An idempotent producer of librdkafka 2.16 has one batch of a partition in flight,
+whatever it may have. It keeps a whole processor busy while it waits. The broker and Redis then lack it, so it has a
+case of its own. A record's value is not copied into the client.
 """
 
 from __future__ import annotations

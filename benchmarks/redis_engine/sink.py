@@ -2,7 +2,8 @@
 
 A `Sink` reads produce requests and answers them. It checks nothing and keeps nothing, except for one batch, of which it
 makes what consumers read. A `Relay` sends each batch to Redis by one XADD, answers once Redis has, and reads by XRANGE.
-Both are one process on one event loop, as a broker is: what one of them takes, no broker in Python can do without.
+It checks nothing either; `checking.py` has one that does. Each is one process on one event loop, as a broker is: what
+one of them takes, no broker in Python can do without.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeAlias, cast
 
 from headrace.base.ports import Buffer
 from headrace.net import loops
 from headrace.storage.redis.entries import number_of
-from headrace.storage.redis.links.address import Credentials
-from headrace.storage.redis.links.connection import Connection, Place, connect
+from headrace.storage.redis.links.connection import Connection
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import PREFIX, parse_header
+from headrace.wire.errors import ErrorCode
 from headrace.wire.headers import decode_request_header, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -57,6 +59,9 @@ READ_ENTRIES: Final = 64
 EMPTY_WAIT_S: Final = 0.1
 START_TIMEOUT_S: Final = 30.0
 
+Done: TypeAlias = Callable[[int, ErrorCode], object]
+"""Called with the base offset and the outcome of a batch, now or later."""
+
 
 class Sink:
     """Answers for all connections."""
@@ -66,13 +71,13 @@ class Sink:
         self._partitions = partitions
         self._ends: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._batch: bytes = b""
+        self._producer_ids = count(1)
 
-    def append(self, topic: str, index: int, batch: memoryview, done: Callable[[int], object]) -> None:
-        """`done` is called with the base offset, now or later."""
+    def append(self, topic: str, index: int, batch: memoryview, done: Done) -> None:
         base = self._ends[topic, index]
         self._ends[topic, index] = base + parse_header(batch).last_offset_delta + 1
         self._batch = self._batch or bytes(batch)
-        done(base)
+        done(base, ErrorCode.NONE)
 
     async def read(self, topic: str, index: int, offset: int) -> list[Buffer]:
         end, found, size = self._ends[topic, index], list[Buffer](), 0
@@ -91,7 +96,7 @@ class Sink:
         if key == ApiKey.API_VERSIONS:
             return ApiVersionsResponse(api_keys=tuple(ApiVersion(int(key), *some) for key, some in VERSIONS.items()))
         if key == ApiKey.INIT_PRODUCER_ID:
-            return InitProducerIdResponse(producer_id=1, producer_epoch=0)
+            return InitProducerIdResponse(producer_id=next(self._producer_ids), producer_epoch=0)
         return self._metadata(request) if key == ApiKey.METADATA else self._offsets(request)
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
@@ -124,14 +129,14 @@ class Relay(Sink):
         super().__init__(partitions)
         self._redis = redis
 
-    def append(self, topic: str, index: int, batch: memoryview, done: Callable[[int], object]) -> None:
+    def append(self, topic: str, index: int, batch: memoryview, done: Done) -> None:
         base, header = self._ends[topic, index], parse_header(batch)
         end = self._ends[topic, index] = base + header.last_offset_delta + 1
         data = PREFIX.pack(base, header.batch_length, 0) + batch[PREFIX.size :]
 
         def on_answer(reply: object) -> None:
             assert not isinstance(reply, Exception), reply
-            done(base)
+            done(base, ErrorCode.NONE)
 
         self._redis.post(("XADD", f"{topic}:{index}", f"{end}-0", "batch"), on_answer, (data,))
 
@@ -179,8 +184,8 @@ class Client(asyncio.Protocol):
         answer = self._sink.answers(key, request)
         self._transport.writelines(encode_response_frame(found, header.api_version, header.correlation_id, answer))
 
-    def _answer_produce(self, correlation_id: int, topic: bytes, index: int, base: int) -> None:
-        self._transport.write(write_single_answer(correlation_id, topic, index, 0, base, -1, 0))
+    def _answer_produce(self, correlation_id: int, topic: bytes, index: int, base: int, error: ErrorCode) -> None:
+        self._transport.write(write_single_answer(correlation_id, topic, index, error, base, -1, 0))
 
     async def _fetch(self, found: Any, correlation_id: int, request: FetchRequest) -> None:
         responses = []
@@ -199,8 +204,12 @@ class Client(asyncio.Protocol):
             self._transport.writelines(encode_response_frame(found, version, correlation_id, answer))
 
 
-async def _serve(port: Pipe, partitions: int, redis: str) -> None:
-    sink = Relay(partitions, await connect(Place(path=redis), Credentials())) if redis else Sink(partitions)
+Make: TypeAlias = Callable[[], Awaitable[Sink]]
+"""Makes what a process serves, on its loop. Another process can import it."""
+
+
+async def _serve(port: Pipe, make: Make) -> None:
+    sink = await make()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Client(sink), HOST, 0)
     sink.port = server.sockets[0].getsockname()[1]
@@ -211,17 +220,16 @@ async def _serve(port: Pipe, partitions: int, redis: str) -> None:
     server.close()
 
 
-def _run(port: Pipe, there: Pipe, partitions: int, redis: str) -> None:
+def _run(port: Pipe, there: Pipe, make: Make) -> None:
     there.close()
-    loops.run(_serve(port, partitions, redis))
+    loops.run(_serve(port, make))
 
 
 class SinkProcess:
-    """A process of its own; with `redis`, the path of a Unix socket, it is a relay."""
+    """A process of its own."""
 
-    def __init__(self, *, partitions: int = 1, redis: str = "") -> None:
-        self._partitions = partitions
-        self._redis = redis
+    def __init__(self, make: Make) -> None:
+        self._make = make
 
     @property
     def pid(self) -> int:
@@ -231,7 +239,7 @@ class SinkProcess:
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
-        self._process = context.Process(target=_run, args=(there, self._here, self._partitions, self._redis))
+        self._process = context.Process(target=_run, args=(there, self._here, self._make))
         self._process.start()
         there.close()
         assert self._here.poll(START_TIMEOUT_S), "it does not start"
