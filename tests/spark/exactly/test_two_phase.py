@@ -5,6 +5,7 @@ Readers are librdkafka's.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from headrace.base.ids import BrokerId
 from headrace.cli import txn as headrace_txn
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.errors import RefusedError
 from headrace.net.client.partitioner import partition_of
 from headrace.net.client.transactions import STATE_TOPIC
 from headrace.net.client.two_phase import Prepared, TwoPhase
@@ -164,6 +166,21 @@ def test_a_ledger_may_begin_above_where_a_driver_looks_first(made: World) -> Non
         admin.delete_records([whole])[whole].result(60)
         assert brokers.ask(claim) is None
         brokers.ask(lambda cluster: keep(cluster, "compact"))
+
+
+def test_a_ledger_that_has_lost_its_end_is_an_error(made: World) -> None:
+    """As after an unclean election: its leader has none of the records where a driver looks first."""
+
+    async def look(cluster: Cluster) -> None:
+        ledger = Ledger(cluster, "lost")
+        await ledger.claim(Decision(0, "a", ()))
+        await ledger.settle(confirm=True)
+        assert ledger._place is not None
+        async with asyncio.timeout(30):
+            await ledger._below(ledger._place, 10_000, b"lost", ())
+
+    with Brokers(made.bootstrap) as brokers, pytest.raises(RefusedError, match="OFFSET_OUT_OF_RANGE"):
+        brokers.ask(look)
 
 
 def test_coordinators_are_asked_for_only_where_the_known_ones_fail(made: World) -> None:

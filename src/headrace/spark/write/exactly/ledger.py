@@ -171,6 +171,8 @@ class Ledger:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
                 (start,) = (await list_offsets(self._cluster, LEDGER, (place.partition,), EARLIEST)).values()
+                if start.offset <= begin:  # the log ends below it
+                    raise
                 first = int(start.offset)
                 continue
             if key in found or begin == first:
