@@ -7,15 +7,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pytest
 
 from tests.tiers import long_only
 
 CRATE: Final = Path(__file__).parents[2] / "native"
-CASES: Final = 200_000
-PLANTS: Final = {
+TOOL: Final = ("native_fuzz", "--cases", "200000")
+Plant: TypeAlias = tuple[str, str, str]
+"""A file of the crate, what is right there, and what is planted in its place."""
+PLANTS: Final[dict[str, Plant]] = {
     "the CRC is not looked at": (
         "batches.rs",
         "crc32c::crc32c(batch.get(CRC_START..size)?) == header.crc",
@@ -60,30 +62,31 @@ def compiled(copy: Path, target: Path) -> Path:
     return place
 
 
-def fuzzed(place: Path) -> subprocess.CompletedProcess[str]:
+def fuzzed(place: Path, tool: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join((str(place), *sys.path))
-    command = [sys.executable, "-m", "tools.native_fuzz", "--cases", str(CASES)]
-    return subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, cwd=CRATE.parent, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", f"tools.{tool}", *options]
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.run(command, env=variables, cwd=CRATE.parent, capture_output=True, text=True, check=False)
 
 
-def copied(tmp_path: Path) -> Path:
-    return shutil.copytree(CRATE, tmp_path / "native", ignore=shutil.ignore_patterns("target"))
+def copied(tmp_path: Path, plant: Plant | None = None) -> Path:
+    """A copy of the crate, with this bug in it, if any."""
+    copy = shutil.copytree(CRATE, tmp_path / "native", ignore=shutil.ignore_patterns("target"))
+    if plant is not None:
+        name, sound, wrong = plant
+        source = copy / "src" / name
+        text = source.read_text()
+        assert text.count(sound) == 1
+        source.write_text(text.replace(sound, wrong))
+    return copy
 
 
 def test_without_a_plant_there_is_no_difference(tmp_path: Path, target: Path) -> None:
-    done = fuzzed(compiled(copied(tmp_path), target))
+    done = fuzzed(compiled(copied(tmp_path), target), *TOOL)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_plant_is_found(tmp_path: Path, target: Path, plant: str) -> None:
-    name, sound, wrong = PLANTS[plant]
-    copy = copied(tmp_path)
-    source = copy / "src" / name
-    text = source.read_text()
-    assert text.count(sound) == 1
-    source.write_text(text.replace(sound, wrong))
-    done = fuzzed(compiled(copy, target))
+    done = fuzzed(compiled(copied(tmp_path, PLANTS[plant]), target), *TOOL)
     assert (done.returncode, "differs for" in done.stdout) == (1, True), done.stderr

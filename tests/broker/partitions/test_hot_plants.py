@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.tiers import long_only
-from tests.wire.test_native_plants import CRATE, compiled, copied
+from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed
 
-OPERATIONS: Final = 100_000
+TOOL: Final = ("partition_fuzz", "--operations", "100000")
 APPEND, DURABLE, RULES = "partition/append.rs", "partition/durable.rs", "partition/rules.rs"
-PLANTS: Final = {
+PLANTS: Final[dict[str, Plant]] = {
     "a gap of sequences is taken": (
         APPEND,
         "i64::from(header.base_sequence) == next_sequence(",
@@ -160,24 +157,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("target")
 
 
-def fuzzed(place: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(place), *sys.path)), "HEADRACE_NATIVE": "0"}
-    command = [sys.executable, "-m", "tools.partition_fuzz", "--operations", str(OPERATIONS)]
-    return subprocess.run(command, env=environment, cwd=CRATE.parent, capture_output=True, text=True, check=False)
-
-
 def test_without_a_plant_there_is_no_difference(tmp_path: Path, target: Path) -> None:
-    done = fuzzed(compiled(copied(tmp_path), target))
+    done = fuzzed(compiled(copied(tmp_path), target), *TOOL, HEADRACE_NATIVE="0")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_plant_is_found(tmp_path: Path, target: Path, plant: str) -> None:
-    name, sound, wrong = PLANTS[plant]
-    copy = copied(tmp_path)
-    source = copy / "src" / name
-    text = source.read_text()
-    assert text.count(sound) == 1
-    source.write_text(text.replace(sound, wrong))
-    done = fuzzed(compiled(copy, target))
+    done = fuzzed(compiled(copied(tmp_path, PLANTS[plant]), target), *TOOL, HEADRACE_NATIVE="0")
     assert (done.returncode, "  native: " in done.stdout) == (1, True), done.stderr
