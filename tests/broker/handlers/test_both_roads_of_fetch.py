@@ -120,6 +120,8 @@ def requests() -> Iterator[FetchRequest]:
     yield request(("t", wanted((0, 4), (3, 0))))
     yield request(("t", wanted((0, 4), (-1, 0))))
     yield request(("gone", wanted((0, 0))), ("t", wanted((0, 4))))
+    yield request(("t", wanted((0, 4), (1, 0), (0, 5))))
+    yield request(("t", wanted((0, 4))), ("other", wanted((1, 0))), ("t", wanted((0, 5))))
     yield request(("t", wanted((0, 4))), isolation_level=1)
     yield request(("t", wanted((0, 9), (1, 9), (2, 0))), max_wait_ms=1)
     yield request()

@@ -143,10 +143,13 @@ class _Road:
         return True
 
     def _find_all(self, wanted: PlainFetch) -> list[_Place] | None:
-        """Return the partitions; None where one is not served here, or a topic is named twice, which is answered
-        once."""
+        """Return the partitions; None where one is not served here, or a topic or a partition is named twice, which is
+        answered once."""
         if len(wanted.topics) > 1 and len(dict(wanted.topics)) < len(wanted.topics):
             return None
+        for _, each in wanted.topics:
+            if len(each) > 1 and len({asked[0] for asked in each}) < len(each):
+                return None
         known = self._known_to_racks if wanted.rack else self._known
         if ROAD.native is not None and (found := ROAD.native.find_places(wanted.topics, known)) is not None:
             return found
