@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from typing import Final
 
@@ -122,6 +123,21 @@ async def test_an_append_that_is_sent_again_is_done_once(server: Server) -> None
     others = [Batch(Offset(2), b"other"), Batch(Offset(5), b"batch to 5")]
     assert await server(leader(0).append(Offset(0), others, -1)) == Answer(Status.AT, (6,))
     assert await server(leader(0).append(Offset(9), batches(10), -1)) == Answer(Status.AT, (6,))
+
+
+async def test_an_append_reads_the_state_once_and_writes_it_once(server: Server) -> None:
+    """However many batches it has. An answer waits for every command in it."""
+    await server(leader(0).claim(0, "me"))
+    await server.connection.call("CONFIG", "RESETSTAT")
+    assert await server(leader(0).append(Offset(0), batches(10, 20, 30), 5)) == done(30)
+    told = (await server.connection.call("INFO", "commandstats")).decode()
+    calls = dict(re.findall(r"cmdstat_(\w+):calls=(\d+)", told))
+    assert {name: calls[name] for name in calls if name not in ("info", "config")} == {
+        "fcall": "1",
+        "hmget": "1",
+        "xadd": "3",
+        "hset": "1",
+    }
 
 
 async def test_a_later_topic_of_the_name_takes_over_and_an_earlier_one_never(server: Server) -> None:

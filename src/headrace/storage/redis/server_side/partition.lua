@@ -30,15 +30,18 @@ local function of(key, ...)
   return redis.call('HMGET', key, ...)
 end
 
--- Refuses a call for a partition that is gone, or of another epoch.
-local function refused(state, topic, epoch)
-  local found = of(state, 'topic', 'birth', 'epoch', 'owner')
+-- Refuses a call for a partition that is gone, or of another epoch. `found`: its topic, birth, epoch and owner.
+local function refused_by(found, topic, epoch)
   if found[1] ~= topic or not found[3] then
     return {GONE, found[1] or '', tonumber(found[2] or 0)}
   end
   if found[3] ~= epoch then
     return {FENCED, tonumber(found[3]), found[4]}
   end
+end
+
+local function refused(state, topic, epoch)
+  return refused_by(of(state, 'topic', 'birth', 'epoch', 'owner'), topic, epoch)
 end
 
 local function entry(stream, offset)
@@ -73,9 +76,11 @@ local function all_there(stream, args, first)
 end
 
 -- keys: stream, state, times. args: topic, epoch, expected end, highest timestamp since the last entry of the time
--- index, 1 where it gets an entry behind these batches or 0, (end, batch)...
+-- index, 1 where it gets an entry behind these batches or 0, (end, batch)... Each command in it costs: it reads once, and
+-- writes once beside the Stream.
 local function append(keys, args)
-  local no = refused(keys[2], args[1], args[2])
+  local found = of(keys[2], 'topic', 'birth', 'epoch', 'owner', 'end', 'bytes')
+  local no = refused_by(found, args[1], args[2])
   if no then
     return no
   end
@@ -83,7 +88,7 @@ local function append(keys, args)
   if #args < 7 or not rising(args, 6, expected) then
     return {INVALID}
   end
-  local at = tonumber(of(keys[2], 'end')[1])
+  local at = tonumber(found[5])
   local last = tonumber(args[#args - 1])
   if at ~= expected then
     if last <= at and all_there(keys[1], args, 6) then
@@ -91,13 +96,13 @@ local function append(keys, args)
     end
     return {AT, at}
   end
-  local bytes = 0
+  local position = tonumber(found[6])
   for i = 6, #args, 2 do
     redis.call('XADD', keys[1], decimal(tonumber(args[i])) .. '-0', 'batch', args[i + 1])
-    bytes = bytes + #args[i + 1]
+    position = position + #args[i + 1]
   end
-  redis.call('HSET', keys[2], 'end', decimal(last), 'newest', args[5] == '1' and '-1' or args[4])
-  local position = redis.call('HINCRBY', keys[2], 'bytes', bytes)
+  local newest = args[5] == '1' and '-1' or args[4]
+  redis.call('HSET', keys[2], 'end', decimal(last), 'newest', newest, 'bytes', decimal(position))
   if args[5] == '1' then
     redis.call('XADD', keys[3], decimal(last) .. '-0', 'timestamp', args[4], 'position', decimal(position))
   end
