@@ -16,14 +16,15 @@ from headrace.base.ports import Buffer
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 """0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
-INTERFACE: Final = 3
+INTERFACE: Final = 4
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
 
 
 class Hot(Protocol):
     """One partition that this broker leads, while its role lasts. Its state stays in the partition's own objects, so
-    that this and the twins in Python may take turns. None: the twin is to do it, and nothing has changed."""
+    that this and the twins in Python may take turns. None: the twin is to do it, and nothing has changed. Raises
+    `UnchangedError` where it fails before it has changed anything."""
 
     def examine(self, records: Buffer, /) -> Any:
         """The twin is `headrace.broker.partitions.partition.Partition.examine`."""

@@ -63,8 +63,13 @@ def compiled(copy: Path, target: Path) -> Path:
 
 
 def fuzzed(place: Path, tool: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return ran(place, f"tools.{tool}", *options, **environment)
+
+
+def ran(place: Path, module: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A module of Python that finds the extension in `place`."""
     path = os.pathsep.join((str(place), *sys.path))
-    command = [sys.executable, "-m", f"tools.{tool}", *options]
+    command = [sys.executable, "-m", module, *options]
     variables = {**os.environ, "PYTHONPATH": path, **environment}
     return subprocess.run(command, env=variables, cwd=CRATE.parent, capture_output=True, text=True, check=False)
 

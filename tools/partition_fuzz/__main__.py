@@ -176,6 +176,8 @@ def _compare(operation: Operation, natively: World, python: World, counts: Count
     answers = _answer(operation, natively), _answer(operation, python)
     _count((answers[1][1], *(each[1] for each in python.told if each[0] == "taken")), end, counts)
     found = [f"answer:\n  native: {answers[0]!r}\n  python: {answers[1]!r}"] if answers[0] != answers[1] else []
+    if natively.partition.hot is not natively.counted:
+        found.append("the native road failed, and the twin went on")
     seen = seen_of(natively, all_of_it=all_of_it), seen_of(python, all_of_it=all_of_it)
     if found or seen[0] != seen[1]:
         raise DifferenceError("\n".join([*found, *differing(*seen)]))

@@ -2,7 +2,7 @@
 //!
 //! The twins are `Partition.examine` and `Partition.append`, with all that these call. First everything is looked at.
 //! Where anything is unusual, `None` hands the batch back, and nothing has changed. After that nothing may be handed
-//! back any more: what fails then raises, and ends the partition.
+//! back any more: what fails then raises, and ends the partition. `looking` marks the first half.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySlice};
@@ -103,12 +103,17 @@ impl HotPartition {
         now_ms: i64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let batch = lent.slice(py);
-        let Some(admitted) = self.admit(py, batch, needs_isr, facts, now_ms)? else {
+        let looked = self.looking(py, || {
+            let Some(admitted) = self.admit(py, batch, needs_isr, facts, now_ms)? else {
+                return Ok(None);
+            };
+            let rest = PySlice::new(py, PREFIX_BYTES, isize::try_from(batch.len())?, 1);
+            Ok(Some((admitted.prefix(py), records.get_item(rest)?, admitted)))
+        })?;
+        let Some((prefix, rest, admitted)) = looked else {
             return Ok(None);
         };
-        let rest = PySlice::new(py, PREFIX_BYTES, isize::try_from(batch.len())?, 1);
-        let buffers = (admitted.prefix(py), records.get_item(rest)?);
-        self.write(py, &admitted, buffers, batch)?;
+        self.write(py, &admitted, (prefix, rest), batch)?;
         self.note(py, &admitted)?;
         let place = (admitted.base, admitted.end, -1).into_pyobject(py)?;
         named(self.kinds.0.bind(py), self.kinds.1.bind(py), place).map(Some)

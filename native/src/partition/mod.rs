@@ -48,7 +48,7 @@ impl HotPartition {
 
     /// `Partition.examine`: the facts of the records, or None where the twin is to look.
     fn examine<'py>(&self, py: Python<'py>, records: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        guarded(|| {
+        self.looking(py, || {
             let lent = Lent::of(records)?;
             let now_ms = self.now_ms(py)?;
             match self.facts(py, lent.slice(py), now_ms)? {
@@ -71,14 +71,15 @@ impl HotPartition {
         walked: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
-            let facts = if walked.is(&self.kinds.8) {
-                Facts::Unwalked
-            } else {
-                let (oldest, newest, all_keyed) = walked.extract()?;
-                Facts::Of(Walked { oldest, newest, all_keyed })
-            };
-            let lent = Lent::of(records)?;
-            let now_ms = self.now_ms(py)?;
+            let (facts, lent, now_ms) = self.looking(py, || {
+                let facts = if walked.is(&self.kinds.8) {
+                    Facts::Unwalked
+                } else {
+                    let (oldest, newest, all_keyed) = walked.extract()?;
+                    Facts::Of(Walked { oldest, newest, all_keyed })
+                };
+                Ok((facts, Lent::of(records)?, self.now_ms(py)?))
+            })?;
             self.append_plain(py, records, &lent, needs_isr, facts, now_ms)
         })
     }
@@ -91,9 +92,11 @@ impl HotPartition {
         needs_isr: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
-            let lent = Lent::of(records)?;
-            let now_ms = self.now_ms(py)?;
-            match self.facts(py, lent.slice(py), now_ms)? {
+            let (facts, lent, now_ms) = self.looking(py, || {
+                let (lent, now_ms) = (Lent::of(records)?, self.now_ms(py)?);
+                Ok((self.facts(py, lent.slice(py), now_ms)?, lent, now_ms))
+            })?;
+            match facts {
                 None => Ok(None),
                 Some(facts) => self.append_plain(py, records, &lent, needs_isr, facts, now_ms),
             }
@@ -107,6 +110,20 @@ impl HotPartition {
 }
 
 impl HotPartition {
+    /// Work that changes nothing. Raises `UnchangedError` where it fails, with the cause. That may lie in Python's hands
+    /// alone, such as where a bound of a slice found no memory.
+    fn looking<T>(&self, py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+        let looked = guarded(work).and_then(|found| match PyErr::take(py) {
+            None => Ok(found),
+            Some(unnoticed) => Err(unnoticed),
+        });
+        looked.map_err(|cause| {
+            let unchanged = PyErr::from_type(self.kinds.11.bind(py).clone(), ());
+            unchanged.set_cause(py, Some(cause));
+            unchanged
+        })
+    }
+
     fn now_ms(&self, py: Python<'_>) -> PyResult<i64> {
         call!(self.parts.clock.bind(py), "now_ms").extract()
     }

@@ -31,6 +31,8 @@ pub struct Kinds(
     pub Py<PyAny>,
     /// `base.limits`, a module
     pub Py<PyAny>,
+    /// `UnchangedError`
+    pub Py<PyType>,
 );
 
 /// Bounds of `base.limits`.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.base.ports import Buffer
 from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.native import VARIABLE, Native, choose
 from headrace.replica.producers import ACCEPT, Duplicate
+from headrace.storage.engine.appending import Appended
 from headrace.storage.log.engine import LocalLogEngine
 from headrace.storage.log.journal.journal import Journal
 from headrace.storage.log.partition import LocalLog
@@ -47,6 +49,13 @@ def no_memory_at(request: int) -> Iterator[None]:
         memory.remove_mem_hooks()
 
 
+class Outcome(Enum):
+    APPENDED = "by the native road"
+    UNCHANGED = "not appended, and the partition goes on"
+    ENDED = "the partition has ended"
+    BY_THE_TWIN = "the native road has failed and the twin appended"
+
+
 class Case:
     def __init__(self, native: Native, body: Body, *, fsync: bool, is_watched: bool) -> None:
         self.clock, self.loop = Clock(), InlineLoop()
@@ -64,18 +73,20 @@ class Case:
             for _ in range(2):
                 do.read_on(world, bytes_max=1 << 20)
 
-    def append(self, request: int) -> bool:
-        """Append one more, without that memory. Returns whether it was appended."""
+    def append(self, request: int) -> Outcome:
+        """Append one more, without that memory."""
         partition = self.world.partition
         records, before = memoryview(self.batches[EARLIER]), seen_of(self.world)
         try:
             with no_memory_at(request):
                 appended = partition.append_plain(records, needs_isr=True)
         except (MemoryError, RuntimeError, SystemError):
-            if partition.availability is ErrorCode.NONE:
-                assert seen_of(self.world) == before, "it goes on as though nothing had been"
-            return False
-        return appended is not None
+            if partition.availability is not ErrorCode.NONE:
+                return Outcome.ENDED
+            assert seen_of(self.world) == before, "it goes on as though nothing had been"
+            return Outcome.UNCHANGED
+        assert isinstance(appended, Appended)
+        return Outcome.APPENDED if partition.hot is self.world.counted else Outcome.BY_THE_TWIN
 
     def restart(self) -> LocalLog:
         """Stop cleanly, as far as that may be, and open the log again."""
@@ -121,18 +132,19 @@ def test_no_record_is_lost_or_doubled_without_memory(fsync: bool, is_watched: bo
     native = choose({VARIABLE: "1"}).native
     assert native is not None
     [body, *_] = Bodies(Random(1), native).single
-    appended = failed = 0
+    found: list[Outcome] = []
     with silent():
         for request in range(REQUESTS_MAX):
             case = Case(native, body, fsync=fsync, is_watched=is_watched)
-            if case.append(request):
-                appended += 1
-            else:
-                failed += 1
-                appended = 0
+            found.append(case.append(request))
+            if found[-1] is not Outcome.APPENDED:
                 case.check(case.restart())
             case.loop.close()
-            if appended > 5:
+            if found[-6:] == [Outcome.APPENDED] * 6:
                 break
-    assert failed > 10
-    assert appended > 5, "it asks for no more memory than this"
+        else:
+            raise AssertionError("it asks for more memory")
+    assert found.count(Outcome.ENDED) > 10
+    assert Outcome.UNCHANGED in found, "the partition goes on where it was only looked at"
+    last_look = max(at for at, each in enumerate(found) if each in (Outcome.UNCHANGED, Outcome.BY_THE_TWIN))
+    assert Outcome.ENDED not in found[:last_look], "nothing is changed before all is looked at"

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.tiers import long_only
-from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed
+from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed, ran
 
 TOOL: Final = ("partition_fuzz", "--operations", "100000")
 APPEND, DURABLE, RULES = "partition/append.rs", "partition/durable.rs", "partition/rules.rs"
@@ -148,6 +148,10 @@ PLANTS: Final[dict[str, Plant]] = {
     "upkeep has to wait for a flush": (DURABLE, "!is_synced || self.needs_upkeep(py, log)?", "!is_synced"),
     "bytes that were told are withheld": (DURABLE, "if is_told { 0 } else { withheld }", "withheld"),
 }
+HALVES: Final = {
+    "a failure to write counts as one to look": "self.write(py, &admitted, (prefix, rest), batch)",
+    "a failure behind the write counts as one to look": "self.note(py, &admitted)",
+}
 pytestmark = [long_only, pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo")]
 
 
@@ -166,3 +170,12 @@ def test_without_a_plant_there_is_no_difference(tmp_path: Path, target: Path) ->
 def test_a_plant_is_found(tmp_path: Path, target: Path, plant: str) -> None:
     done = fuzzed(compiled(copied(tmp_path, PLANTS[plant]), target), *TOOL, HEADRACE_NATIVE="0")
     assert (done.returncode, "  native: " in done.stdout) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize("plant", HALVES)
+def test_a_half_that_is_taken_for_the_other_is_found_without_memory(tmp_path: Path, target: Path, plant: str) -> None:
+    call = HALVES[plant]
+    place = compiled(copied(tmp_path, (APPEND, f"{call}?", f"self.looking(py, || {call})?")), target)
+    finder = str(Path(__file__).with_name("test_hot_out_of_memory.py"))
+    done = ran(place, "pytest", "-q", "-p", "no:cacheprovider", finder, HEADRACE_NATIVE="0")
+    assert (done.returncode, " failed" in done.stdout) == (1, True), done.stdout

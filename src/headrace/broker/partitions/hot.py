@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import structlog
+
 from headrace.base import limits
 from headrace.native import ROAD, Hot
 from headrace.replica.leader import AdvanceHighWatermark, Leader
@@ -21,6 +23,13 @@ from headrace.wire.walking import UNWALKED, Walked
 if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
 
+log = structlog.get_logger(__name__)
+
+
+class UnchangedError(Exception):
+    """The native road has failed while it looked at a batch, and nothing has changed. Its cause is what was raised."""
+
+
 KINDS: Final = (
     tuple.__new__,
     Appended,
@@ -33,6 +42,7 @@ KINDS: Final = (
     UNWALKED,
     ErrorCode.NONE,
     limits,
+    UnchangedError,
 )
 """In the order of `Kinds` in native/src/partition/parts.rs."""
 
@@ -48,3 +58,19 @@ def give_up(partition: Partition) -> None:
     """Trust the log no more, as the native road may have stopped half-way in an append. A clean close would vouch for
     what the files hold; recovery finds it out."""
     cast("Any", partition.log).give_up()  # no other log is open to native
+
+
+def leave(partition: Partition, unchanged: UnchangedError) -> None:
+    """Leave the native road, as it has a bug, so that the twins go on. Raises the cause where that is no bug: no memory
+    is left, or the broker is interrupted. A twin that runs out of memory, too, may stop half-way."""
+    cause = unchanged.__cause__
+    assert cause is not None, "the native road names it"
+    if isinstance(cause, MemoryError) or not isinstance(cause, Exception):
+        raise cause from None
+    log.error(
+        "the native road failed, and pure Python goes on: a bug of the broker, please report it",
+        topic=partition.topic,
+        partition=partition.topic_partition.partition,
+        exc_info=cause,
+    )
+    partition.hot = None

@@ -19,7 +19,7 @@ from headrace.base.ids import BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import VERIFICATIONS_PER_PARTITION_MAX
 from headrace.base.ports import Buffer
 from headrace.broker.kit.parking import Commit, CommitParking, FlushParking
-from headrace.broker.partitions.hot import give_up, hot_road
+from headrace.broker.partitions.hot import UnchangedError, give_up, hot_road, leave
 from headrace.broker.partitions.in_sync import InSyncReplicas
 from headrace.broker.partitions.intake.admission import admit, header_of
 from headrace.broker.partitions.intake.earlier import EarlierBatches
@@ -161,12 +161,16 @@ class Partition(Replica):
         self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None
     ) -> Appended | WriteRefusal | None:
         """Append by the native road. `walked` None: have it look at the records, too. Returns None where it does
-        not take the batch. Any other failure there may leave a batch half appended, and ends the partition."""
+        not take the batch, or fails before it has changed anything. Any other failure there may leave a batch half
+        appended, and ends the partition."""
         hot = self.hot
         assert hot is not None, "the caller has asked"
         try:
             taken = hot.take(records, needs_isr) if walked is None else hot.append(records, needs_isr, walked)
             return cast("Appended | None", taken)
+        except UnchangedError as unchanged:
+            leave(self, unchanged)
+            return None
         except (OSError, StorageFailure) as error:
             return self.earlier.turned_away(records, self._failed(error))
         except BaseException as error:
@@ -264,8 +268,12 @@ class Partition(Replica):
         """Return the facts of a batch's records where `append` may append it at once, and then does what `take` does.
         None where the partition is not served, the batch has to wait for others or for a worker, or its records are
         refused."""
-        if self.hot is not None and (walked := self.hot.examine(records)) is not None:
-            return cast("Walked", walked)
+        if self.hot is not None:
+            try:
+                if (walked := self.hot.examine(records)) is not None:
+                    return cast("Walked", walked)
+            except UnchangedError as unchanged:
+                leave(self, unchanged)
         if self.line.is_empty and self._ended is ErrorCode.NONE and self.gate.is_open:
             return walked_at_once(records, self.settings, self._clock.now_ms())
         return None
