@@ -24,6 +24,7 @@ FOUND: Final[dict[str, int]] = {
     "epoch-not-checked": 4,
     "epochs-not-raised": 3,
     "flushed-with-what-left-ahead": 4,
+    "joined-with-what-left-ahead": 45,
     "lease-not-checked": 39,
     "lease-outlives-its-redis": 3,
     "opened-as-flushed": 94,

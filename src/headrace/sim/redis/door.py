@@ -32,6 +32,7 @@ NAMES: Final = (
     "epoch-not-checked",
     "epochs-not-raised",
     "flushed-with-what-left-ahead",
+    "joined-with-what-left-ahead",
     "lease-not-checked",
     "lease-outlives-its-redis",
     "opened-as-flushed",

@@ -11,13 +11,16 @@ Promises:
 - A batch that is acknowledged at acks=all is in the synced file. Where `min.insync.replicas` asks for two copies, a
   replica has it, too.
 - Where a failover lost records that anybody was shown, their leader epoch is over, and never used again.
+- As long as Redis has lost nothing, no leader takes its own records there for another's.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from headrace.metadata.codec import decode_events
 from headrace.metadata.events import ChangesDoubted, MetadataEvent
@@ -33,6 +36,8 @@ from headrace.sim.process import Process
 from headrace.sim.redis.server import Server
 from headrace.sim.redis.service import Service
 from headrace.sim.redis.timelines import ServerModel, Timeline, Write
+from headrace.storage.engine.faults import Diverged
+from headrace.storage.redis.flushing import Ticket
 from headrace.storage.redis.server_side.functions import Status
 from headrace.storage.redis.server_side.keys import Keys
 from headrace.storage.redis.server_side.model_keys import Stream
@@ -59,6 +64,20 @@ class Stored(NamedTuple):
     def is_lost(self) -> bool:
         """Whether a later master began without it."""
         return self.timeline.kept is not None and self.position > self.timeline.kept
+
+
+@contextmanager
+def other_records_seen(judge: RedisJudge) -> Iterator[None]:
+    """While it lasts, tell the judge wherever a leader takes records in Redis for another's."""
+    other_records = Ticket._other_records
+
+    def told(self: Ticket, end: int) -> Diverged:
+        found = other_records(self, end)
+        judge.on_other_records(str(found))
+        return found
+
+    with patch.object(Ticket, "_other_records", told):
+        yield
 
 
 class RedisJudge(RecordsJudge):
@@ -90,6 +109,11 @@ class RedisJudge(RecordsJudge):
         self.entries = self.losses = 0
         self.on_change: Callable[[Sequence[MetadataEvent]], object] | None = None
         """Called when an entry was added to the commit log, so that a fault can use the moment."""
+
+    def on_other_records(self, what: str) -> None:
+        """A leader gives its log up, as Redis has records that it has not written."""
+        if not self._service.restarts and not self._service.failovers:
+            self._accuse("divergence", f"{what} Redis has lost nothing, and others' epochs are fenced.")
 
     # the server
 

@@ -18,7 +18,7 @@ from headrace.storage.redis.flushing import RedisRound, Ticket, Wait
 from headrace.storage.redis.links.connection import Reply
 from headrace.storage.redis.log import RedisLog
 from headrace.storage.redis.metadata.doubting import Doubting
-from headrace.storage.redis.server_side.functions import Status
+from headrace.storage.redis.server_side.functions import Call, Status
 from headrace.storage.redis.server_side.model import Answer, RedisModel
 
 
@@ -140,6 +140,20 @@ def flushed_with_what_left_ahead() -> Iterator[None]:
 
 
 @contextmanager
+def joined_with_what_left_ahead() -> Iterator[None]:
+    """A round sends again in one call what left ahead and what came later. Redis may have a part, and refuses it."""
+    calls = Ticket.calls
+
+    def joined(self: Ticket, *, again: bool) -> list[Call]:
+        ahead = () if again else self.ahead
+        with patch.object(self, "ahead", ahead):
+            return calls(self, again=again)
+
+    with patch.object(Ticket, "calls", joined):
+        yield
+
+
+@contextmanager
 def stored_in_memory() -> Iterator[None]:
     """acks=1 is answered before Redis has answered."""
     begin_flush = RedisLog.begin_flush
@@ -202,6 +216,7 @@ PLANTS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
     "lease-not-checked": lease_not_checked,
     "opened-as-flushed": opened_as_flushed,
     "flushed-with-what-left-ahead": flushed_with_what_left_ahead,
+    "joined-with-what-left-ahead": joined_with_what_left_ahead,
     "stored-in-memory": stored_in_memory,
     "registration-not-repeated": registration_not_repeated,
     "epochs-not-raised": epochs_not_raised,

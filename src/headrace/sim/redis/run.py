@@ -27,7 +27,7 @@ from headrace.sim.history import PartitionKey
 from headrace.sim.redis.brokers import RedisPrograms, Times, shortened
 from headrace.sim.redis.clients import APIS as MORE_APIS
 from headrace.sim.redis.clients import Admin, GoingBack
-from headrace.sim.redis.judge import RedisJudge
+from headrace.sim.redis.judge import RedisJudge, other_records_seen
 from headrace.sim.redis.nemesis import RedisNemesis
 from headrace.sim.redis.service import Service
 from headrace.sim.redis.sockets import simulated_sockets
@@ -94,8 +94,8 @@ class RedisRun(Play):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Connect the judge to every image."""
-        with shortened(self._times), images_seen(self.judge):
+        """Connect the judge to every image, and to every log that is given up."""
+        with shortened(self._times), images_seen(self.judge), other_records_seen(self.judge):
             yield
 
     async def _life(self) -> None:
