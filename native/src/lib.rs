@@ -18,7 +18,7 @@ mod varint;
 use pyo3::prelude::*;
 
 /// Rises when a function takes or gives something else than before: `headrace.native` knows the same number.
-const INTERFACE: u32 = 4;
+const INTERFACE: u32 = 5;
 
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -32,6 +32,10 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(panics::fail, module)?)?;
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
     module.add_class::<partition::HotPartition>()?;
+    module.add_class::<partition::state::LogState>()?;
+    module.add_class::<partition::state::LeaderState>()?;
+    module.add_class::<partition::state::RoleState>()?;
+    module.add_function(wrap_pyfunction!(partition::producing::append_all, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::find_places, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::read_places, module)?)?;
     module.add_function(wrap_pyfunction!(partition::reading::watch_all, module)?)?;

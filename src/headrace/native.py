@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 from headrace.base.errors import UsageError
 from headrace.base.ports import Buffer
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 """0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
 
@@ -46,6 +46,22 @@ class Native(Protocol):
 
     def HotPartition(self, partition: object, kinds: tuple[object, ...], /) -> Hot:  # noqa: N802 - it is a class
         """`kinds`: classes and constants that it makes and compares with."""
+
+    LogState: type
+    LeaderState: type
+    RoleState: type
+
+    def append_all(
+        self,
+        correlation_id: int,
+        topics: Sequence[tuple[bytes, Sequence[tuple[int, Buffer]]]],
+        known: Mapping[Any, Any],
+        needs_isr: bool,
+        /,
+    ) -> bytes | list[tuple[Any, Any, Any]] | None:
+        """Append the batches of a request. Bytes: the frame of the answer, as all are committed. Otherwise what became
+        of each: its partition, the facts of its records, and an `Appended`, an exception, or None. For None the twin is
+        to append it. The twin is `headrace.broker.handlers.plain_produce._Road._take_all`."""
 
     def find_places(
         self, topics: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int]]]], known: Mapping[Any, Any], /
@@ -134,3 +150,24 @@ def choose(environment: Mapping[str, str]) -> Road:
 
 
 ROAD: Final = choose(os.environ)
+
+if TYPE_CHECKING or ROAD.native is None:
+
+    class LogState:
+        """The base of a log whose appends may be native. Some of its fields lie in the extension's memory then."""
+
+        __slots__ = ()
+
+    class LeaderState:
+        """As `LogState`, of what a leader knows."""
+
+        __slots__ = ("leader",)
+        leader: Any
+
+    class RoleState:
+        """As `LogState`, of a broker's part in a partition."""
+
+        __slots__ = ()
+
+else:
+    LogState, LeaderState, RoleState = ROAD.native.LogState, ROAD.native.LeaderState, ROAD.native.RoleState

@@ -81,19 +81,20 @@ impl HotPartition {
     /// Whether it is served, and a batch need not wait.
     fn is_ready(&self, py: Python<'_>) -> PyResult<bool> {
         let parts = &self.parts;
-        let (partition, gate) = (parts.partition.bind(py), parts.gate.bind(py));
-        Ok(attribute!(partition, "_ended").is(&self.kinds.9)
+        let gate = parts.gate.bind(py);
+        Ok(!self.role().is_over()
             && !attribute!(gate, "is_stopped").is_truthy()?
             && !attribute!(gate, "takes_over").is_truthy()?
             && !attribute!(parts.line.bind(py), "_places").is_truthy()?)
     }
 
-    fn settings(&self, py: Python<'_>) -> PyResult<Settings> {
-        self.settings.settings(&attribute!(self.parts.partition.bind(py), "settings"))
+    pub(super) fn settings(&self, py: Python<'_>) -> PyResult<Settings> {
+        self.settings.settings(&self.role().settings(py)?)
     }
 
-    /// `Partition.append`, where the batch and the partition are as usual.
-    pub(super) fn append_plain<'py>(
+    /// `Partition.append`, where the batch and the partition are as usual. Returns its first offset, and the one after
+    /// its last.
+    pub(super) fn append_at<'py>(
         &self,
         py: Python<'py>,
         records: &Bound<'py, PyAny>,
@@ -101,7 +102,7 @@ impl HotPartition {
         needs_isr: bool,
         facts: Facts,
         now_ms: i64,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<(i64, i64)>> {
         let batch = lent.slice(py);
         let looked = self.looking(py, || {
             let Some(admitted) = self.admit(py, batch, needs_isr, facts, now_ms)? else {
@@ -115,8 +116,7 @@ impl HotPartition {
         };
         self.write(py, &admitted, (prefix, rest), batch)?;
         self.note(py, &admitted)?;
-        let place = (admitted.base, admitted.end, -1).into_pyobject(py)?;
-        named(self.kinds.0.bind(py), self.kinds.1.bind(py), place).map(Some)
+        Ok(Some((admitted.base, admitted.end)))
     }
 
     /// Look at everything. Changes nothing.
@@ -130,15 +130,12 @@ impl HotPartition {
     ) -> PyResult<Option<Admitted<'py>>> {
         let (parts, settings) = (&self.parts, self.settings(py)?);
         let log = parts.log.bind(py);
-        let leader = attribute!(parts.isr.bind(py), "leader");
         let size = i64::try_from(batch.len())?;
-        let config = self.config.config(&attribute!(log, "config"))?;
+        let config = self.config.config(&self.log().config(py)?)?;
         if config.fsync && !needs_isr {
             return Ok(None); // it is to be written at once
         }
-        if !self.takes_writes(py, log, &leader, needs_isr, settings.min_insync_replicas)?
-            || size > settings.max_message_bytes
-        {
+        if !self.takes_writes(py, needs_isr, settings.min_insync_replicas)? || size > settings.max_message_bytes {
             return Ok(None);
         }
         let Some(header) = batches::check(batch, 0, batch.len(), false) else {
@@ -151,34 +148,26 @@ impl HotPartition {
             return Ok(None);
         };
         let active = attribute!(parts.contents.bind(py), "active");
-        let epoch = field(&leader, 1)?.extract::<i64>()?;
-        let base = attribute!(log, "log_end_offset").extract::<i64>()?;
+        let epoch = self.isr().epoch();
+        let base = self.log().log_end_offset();
         let end = base + i64::from(header.last_offset_delta) + 1;
         let admitted = Admitted { header, size, base, end, epoch, active, config, now_ms, producer: producer.0 };
         Ok(self.has_place(py, log, &admitted)?.then_some(admitted))
     }
 
     /// As `Partition._refusal_for_now`.
-    fn takes_writes(
-        &self,
-        py: Python<'_>,
-        log: &Bound<'_, PyAny>,
-        leader: &Bound<'_, PyAny>,
-        needs_isr: bool,
-        min_insync_replicas: i64,
-    ) -> PyResult<bool> {
+    fn takes_writes(&self, py: Python<'_>, needs_isr: bool, min_insync_replicas: i64) -> PyResult<bool> {
         let parts = &self.parts;
         if !self.is_ready(py)?
             || attribute!(parts.share.bind(py), "left").extract::<i64>()? < 0
-            || !attribute!(log, "read_only").is_none()
+            || self.log().is_read_only()
         {
             return Ok(false);
         }
         if !needs_isr || min_insync_replicas <= 1 {
             return Ok(true);
         }
-        let in_sync = i64::try_from(field(leader, 7)?.len()?)?;
-        Ok(field(leader, 8)?.is_none() && in_sync >= min_insync_replicas)
+        Ok(self.isr().in_sync().is_some_and(|copies| copies >= min_insync_replicas))
     }
 
     /// The state of the batch's producer, where the batch comes next and none is awaited before it
@@ -213,8 +202,8 @@ impl HotPartition {
     fn has_place(&self, py: Python<'_>, log: &Bound<'_, PyAny>, admitted: &Admitted<'_>) -> PyResult<bool> {
         let (config, active, contents) = (&admitted.config, &admitted.active, self.parts.contents.bind(py));
         if config.log_append_time
-            || attribute!(log, "failed").is_truthy()?
-            || attribute!(log, "lacks_room").is_truthy()?
+            || self.log().failed()
+            || self.log().lacks_room()
             || active.is_none()
             || attribute!(active, "file").is_none()
             || attribute!(self.parts.aborted.bind(py), "active_bytes").extract::<i64>()? > config.segment_index_bytes
@@ -228,9 +217,7 @@ impl HotPartition {
         let goes_on = if config.fsync {
             collects(self, &attribute!(log, "journal"), &collected, admitted.size)?
         } else {
-            held_count == 0
-                && attribute!(collected, "end").is_none()
-                && attribute!(log, "owed").extract::<i64>()? <= attribute!(log, "flushed_end").extract::<i64>()?
+            held_count == 0 && attribute!(collected, "end").is_none() && self.log().owed() <= self.log().flushed_end()
         };
         Ok(goes_on && has_room(admitted, held_count, attribute!(contents, "held_size").extract()?)?)
     }
@@ -261,16 +248,16 @@ impl HotPartition {
             change!(collected, "end", admitted.end);
             add(&attribute!(log, "journal"), pyo3::intern!(py, "_pending_bytes"), admitted.size)?;
             change!(unsynced, "active", true);
-            change!(log, "owed", admitted.end);
+            self.log().set_owed(admitted.end);
         } else {
             call!(log, "write_past_held", PyList::new(py, [buffers.0.into_any(), buffers.1])?);
             let position = add_to_segment(admitted)?;
             add(contents, pyo3::intern!(py, "size"), admitted.size)?;
             change!(unsynced, "active", true);
-            change!(log, "flushed_end", admitted.end);
+            self.log().set_flushed_end(admitted.end);
             change!(log, "flushed_position", position);
         }
-        change!(log, "log_end_offset", admitted.end);
+        self.log().set_log_end_offset(admitted.end);
         Ok(())
     }
 

@@ -1,25 +1,19 @@
 //! What follows an append or a flush: the high watermark of a leader, and those who wait for it.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use super::HotPartition;
-use crate::attributes::{field, named};
+use crate::attributes::named;
 use crate::{attribute, call, change};
-
-/// Where the fields of `Leader` lie.
-const NODE: usize = 0;
-const ISR_ENDS: usize = 3;
-const HIGH_WATERMARK: usize = 4;
 
 impl HotPartition {
     /// `Partition._after_write`, of a log that has not failed.
     pub(super) fn after_write(&self, py: Python<'_>, end: i64, appended_bytes: i64) -> PyResult<()> {
         let parts = &self.parts;
-        let (log, partition) = (parts.log.bind(py), parts.partition.bind(py));
-        let is_synced = attribute!(log, "flushed_end").extract::<i64>()? == end;
-        if !is_synced || self.needs_upkeep(py, log)? {
-            call!(parts.flusher.bind(py), "request", partition);
+        let is_synced = self.log().flushed_end() == end;
+        if !is_synced || self.needs_upkeep(py, parts.log.bind(py))? {
+            call!(parts.flusher.bind(py), "request", parts.partition.bind(py));
         }
         if is_synced { self.on_durable(py, end, appended_bytes) } else { Ok(()) }
     }
@@ -38,29 +32,14 @@ impl HotPartition {
 
     /// `Partition._on_durable`.
     pub(super) fn on_durable(&self, py: Python<'_>, end: i64, appended_bytes: i64) -> PyResult<()> {
-        let (isr, visible) = (self.parts.isr.bind(py), self.parts.visible_bytes.bind(py));
-        let leader = attribute!(isr, "leader");
-        let ends = field(&leader, ISR_ENDS)?;
-        let noted = attribute!(visible, "_flushed");
-        if ends.len()? > 1 || noted.is_truthy()? {
+        let (isr, noted) = (self.isr(), attribute!(self.parts.visible_bytes.bind(py), "_flushed"));
+        if !isr.is_alone() || noted.is_truthy()? {
             call!(noted, "append", (end, appended_bytes));
         }
-        let node = field(&leader, NODE)?;
-        if end <= ends.get_item(&node)?.extract::<i64>()? {
-            return Ok(());
+        match isr.on_flushed(end) {
+            Some(reached) => self.on_high_watermark(py, reached, appended_bytes),
+            None => Ok(()),
         }
-        let ends = ends.cast::<PyDict>()?.copy()?;
-        ends.set_item(node, end)?;
-        let mut reached = end;
-        for other in ends.values() {
-            reached = reached.min(other.extract()?);
-        }
-        let known = field(&leader, HIGH_WATERMARK)?.extract::<i64>()?;
-        let fields = leader.cast::<PyTuple>()?.to_list();
-        fields.set_item(ISR_ENDS, ends)?;
-        fields.set_item(HIGH_WATERMARK, reached.max(known))?;
-        change!(isr, "leader", named(self.kinds.0.bind(py), self.kinds.6.bind(py), fields.to_tuple())?);
-        if reached > known { self.on_high_watermark(py, reached, appended_bytes) } else { Ok(()) }
     }
 
     /// `Partition._carry_out` of a higher high watermark.
@@ -73,7 +52,7 @@ impl HotPartition {
             || attribute!(visible, "_flushed").is_truthy()?;
         let partition = parts.partition.bind(py);
         if is_watched || !self.has_no_transactions(py)? {
-            let effect = named(self.kinds.0.bind(py), self.kinds.7.bind(py), PyTuple::new(py, [reached])?)?;
+            let effect = named(self.kinds.0.bind(py), self.kinds.6.bind(py), PyTuple::new(py, [reached])?)?;
             call!(partition, "_carry_out", effect, appended_bytes);
             return Ok(());
         }

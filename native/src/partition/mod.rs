@@ -7,21 +7,24 @@
 mod append;
 mod durable;
 mod parts;
+pub mod producing;
 pub mod reading;
 mod rules;
+pub mod state;
 
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 
 use self::append::Facts;
-use self::parts::{Kinds, Limits, Parts, check_log};
+use self::parts::{Kinds, Limits, Parts};
 use self::rules::{Known, LogConfig, Settings};
+use self::state::{LeaderState, LogState, RoleState};
 use crate::attributes::named;
 use crate::bytes::Lent;
+use crate::call;
 use crate::panics::guarded;
 use crate::records::Walked;
-use crate::{attribute, call};
 
 /// One per partition, for as long as its role lasts. On the event loop alone.
 #[pyclass(frozen, module = "headrace_native")]
@@ -36,9 +39,8 @@ pub struct HotPartition {
 #[pymethods]
 impl HotPartition {
     #[new]
-    fn new(partition: &Bound<'_, PyAny>, kinds: Kinds) -> PyResult<Self> {
-        check_log(&attribute!(partition, "log"))?;
-        let limits = Limits::read(kinds.10.bind(partition.py()))?;
+    fn new(partition: &Bound<'_, RoleState>, kinds: Kinds) -> PyResult<Self> {
+        let limits = Limits::read(kinds.8.bind(partition.py()))?;
         Ok(Self { parts: Parts::of(partition)?, kinds, limits, settings: Known::new(), config: Known::new() })
     }
 
@@ -53,11 +55,7 @@ impl HotPartition {
             let now_ms = self.now_ms(py)?;
             match self.facts(py, lent.slice(py), now_ms)? {
                 None => Ok(None),
-                Some(Facts::Unwalked) => Ok(Some(self.kinds.8.bind(py).clone())),
-                Some(Facts::Of(Walked { oldest, newest, all_keyed })) => {
-                    let fields = (oldest, newest, all_keyed).into_pyobject(py)?;
-                    named(self.kinds.0.bind(py), self.kinds.2.bind(py), fields).map(Some)
-                }
+                Some(facts) => self.walked_of(py, facts).map(Some),
             }
         })
     }
@@ -72,7 +70,7 @@ impl HotPartition {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         guarded(|| {
             let (facts, lent, now_ms) = self.looking(py, || {
-                let facts = if walked.is(&self.kinds.8) {
+                let facts = if walked.is(&self.kinds.7) {
                     Facts::Unwalked
                 } else {
                     let (oldest, newest, all_keyed) = walked.extract()?;
@@ -80,7 +78,8 @@ impl HotPartition {
                 };
                 Ok((facts, Lent::of(records)?, self.now_ms(py)?))
             })?;
-            self.append_plain(py, records, &lent, needs_isr, facts, now_ms)
+            let taken = self.append_at(py, records, &lent, needs_isr, facts, now_ms)?;
+            taken.map(|(base, end)| self.appended(py, base, end)).transpose()
         })
     }
 
@@ -98,7 +97,10 @@ impl HotPartition {
             })?;
             match facts {
                 None => Ok(None),
-                Some(facts) => self.append_plain(py, records, &lent, needs_isr, facts, now_ms),
+                Some(facts) => {
+                    let taken = self.append_at(py, records, &lent, needs_isr, facts, now_ms)?;
+                    taken.map(|(base, end)| self.appended(py, base, end)).transpose()
+                }
             }
         })
     }
@@ -118,10 +120,39 @@ impl HotPartition {
             Some(unnoticed) => Err(unnoticed),
         });
         looked.map_err(|cause| {
-            let unchanged = PyErr::from_type(self.kinds.11.bind(py).clone(), ());
+            let unchanged = PyErr::from_type(self.kinds.9.bind(py).clone(), ());
             unchanged.set_cause(py, Some(cause));
             unchanged
         })
+    }
+
+    /// An `Appended`.
+    fn appended<'py>(&self, py: Python<'py>, base: i64, end: i64) -> PyResult<Bound<'py, PyAny>> {
+        let place = (base, end, -1).into_pyobject(py)?;
+        named(self.kinds.0.bind(py), self.kinds.1.bind(py), place)
+    }
+
+    /// A `Walked`.
+    fn walked_of<'py>(&self, py: Python<'py>, facts: Facts) -> PyResult<Bound<'py, PyAny>> {
+        match facts {
+            Facts::Unwalked => Ok(self.kinds.7.bind(py).clone()),
+            Facts::Of(Walked { oldest, newest, all_keyed }) => {
+                let fields = (oldest, newest, all_keyed).into_pyobject(py)?;
+                named(self.kinds.0.bind(py), self.kinds.2.bind(py), fields)
+            }
+        }
+    }
+
+    fn role(&self) -> &RoleState {
+        self.parts.partition.get()
+    }
+
+    fn log(&self) -> &LogState {
+        self.parts.log.get()
+    }
+
+    fn isr(&self) -> &LeaderState {
+        self.parts.isr.get()
     }
 
     fn now_ms(&self, py: Python<'_>) -> PyResult<i64> {

@@ -1,10 +1,11 @@
 //! What an append reads and changes, all of which Python owns.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{PyTraverseError, intern};
+
+use super::state::{LeaderState, LogState, RoleState};
 
 /// Classes and constants of the twins, in the order of `headrace.broker.partitions.native.KINDS`.
 #[derive(FromPyObject)]
@@ -21,13 +22,9 @@ pub struct Kinds(
     pub Py<PyType>,
     /// `RememberedBatch`
     pub Py<PyType>,
-    /// `Leader`
-    pub Py<PyType>,
     /// `AdvanceHighWatermark`
     pub Py<PyType>,
     /// `UNWALKED`
-    pub Py<PyAny>,
-    /// `ErrorCode.NONE`
     pub Py<PyAny>,
     /// `base.limits`, a module
     pub Py<PyAny>,
@@ -66,14 +63,14 @@ impl Limits {
 
 /// The objects that a partition keeps for as long as its role lasts.
 pub struct Parts {
-    pub partition: Py<PyAny>,
-    pub log: Py<PyAny>,
+    pub partition: Py<RoleState>,
+    pub log: Py<LogState>,
     pub contents: Py<PyAny>,
     pub newest: Py<PyAny>,
     pub aborted: Py<PyAny>,
     pub gate: Py<PyAny>,
     pub line: Py<PyAny>,
-    pub isr: Py<PyAny>,
+    pub isr: Py<LeaderState>,
     pub share: Py<PyAny>,
     pub earlier: Py<PyAny>,
     pub turned_away: Py<PyAny>,
@@ -96,7 +93,7 @@ pub struct Parts {
 
 impl Parts {
     /// The parts of a role that begins. Only a role that is over is given other ones, such as other producers.
-    pub fn of(partition: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn of(partition: &Bound<'_, RoleState>) -> PyResult<Self> {
         let py = partition.py();
         let part = |name| partition.getattr(name);
         let log = part(intern!(py, "log"))?;
@@ -108,10 +105,10 @@ impl Parts {
             newest: contents.getattr("newest")?.unbind(),
             contents: contents.unbind(),
             aborted: log.getattr("aborted")?.unbind(),
-            log: log.unbind(),
+            log: log.cast_into()?.unbind(),
             gate: part(intern!(py, "gate"))?.unbind(),
             line: part(intern!(py, "line"))?.unbind(),
-            isr: part(intern!(py, "isr"))?.unbind(),
+            isr: part(intern!(py, "isr"))?.cast_into()?.unbind(),
             share: part(intern!(py, "_share"))?.unbind(),
             turned_away: earlier.getattr("_turned_away")?.getattr("_first")?.unbind(),
             earlier: earlier.unbind(),
@@ -132,15 +129,15 @@ impl Parts {
 
     /// For Python's collector: the partition refers to this.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.partition)?;
+        visit.call(&self.log)?;
+        visit.call(&self.isr)?;
         for part in [
-            &self.partition,
-            &self.log,
             &self.contents,
             &self.newest,
             &self.aborted,
             &self.gate,
             &self.line,
-            &self.isr,
             &self.share,
             &self.earlier,
             &self.turned_away,
@@ -158,14 +155,5 @@ impl Parts {
             visit.call(part)?;
         }
         visit.call(&self.states)
-    }
-}
-
-/// Raises `TypeError` where the log's state lies elsewhere than in attributes.
-pub fn check_log(log: &Bound<'_, PyAny>) -> PyResult<()> {
-    if log.getattr("is_open_to_native")?.extract::<bool>()? {
-        Ok(())
-    } else {
-        Err(PyTypeError::new_err("the log of this engine is not for native appends"))
     }
 }

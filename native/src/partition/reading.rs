@@ -7,13 +7,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyList, PyTuple};
 
 use super::HotPartition;
+use super::state::RoleState;
 use crate::attributes::field;
 use crate::panics::guarded;
 use crate::{attribute, call, change};
 
-/// Where the fields of `Leader` lie.
-const EPOCH: usize = 1;
-const HIGH_WATERMARK: usize = 4;
 const ANY_EPOCH: i64 = -1;
 
 /// What a fetch asks of all its partitions.
@@ -74,7 +72,7 @@ pub fn read_places<'py>(
         let mut size = 0;
         for place in places {
             let (partition, asked) = (field(&place, 0)?, field(&place, 1)?);
-            let Some(hot) = hot_of(&partition)? else {
+            let Some(hot) = hot_of(&partition) else {
                 return Ok(py.None().into_bound(py));
             };
             match hot.get().read_place(py, &partition, asked.extract()?, size, &wish)? {
@@ -91,9 +89,8 @@ pub fn read_places<'py>(
 }
 
 /// The partition's native road, where it has one.
-fn hot_of<'py>(partition: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, HotPartition>>> {
-    let found = partition.getattr_opt(pyo3::intern!(partition.py(), "hot"))?;
-    Ok(found.and_then(|hot| hot.cast_into().ok()))
+pub(super) fn hot_of<'py>(partition: &Bound<'py, PyAny>) -> Option<Bound<'py, HotPartition>> {
+    partition.cast::<RoleState>().ok()?.get().hot(partition.py())?.cast_into().ok()
 }
 
 impl HotPartition {
@@ -106,25 +103,13 @@ impl HotPartition {
         wish: &Wish<'_, 'py>,
     ) -> PyResult<Found<'py>> {
         let (index, believed, offset, limit) = asked;
-        let log = self.parts.log.bind(py);
-        let leader = attribute!(self.parts.isr.bind(py), "leader");
-        if !attribute!(partition, "_ended").is(&self.kinds.9)
-            || (believed != ANY_EPOCH && believed != field(&leader, EPOCH)?.extract::<i64>()?)
-            || !attribute!(log, "read_only").is_none()
-        {
+        let (role, log, isr) = (self.role(), self.log(), self.isr());
+        if role.is_over() || (believed != ANY_EPOCH && believed != isr.epoch()) || log.is_read_only() {
             return Ok(Found::Unusual);
         }
-        let visible = field(&leader, HIGH_WATERMARK)?;
-        let (high_watermark, log_start) = (visible.extract::<i64>()?, attribute!(log, "log_start_offset"));
-        let history = attribute!(partition, "history");
-        let mut begins_at = log_start.extract::<i64>()?;
-        if !history.is_none() {
-            let kept_from = attribute!(history, "log_start_offset").extract::<i64>()?;
-            begins_at = begins_at.max(kept_from.min(high_watermark));
-        }
-        let is_there = begins_at <= offset
-            && (offset <= high_watermark || offset <= attribute!(log, "log_end_offset").extract::<i64>()?);
-        if !is_there {
+        let (high_watermark, log_start, kept_from) = (isr.high_watermark(), log.log_start_offset(), role.kept_from());
+        let begins_at = kept_from.map_or(log_start, |kept_from| log_start.max(kept_from.min(high_watermark)));
+        if offset < begins_at || offset > high_watermark.max(log.log_end_offset()) {
             return Ok(Found::Unusual);
         }
         let is_plain = self.has_no_transactions(py)?;
@@ -150,9 +135,9 @@ impl HotPartition {
             }
         }
         let size = i64::try_from(records.len()?)?;
-        let stable = if is_plain { visible.clone() } else { attribute!(partition, "last_stable_offset") };
-        let start = if history.is_none() { log_start } else { attribute!(partition, "start_offset") };
-        Ok(Found::Part((index, visible, stable, start, records, aborted).into_pyobject(py)?, size))
+        let stable = if is_plain { high_watermark } else { attribute!(partition, "last_stable_offset").extract()? };
+        let start = self.start_offset(py)?;
+        Ok(Found::Part((index, high_watermark, stable, start, records, aborted).into_pyobject(py)?, size))
     }
 
     /// `Newest.read`: whole batches in memory from `start` on, or none where some are not there.
@@ -210,15 +195,14 @@ impl HotPartition {
     }
 
     /// `Replica.watch`. Returns whether it was done.
-    fn watch(&self, py: Python<'_>, partition: &Bound<'_, PyAny>, waiter: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if !attribute!(partition, "_ended").is(&self.kinds.9) || !self.has_no_transactions(py)? {
+    fn watch(&self, py: Python<'_>, waiter: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if self.role().is_over() || !self.has_no_transactions(py)? {
             return Ok(false);
         }
         let fetches = self.parts.fetches.bind(py);
         attribute!(fetches, "_waiting").cast::<PyDict>()?.set_item(waiter, py.None())?;
-        let stable = field(&attribute!(self.parts.isr.bind(py), "leader"), HIGH_WATERMARK)?;
-        let told = attribute!(fetches, "_stable_told").extract::<i64>()?;
-        if !(0 <= told && told <= stable.extract::<i64>()?) {
+        let (stable, told) = (self.isr().high_watermark(), attribute!(fetches, "_stable_told").extract::<i64>()?);
+        if !(0 <= told && told <= stable) {
             change!(fetches, "_stable_told", stable);
         }
         Ok(true)
@@ -233,8 +217,8 @@ pub fn watch_all(py: Python<'_>, partitions: &Bound<'_, PyTuple>, waiter: &Bound
             if attribute!(waiter, "_read_on").is_none() {
                 return Ok(());
             }
-            let is_done = match hot_of(&partition)? {
-                Some(hot) => hot.get().watch(py, &partition, waiter)?,
+            let is_done = match hot_of(&partition) {
+                Some(hot) => hot.get().watch(py, waiter)?,
                 None => false,
             };
             if !is_done {
@@ -250,7 +234,7 @@ pub fn watch_all(py: Python<'_>, partitions: &Bound<'_, PyTuple>, waiter: &Bound
 pub fn unwatch_all(py: Python<'_>, partitions: &Bound<'_, PyTuple>, waiter: &Bound<'_, PyAny>) -> PyResult<()> {
     guarded(|| {
         for partition in partitions {
-            let Some(hot) = hot_of(&partition)? else {
+            let Some(hot) = hot_of(&partition) else {
                 call!(partition, "unwatch", waiter);
                 continue;
             };

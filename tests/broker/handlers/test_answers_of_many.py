@@ -46,7 +46,7 @@ def asked(*partitions: Scripted, needs_isr: bool = True) -> _AnswerOfMany:
     road = SimpleNamespace(on_error=lambda api, error: None)  # of it, no more is asked, but where another leads
     answer = _AnswerOfMany(cast("_Road", road), 7, "PLAINTEXT")
     batches = [(number, memoryview(b"")) for number in range(len(partitions))]
-    places = [(cast("Partition", partition), UNWALKED) for partition in partitions]
+    places = iter([(cast("Partition", partition), UNWALKED, None) for partition in partitions])
     answer.take(TOPIC, batches, places, needs_isr=needs_isr)
     answer.all_are_taken()
     return answer

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.native import ROAD
 from tools.partition_fuzz.__main__ import TAKEN_MIN, Counts, fuzz
 
-pytest.importorskip("headrace_native", reason="`make native` has not compiled it")
+pytestmark = pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken")
 OPERATIONS = 2_500
 
 

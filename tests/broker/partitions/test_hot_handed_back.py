@@ -13,7 +13,7 @@ from headrace.broker.partitions.disk_room import UNKNOWN
 from headrace.broker.partitions.partition import OVERTAKEN
 from headrace.broker.partitions.replica import WriteRefusal
 from headrace.metadata.values import PartitionImage
-from headrace.native import VARIABLE, choose
+from headrace.native import ROAD
 from headrace.storage.engine.appending import Appended
 from tools.partition_fuzz import operations as do
 from tools.partition_fuzz.__main__ import silent
@@ -22,7 +22,7 @@ from tools.partition_fuzz.choosing import SEALED, settings_of
 from tools.partition_fuzz.observed import differing, seen_of
 from tools.partition_fuzz.world import NODE, REPLICAS, Clock, InlineLoop, World
 
-pytest.importorskip("headrace_native", reason="`make native` has not compiled it")
+pytestmark = pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken")
 KNOWN, OTHER, LATE = 11, 12, 13
 
 
@@ -30,7 +30,7 @@ class Pair:
     """Two equal partitions, of which one has the native road."""
 
     def __init__(self, *, fsync: bool) -> None:
-        native = choose({VARIABLE: "1"}).native
+        native = ROAD.native
         assert native is not None
         [self._body, *_] = Bodies(Random(1), native).single
         self.clock = Clock()

@@ -16,7 +16,7 @@ import pytest
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
 from headrace.broker.partitions.logs.opening import recover_producers
-from headrace.native import VARIABLE, Native, choose
+from headrace.native import ROAD, Native
 from headrace.replica.producers import ACCEPT, Duplicate
 from headrace.storage.engine.appending import Appended
 from headrace.storage.log.engine import LocalLogEngine
@@ -31,12 +31,14 @@ from tools.partition_fuzz.choosing import settings_of
 from tools.partition_fuzz.observed import seen_of
 from tools.partition_fuzz.world import IDENTITY, JOURNAL, KEY, ROOT, Clock, InlineLoop, World
 
-pytest.importorskip("headrace_native", reason="`make native` has not compiled it")
 memory: Any = pytest.importorskip("_testcapi", reason="this interpreter cannot be made to run out of memory")
 EARLIER, PRODUCER = 2, 11
 REQUESTS_MAX = 400
 """An append asks for memory less often than this."""
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def read(log: LocalLog) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("fsync", [True, False])
 def test_no_record_is_lost_or_doubled_without_memory(fsync: bool, is_watched: bool) -> None:
-    native = choose({VARIABLE: "1"}).native
+    native = ROAD.native
     assert native is not None
     [body, *_] = Bodies(Random(1), native).single
     found: list[Outcome] = []

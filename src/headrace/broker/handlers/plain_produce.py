@@ -7,7 +7,7 @@ batches as they come, it does nothing. The whole request is then left to that ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from headrace.broker.requests.context import Services, Shortcut
 from headrace.broker.requests.current_leaders import MOVED, told_in_produce
 from headrace.broker.requests.rights import Rights, named
 from headrace.metadata.access.acls import AclOperation, ResourceType
+from headrace.native import ROAD
 from headrace.net.server.listener import Answer, Connection, Later
 from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import Api, ApiKey, api
@@ -45,8 +46,8 @@ _CODEC: Final = cast("Api", api(ApiKey.PRODUCE))
 NO_ERROR: Final = int(ErrorCode.NONE)
 NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
-Place: TypeAlias = tuple[Partition, Walked]
-"""The partition of a batch, and the facts of its records."""
+Place: TypeAlias = tuple[Partition, Walked, Appended | BaseException | None]
+"""The partition of a batch, and the facts of its records. Where the native road has tried to append it: the outcome."""
 API: Final = int(ApiKey.PRODUCE)
 """As a plain number, which is at hand sooner than a member of an enumeration."""
 
@@ -100,12 +101,15 @@ class _Road:
         else:
             if sum(len(batches) for _, batches in topics) > REQUEST_ELEMENTS_AT_ONCE_MAX:
                 return None  # it is handled in turns
-            found = [self._find_all(topic, batches) for topic, batches in topics]
-            if None in found:
+            found = self._take_all(correlation_id, topics, needs_isr=acks == ACKS_ALL)
+            if found is None:
                 return None
+            if isinstance(found, bytes):
+                return [found]
             answer = _AnswerOfMany(self, correlation_id, connection.listener_name)
-            for (topic, batches), places in zip(topics, found, strict=True):
-                answer.take(topic, batches, places or [], needs_isr=acks == ACKS_ALL)
+            places = iter(found)
+            for topic, batches in topics:
+                answer.take(topic, batches, places, needs_isr=acks == ACKS_ALL)
             answer.all_are_taken()
         if answer.is_settled:
             return answer.answer()
@@ -130,17 +134,25 @@ class _Road:
         self._grants.add(rights, topic)
         return True
 
-    def _find_all(self, topic: bytes, batches: Batches) -> list[Place] | None:
+    def _take_all(
+        self, correlation_id: int, topics: list[tuple[bytes, Batches]], *, needs_isr: bool
+    ) -> bytes | list[Place] | None:
         """Return the partitions, with the facts of the records. None where one is not served, or does not accept its
-        batch as it came."""
-        places = []
-        for index, records in batches:
-            partition = self._known.get((topic, index))
-            if partition is None:
-                partition = self._find(topic, index)
-            if partition is None or (walked := partition.examine(records)) is None:
-                return None
-            places.append((partition, walked))
+        batch as it came. The native road may have appended batches, which it tells, or has done it all. Then it returns
+        the frame of the answer."""
+        if ROAD.native is not None:
+            taken = ROAD.native.append_all(correlation_id, topics, self._known, needs_isr)
+            if taken is not None:
+                return taken
+        places: list[Place] = []
+        for topic, batches in topics:
+            for index, records in batches:
+                partition = self._known.get((topic, index))
+                if partition is None:
+                    partition = self._find(topic, index)
+                if partition is None or (walked := partition.examine(records)) is None:
+                    return None
+                places.append((partition, walked, None))
         return places
 
     def _find(self, topic: bytes, index: int) -> Partition | None:
@@ -315,13 +327,16 @@ class _AnswerOfMany(_Promise):
         self._waiting = 1
         """Parts that are not settled, and one more until all batches are taken."""
 
-    def take(self, topic: bytes, batches: Batches, places: list[Place], *, needs_isr: bool) -> None:
-        """Append the batches of one topic."""
+    def take(self, topic: bytes, batches: Batches, places: Iterator[Place], *, needs_isr: bool) -> None:
+        """Append the batches of one topic, whose places come next."""
         parts = []
-        for (index, records), (partition, walked) in zip(batches, places, strict=True):
+        for (index, records), (partition, walked, taken) in zip(batches, places, strict=False):
             part = _Part(self, index)
             parts.append(part)
-            appended = partition.append(records, needs_isr=needs_isr, walked=walked)
+            appended: Appended | WriteRefusal | None
+            appended = partition.on_native_failure(records, taken) if isinstance(taken, BaseException) else taken
+            if appended is None:
+                appended = partition.append(records, needs_isr=needs_isr, walked=walked)
             if isinstance(appended, WriteRefusal):
                 assert not appended.faults, "its records were examined"
                 part.is_settled = True

@@ -12,12 +12,11 @@ import structlog
 
 from headrace.base import limits
 from headrace.native import ROAD, Hot
-from headrace.replica.leader import AdvanceHighWatermark, Leader
+from headrace.replica.leader import AdvanceHighWatermark
 from headrace.replica.producer_snapshots import RememberedBatch
 from headrace.storage.engine.appending import Appended
 from headrace.storage.engine.placing import Placed
 from headrace.wire.batches import BatchHeader
-from headrace.wire.errors import ErrorCode
 from headrace.wire.walking import UNWALKED, Walked
 
 if TYPE_CHECKING:
@@ -37,10 +36,8 @@ KINDS: Final = (
     Placed,
     BatchHeader,
     RememberedBatch,
-    Leader,
     AdvanceHighWatermark,
     UNWALKED,
-    ErrorCode.NONE,
     limits,
     UnchangedError,
 )

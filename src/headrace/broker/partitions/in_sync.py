@@ -10,14 +10,16 @@ from typing import Final
 
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionEpoch
 from headrace.base.ports import Clock
+from headrace.native import LeaderState
 from headrace.replica.leader import Effects, Leader
 from headrace.storage.engine.logs import PartitionLog
 
 
-class InSyncReplicas:
+class InSyncReplicas(LeaderState):
     """See the module. `leader` is the core by now. `carry_out` is called with what it asks for."""
 
-    __slots__ = ("_carry_out", "_clock", "_log", "leader")
+    __slots__ = ("_carry_out", "_clock", "_log")
+    leader: Leader
 
     def __init__(self, leader: Leader, log: PartitionLog, clock: Clock, carry_out: Callable[[Effects], object]) -> None:
         self.leader = leader

@@ -161,22 +161,27 @@ class Partition(Replica):
         self, records: Buffer, *, needs_isr: bool, walked: Walked | None = None
     ) -> Appended | WriteRefusal | None:
         """Append by the native road. `walked` None: have it look at the records, too. Returns None where it does
-        not take the batch, or fails before it has changed anything. Any other failure there may leave a batch half
-        appended, and ends the partition."""
+        not take the batch, or fails before it has changed anything."""
         hot = self.hot
         assert hot is not None, "the caller has asked"
         try:
             taken = hot.take(records, needs_isr) if walked is None else hot.append(records, needs_isr, walked)
             return cast("Appended | None", taken)
-        except UnchangedError as unchanged:
-            leave(self, unchanged)
-            return None
-        except (OSError, StorageFailure) as error:
-            return self.earlier.turned_away(records, self._failed(error))
         except BaseException as error:
-            give_up(self)
-            self._fail(error if isinstance(error, Exception) else StorageFailure(str(error)))
-            raise
+            return self.on_native_failure(records, error)
+
+    def on_native_failure(self, records: Buffer, error: BaseException) -> WriteRefusal | None:
+        """Note that the native road has failed in an append of `records`. Where it had changed nothing, the twin is to
+        append them: then it returns None. Otherwise a batch may be half appended, and the partition ends. Raises the
+        error where it is none of the disk."""
+        if isinstance(error, UnchangedError):
+            leave(self, error)
+            return None
+        if isinstance(error, OSError | StorageFailure):
+            return self.earlier.turned_away(records, self._failed(error))
+        give_up(self)
+        self._fail(error if isinstance(error, Exception) else StorageFailure(str(error)))
+        raise error
 
     def append_in_transaction(self, records: Buffer) -> Appended | WriteRefusal:
         """Append a batch of this partition's own coordinator, as a part of a client's transaction. Its sequence counts

@@ -24,7 +24,7 @@ from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import PartitionCatalog
-from headrace.native import Hot
+from headrace.native import Hot, RoleState
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
@@ -62,13 +62,12 @@ class Common(TypedDict):
     has_store: bool
 
 
-class Replica(ABC):
+class Replica(RoleState, ABC):
     """See the module."""
 
-    hot: Hot | None = None
-    """Only a leader may have one."""
-
     def __init__(self, **common: Unpack[Common]) -> None:
+        self.hot: Hot | None = None
+        """Only a leader may have one."""
         self.topic = common["topic"]
         self.topic_partition = common["topic_partition"]
         self.log = partition_log = common["partition_log"]
@@ -350,10 +349,10 @@ class Replica(ABC):
         if self._ended is ErrorCode.NONE:
             self._on_flush_done(flushed_end)
 
-    def _before_flush(self) -> None:  # noqa: B027 - not every role has to do something
+    def _before_flush(self) -> None:
         """Called before a flush that will cover the unsynced data, if there is any."""
 
-    def _on_flush_begun(self) -> None:  # noqa: B027
+    def _on_flush_begun(self) -> None:
         """Called when a flush has begun."""
 
     @abstractmethod
@@ -451,7 +450,7 @@ class Replica(ABC):
         if not self.has_failed:
             self.end(error)
 
-    async def settled(self) -> None:  # noqa: B027
+    async def settled(self) -> None:
         """Return once no work of this role is under way. It has stepped down."""
 
 

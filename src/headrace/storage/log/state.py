@@ -14,6 +14,7 @@ from typing import Final, TypedDict, Unpack
 from headrace.base.errors import OUT_OF_ROOM, NoRoom, StorageFailure
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer, Disk
+from headrace.native import LogState
 from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.placing import Placed
@@ -89,7 +90,7 @@ class LocalParts(TypedDict):
     sealed_in: LeaderEpoch | None
 
 
-class LocalState:
+class LocalState(LogState):
     """See the module. `LocalLog` is one. Its parts (`flushing`, `cutting`, `copying`, `retention`) work on the same."""
 
     def __init__(self, **parts: Unpack[LocalParts]) -> None:

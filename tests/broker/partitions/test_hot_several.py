@@ -1,0 +1,100 @@
+"""The native road appends several batches of one request: what becomes of the others where one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import StorageFailure
+from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.partitions.partition import Partition
+from headrace.native import ROAD
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.data_path import batch, create, fetch
+from tests.broker.group_broker import RawClient
+from tests.broker.tiered import Tiered, tiered
+
+pytestmark = pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken")
+OS = {"flush.policy": "os"}
+
+
+def led(here: Tiered, index: int) -> Partition:
+    topic = here.broker.image.topic("t")
+    assert topic is not None
+    found = here.broker.parts.partitions.find(TopicPartition(topic.id, PartitionIndex(index)), here.broker.image)
+    assert isinstance(found, Partition)
+    return found
+
+
+def request(*wanted: tuple[int, bytes], acks: int = -1) -> ProduceRequest:
+    data = tuple(PartitionProduceData(index, memoryview(batch(value))) for index, value in wanted)
+    return ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=(TopicProduceData("t", partition_data=data),))
+
+
+async def answers(client: RawClient, asked: ProduceRequest) -> list[tuple[int, int, int]]:
+    found = (await client.ask(9, asked)).responses[0].partition_responses
+    return [(each.index, each.error_code, each.base_offset) for each in found]
+
+
+async def records(here: Tiered, index: int) -> bytes:
+    return bytes((await fetch(here.client, "t", 0, partition=index)).records)
+
+
+class Failing:
+    """The log's write fails in its `at`-th call, with this error."""
+
+    def __init__(self, partition: Partition, error: BaseException, at: int = 1) -> None:
+        log: Any = partition.log
+        self._write = log.write_past_held
+        self._error = error
+        self._left = at
+        log.write_past_held = self.write
+
+    def write(self, buffers: Any) -> None:
+        self._left -= 1
+        if not self._left:
+            raise self._error
+        self._write(buffers)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_each_batch_has_its_own_place_in_the_answer(tmp_path: Path, acks: int) -> None:
+    async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
+        await create(here.client, "t", 4)
+        for round_ in range(3):  # the first time the partitions are not remembered
+            several = request((2, b"c"), (0, b"a"), (2, b"d"), (3, b"e"), acks=acks)
+            twice = 2 * round_
+            expected = [(2, 0, twice), (0, 0, round_), (2, 0, twice + 1), (3, 0, round_)]
+            assert await answers(here.client, several) == expected
+
+
+async def test_a_disk_that_fails_in_the_middle_is_told_of_its_partition_alone(tmp_path: Path) -> None:
+    async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
+        await create(here.client, "t", 4)
+        several = request((0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"))
+        await answers(here.client, several)
+        Failing(led(here, 1), StorageFailure("the disk is gone"))
+        storage = ErrorCode.KAFKA_STORAGE_ERROR
+        assert await answers(here.client, several) == [(0, 0, 1), (1, storage, -1), (2, 0, 1), (3, 0, 1)]
+        assert led(here, 2).log.log_end_offset == 2
+        (told,) = await answers(here.client, request((1, b"b")))
+        assert told[1] != 0
+
+
+async def test_a_bug_in_the_middle_ends_its_partition_alone(tmp_path: Path) -> None:
+    """The client gets no answer, and no other partition has half a batch."""
+    async with asyncio.timeout(150), tiered(tmp_path, OS) as here:
+        await create(here.client, "t", 3)
+        several = request((0, b"a"), (1, b"b"), (2, b"c"))
+        await answers(here.client, several)
+        Failing(led(here, 1), RuntimeError("planted"))
+        async with RawClient(f"{here.broker.host}:{here.broker.port}") as other:
+            with pytest.raises((ConnectionError, EOFError)):
+                await other.ask(9, several)
+        assert [led(here, index).log.log_end_offset for index in (0, 2)] == [2, 1]
+        assert await answers(here.client, request((0, b"x"), (2, b"y"))) == [(0, 0, 2), (2, 0, 1)]
+        assert b"x" in await records(here, 0)
