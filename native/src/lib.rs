@@ -33,6 +33,8 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
     module.add_class::<partition::HotPartition>()?;
     module.add_class::<partition::state::LogState>()?;
+    module.add_class::<partition::state::SegmentState>()?;
+    module.add_class::<partition::state::ContentsState>()?;
     module.add_class::<partition::state::LeaderState>()?;
     module.add_class::<partition::state::RoleState>()?;
     module.add_function(wrap_pyfunction!(partition::producing::append_all, module)?)?;

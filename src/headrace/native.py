@@ -48,6 +48,8 @@ class Native(Protocol):
         """`kinds`: classes and constants that it makes and compares with."""
 
     LogState: type
+    SegmentState: type
+    ContentsState: type
     LeaderState: type
     RoleState: type
 
@@ -158,6 +160,28 @@ if TYPE_CHECKING or ROAD.native is None:
 
         __slots__ = ()
 
+    class SegmentState:
+        """As `LogState`, of one of its segments."""
+
+        __slots__ = (
+            "base",
+            "created_ms",
+            "end",
+            "file",
+            "first_timestamp",
+            "max_timestamp",
+            "max_timestamp_offset",
+            "since_entry",
+            "size",
+        )
+        file: Any
+
+    class ContentsState:
+        """As `LogState`, of all its segments."""
+
+        __slots__ = ("active", "held_size", "size")
+        active: Any
+
     class LeaderState:
         """As `LogState`, of what a leader knows."""
 
@@ -171,3 +195,4 @@ if TYPE_CHECKING or ROAD.native is None:
 
 else:
     LogState, LeaderState, RoleState = ROAD.native.LogState, ROAD.native.LeaderState, ROAD.native.RoleState
+    SegmentState, ContentsState = ROAD.native.SegmentState, ROAD.native.ContentsState

@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PySlice};
 
 use super::HotPartition;
 use super::rules::{LogConfig, Settings};
+use super::state::{LogState, SegmentState, known};
 use crate::attributes::{add, field, named};
 use crate::batches::{self, Header};
 use crate::bytes::Lent;
@@ -43,7 +44,7 @@ struct Admitted<'py> {
     base: i64,
     end: i64,
     epoch: i64,
-    active: Bound<'py, PyAny>,
+    active: Bound<'py, SegmentState>,
     config: LogConfig,
     now_ms: i64,
     /// The state of its producer; none: it has no producer id, or is not known yet.
@@ -129,9 +130,8 @@ impl HotPartition {
         now_ms: i64,
     ) -> PyResult<Option<Admitted<'py>>> {
         let (parts, settings) = (&self.parts, self.settings(py)?);
-        let log = parts.log.bind(py);
         let size = i64::try_from(batch.len())?;
-        let config = self.config.config(&self.log().config(py)?)?;
+        let config = self.config.config(&known(self.log().config(py), "config")?)?;
         if config.fsync && !needs_isr {
             return Ok(None); // it is to be written at once
         }
@@ -147,12 +147,15 @@ impl HotPartition {
         let Some(producer) = self.admitted_producer(py, &header)? else {
             return Ok(None);
         };
-        let active = attribute!(parts.contents.bind(py), "active");
+        let Some(active) = parts.contents.get().active(py) else {
+            return Ok(None);
+        };
+        let active = active.cast_into::<SegmentState>()?;
         let epoch = self.isr().epoch();
         let base = self.log().log_end_offset();
         let end = base + i64::from(header.last_offset_delta) + 1;
         let admitted = Admitted { header, size, base, end, epoch, active, config, now_ms, producer: producer.0 };
-        Ok(self.has_place(py, log, &admitted)?.then_some(admitted))
+        Ok(self.has_place(py, &admitted)?.then_some(admitted))
     }
 
     /// As `Partition._refusal_for_now`.
@@ -199,27 +202,26 @@ impl HotPartition {
     }
 
     /// As `LocalState.write`, up to the first change: the active segment has room, and its file is open.
-    fn has_place(&self, py: Python<'_>, log: &Bound<'_, PyAny>, admitted: &Admitted<'_>) -> PyResult<bool> {
-        let (config, active, contents) = (&admitted.config, &admitted.active, self.parts.contents.bind(py));
+    fn has_place(&self, py: Python<'_>, admitted: &Admitted<'_>) -> PyResult<bool> {
+        let (config, active, contents) = (&admitted.config, admitted.active.get(), self.parts.contents.bind(py));
         if config.log_append_time
             || self.log().failed()
             || self.log().lacks_room()
-            || active.is_none()
-            || attribute!(active, "file").is_none()
+            || active.file(py).is_none()
             || attribute!(self.parts.aborted.bind(py), "active_bytes").extract::<i64>()? > config.segment_index_bytes
-            || latest_epoch(log)? != admitted.epoch
+            || latest_epoch(py, self.log())? != admitted.epoch
         {
             return Ok(false);
         }
         let held = attribute!(contents, "_held");
         let held_count = i64::try_from(held.len()?)?;
-        let collected = attribute!(log, "collected");
+        let collected = known(self.log().collected(py), "collected")?;
         let goes_on = if config.fsync {
-            collects(self, &attribute!(log, "journal"), &collected, admitted.size)?
+            collects(self, self.log().journal(py), &collected, admitted.size)?
         } else {
             held_count == 0 && attribute!(collected, "end").is_none() && self.log().owed() <= self.log().flushed_end()
         };
-        Ok(goes_on && has_room(admitted, held_count, attribute!(contents, "held_size").extract()?)?)
+        Ok(goes_on && has_room(admitted, held_count, contents.get().held_size())?)
     }
 
     /// `LocalState.write`.
@@ -232,21 +234,21 @@ impl HotPartition {
     ) -> PyResult<()> {
         let parts = &self.parts;
         let (log, contents) = (parts.log.bind(py), parts.contents.bind(py));
-        let unsynced = attribute!(log, "unsynced");
+        let unsynced = known(self.log().unsynced(py), "unsynced")?;
         self.keep_for_readers(py, admitted, &buffers.0, batch)?;
         if admitted.config.fsync {
             let buffers = PyList::new(py, [buffers.0.into_any(), buffers.1])?;
             let placed = self.placed(py, admitted, &buffers)?;
             attribute!(contents, "_held").cast::<PyList>()?.append((placed, admitted.base))?;
             add(contents, pyo3::intern!(py, "held_size"), admitted.size)?;
-            let collected = attribute!(log, "collected");
+            let collected = known(self.log().collected(py), "collected")?;
             let to_come = attribute!(collected, "buffers");
             for buffer in buffers {
                 to_come.cast::<PyList>()?.append(buffer)?;
             }
             add(&collected, pyo3::intern!(py, "size"), admitted.size)?;
             change!(collected, "end", admitted.end);
-            add(&attribute!(log, "journal"), pyo3::intern!(py, "_pending_bytes"), admitted.size)?;
+            add(&known(self.log().journal(py), "journal")?, pyo3::intern!(py, "_pending_bytes"), admitted.size)?;
             change!(unsynced, "active", true);
             self.log().set_owed(admitted.end);
         } else {
@@ -255,7 +257,7 @@ impl HotPartition {
             add(contents, pyo3::intern!(py, "size"), admitted.size)?;
             change!(unsynced, "active", true);
             self.log().set_flushed_end(admitted.end);
-            change!(log, "flushed_position", position);
+            self.log().set_flushed_position(position);
         }
         self.log().set_log_end_offset(admitted.end);
         Ok(())
@@ -314,9 +316,10 @@ impl HotPartition {
             change!(partition, "open_since_ms", admitted.now_ms);
         }
         self.note_producer(py, admitted)?;
-        let appended = add(partition, pyo3::intern!(py, "_appended_bytes"), admitted.size)?;
+        let appended = self.role().appended_bytes() + admitted.size;
+        self.role().set_appended_bytes(appended);
         add(parts.share.bind(py), pyo3::intern!(py, "left"), -admitted.size)?;
-        if appended >= attribute!(partition, "_snapshot_at_bytes").extract()? {
+        if appended >= self.role().snapshot_at_bytes() {
             call!(partition, "snapshot_producers");
         }
         let feeds = attribute!(parts.tails.bind(py), "feeds");
@@ -393,10 +396,17 @@ fn next_sequence(batches: &Bound<'_, PyAny>) -> PyResult<i64> {
 }
 
 /// Whether `Collected.add` would take the batch.
-fn collects(hot: &HotPartition, journal: &Bound<'_, PyAny>, collected: &Bound<'_, PyAny>, size: i64) -> PyResult<bool> {
+fn collects(
+    hot: &HotPartition,
+    journal: Option<Bound<'_, PyAny>>,
+    collected: &Bound<'_, PyAny>,
+    size: i64,
+) -> PyResult<bool> {
     let limits = &hot.limits;
-    Ok(!journal.is_none()
-        && !attribute!(collected, "end").is_none()
+    let Some(journal) = journal else {
+        return Ok(false);
+    };
+    Ok(!attribute!(collected, "end").is_none()
         && attribute!(journal, "is_ready").is_truthy()?
         && attribute!(collected, "size").extract::<i64>()? + size <= limits.journal_log_bytes_max
         && attribute!(journal, "_pending_bytes").extract::<i64>()? + size <= limits.journal_pending_bytes_max)
@@ -404,46 +414,45 @@ fn collects(hot: &HotPartition, journal: &Bound<'_, PyAny>, collected: &Bound<'_
 
 /// `not Contents.is_full`, of a segment that is not empty.
 fn has_room(admitted: &Admitted<'_>, held_count: i64, held_size: i64) -> PyResult<bool> {
-    let (config, active) = (&admitted.config, &admitted.active);
-    let (size, created_ms) =
-        (attribute!(active, "size").extract::<i64>()?, attribute!(active, "created_ms").extract::<i64>()?);
-    let first = attribute!(active, "first_timestamp").extract::<i64>()?;
-    let newest = admitted.header.max_timestamp.max(-1);
-    let age = if first >= 0 { newest.saturating_sub(first) } else { admitted.now_ms.saturating_sub(created_ms) };
+    let (config, active) = (&admitted.config, admitted.active.get());
+    let (first, newest) = (active.first_timestamp(), admitted.header.max_timestamp.max(-1));
+    let since = if first >= 0 { first } else { active.created_ms() };
+    let age = if first >= 0 { newest.saturating_sub(since) } else { admitted.now_ms.saturating_sub(since) };
     let left_ms = config.segment_ms.saturating_sub(age);
+    let indexes = admitted.active.as_any();
     let (index, times) =
-        (i64::try_from(attribute!(active, "index").len()?)?, i64::try_from(attribute!(active, "times").len()?)?);
-    Ok(size > 0
-        && created_ms >= 0
-        && size + held_size + admitted.size <= config.segment_bytes
+        (i64::try_from(attribute!(indexes, "index").len()?)?, i64::try_from(attribute!(indexes, "times").len()?)?);
+    Ok(active.size() > 0
+        && active.created_ms() >= 0
+        && active.size() + held_size + admitted.size <= config.segment_bytes
         && left_ms >= config.segment_jitter_ms.max(0)
         && index + (1 + held_count) * INDEX_ENTRY_BYTES <= config.segment_index_bytes
         && times + (2 + held_count) * TIME_ENTRY_BYTES <= config.segment_index_bytes
-        && admitted.end - attribute!(active, "base").extract::<i64>()? <= RELATIVE_OFFSET_MAX)
+        && admitted.end - active.base() <= RELATIVE_OFFSET_MAX)
 }
 
 /// `Segment.add`. Returns the segment's size.
 fn add_to_segment(admitted: &Admitted<'_>) -> PyResult<i64> {
-    let (active, header) = (&admitted.active, &admitted.header);
-    let (size, last) = (attribute!(active, "size").extract::<i64>()?, admitted.end - 1);
-    let since_entry = attribute!(active, "since_entry").extract::<i64>()?;
-    if since_entry > admitted.config.index_interval_bytes {
-        call!(active, "add", last, admitted.size, header.max_timestamp, admitted.config.index_interval_bytes);
-        return Ok(size + admitted.size);
+    let (active, header, last) = (admitted.active.get(), &admitted.header, admitted.end - 1);
+    let size = active.size() + admitted.size;
+    if active.since_entry() > admitted.config.index_interval_bytes {
+        let segment = admitted.active.as_any();
+        call!(segment, "add", last, admitted.size, header.max_timestamp, admitted.config.index_interval_bytes);
+        return Ok(size);
     }
-    if header.max_timestamp > attribute!(active, "max_timestamp").extract()? {
-        change!(active, "max_timestamp", header.max_timestamp);
-        change!(active, "max_timestamp_offset", last);
+    if header.max_timestamp > active.max_timestamp() {
+        active.set_max_timestamp(header.max_timestamp);
+        active.set_max_timestamp_offset(last);
     }
-    change!(active, "size", size + admitted.size);
-    change!(active, "since_entry", since_entry + admitted.size);
-    change!(active, "end", admitted.end);
-    Ok(size + admitted.size)
+    active.set_size(size);
+    active.set_since_entry(active.since_entry() + admitted.size);
+    active.set_end(admitted.end);
+    Ok(size)
 }
 
 /// `LeaderEpochs.latest`.
-fn latest_epoch(log: &Bound<'_, PyAny>) -> PyResult<i64> {
-    let entries = attribute!(attribute!(log, "leader_epochs"), "entries");
+fn latest_epoch(py: Python<'_>, log: &LogState) -> PyResult<i64> {
+    let entries = attribute!(known(log.leader_epochs(py), "leader_epochs")?, "entries");
     match entries.len()? {
         0 => Ok(-1),
         count => field(&entries.get_item(count - 1)?, 0)?.extract(),

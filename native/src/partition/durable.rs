@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::HotPartition;
+use super::state::known;
 use crate::attributes::named;
 use crate::{attribute, call, change};
 
@@ -12,15 +13,15 @@ impl HotPartition {
     pub(super) fn after_write(&self, py: Python<'_>, end: i64, appended_bytes: i64) -> PyResult<()> {
         let parts = &self.parts;
         let is_synced = self.log().flushed_end() == end;
-        if !is_synced || self.needs_upkeep(py, parts.log.bind(py))? {
+        if !is_synced || self.needs_upkeep(py)? {
             call!(parts.flusher.bind(py), "request", parts.partition.bind(py));
         }
         if is_synced { self.on_durable(py, end, appended_bytes) } else { Ok(()) }
     }
 
     /// `LocalState.needs_flush`, of a log whose appends are left to the kernel.
-    fn needs_upkeep(&self, py: Python<'_>, log: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let unsynced = attribute!(log, "unsynced");
+    fn needs_upkeep(&self, py: Python<'_>) -> PyResult<bool> {
+        let unsynced = known(self.log().unsynced(py), "unsynced")?;
         Ok(attribute!(unsynced, "closed").is_truthy()?
             || attribute!(unsynced, "checkpoint").is_truthy()?
             || attribute!(unsynced, "snapshots").is_truthy()?

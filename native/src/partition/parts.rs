@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{PyTraverseError, intern};
 
-use super::state::{LeaderState, LogState, RoleState};
+use super::state::{ContentsState, LeaderState, LogState, RoleState};
 
 /// Classes and constants of the twins, in the order of `headrace.broker.partitions.native.KINDS`.
 #[derive(FromPyObject)]
@@ -65,7 +65,7 @@ impl Limits {
 pub struct Parts {
     pub partition: Py<RoleState>,
     pub log: Py<LogState>,
-    pub contents: Py<PyAny>,
+    pub contents: Py<ContentsState>,
     pub newest: Py<PyAny>,
     pub aborted: Py<PyAny>,
     pub gate: Py<PyAny>,
@@ -103,7 +103,7 @@ impl Parts {
         let transactions = producers.getattr("transactions")?;
         Ok(Self {
             newest: contents.getattr("newest")?.unbind(),
-            contents: contents.unbind(),
+            contents: contents.cast_into()?.unbind(),
             aborted: log.getattr("aborted")?.unbind(),
             log: log.cast_into()?.unbind(),
             gate: part(intern!(py, "gate"))?.unbind(),
@@ -132,8 +132,8 @@ impl Parts {
         visit.call(&self.partition)?;
         visit.call(&self.log)?;
         visit.call(&self.isr)?;
+        visit.call(&self.contents)?;
         for part in [
-            &self.contents,
             &self.newest,
             &self.aborted,
             &self.gate,

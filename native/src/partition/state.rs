@@ -53,124 +53,106 @@ impl Slot {
     }
 }
 
-/// The base of `headrace.storage.log.state.LocalState`.
-#[pyclass(frozen, subclass, module = "headrace_native")]
-pub struct LogState {
-    start: AtomicI64,
-    end: AtomicI64,
-    flushed_end: AtomicI64,
-    owed: AtomicI64,
-    failed: AtomicBool,
-    lacks_room: AtomicBool,
-    read_only: Slot,
-    config: Slot,
+/// A class whose fields Python sets and reads: numbers, flags, and other objects. An object that was not set is None.
+macro_rules! fields {
+    (
+        $(#[$about:meta])* $name:ident {
+            numbers: [$($number:ident / $set_number:ident = $first:literal),*],
+            flags: [$($flag:ident / $set_flag:ident),*],
+            objects: [$($object:ident / $set_object:ident),*],
+        }
+    ) => {
+        $(#[$about])*
+        #[pyclass(frozen, subclass, module = "headrace_native")]
+        pub struct $name {
+            $($number: AtomicI64,)*
+            $($flag: AtomicBool,)*
+            $($object: Slot,)*
+        }
+
+        #[pymethods]
+        impl $name {
+            #[new]
+            #[pyo3(signature = (*_parts, **_named))]
+            fn new(_parts: &Bound<'_, PyTuple>, _named: Option<&Bound<'_, PyDict>>) -> Self {
+                Self {
+                    $($number: AtomicI64::new($first),)*
+                    $($flag: AtomicBool::new(false),)*
+                    $($object: Slot::empty(),)*
+                }
+            }
+
+            $(
+                #[getter]
+                pub fn $number(&self) -> i64 {
+                    self.$number.load(Relaxed)
+                }
+
+                #[setter($number)]
+                pub fn $set_number(&self, value: i64) {
+                    self.$number.store(value, Relaxed);
+                }
+            )*
+
+            $(
+                #[getter]
+                pub fn $flag(&self) -> bool {
+                    self.$flag.load(Relaxed)
+                }
+
+                #[setter($flag)]
+                pub fn $set_flag(&self, value: bool) {
+                    self.$flag.store(value, Relaxed);
+                }
+            )*
+
+            $(
+                #[getter]
+                pub fn $object<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+                    self.$object.get(py)
+                }
+
+                #[setter($object)]
+                pub fn $set_object(&self, value: Option<Py<PyAny>>) {
+                    self.$object.set(value);
+                }
+            )*
+
+            fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+                $(self.$object.traverse(&visit)?;)*
+                let _ = visit;
+                Ok(())
+            }
+
+            fn __clear__(&self) {
+                $(self.$object.set(None);)*
+            }
+        }
+    };
 }
 
-#[pymethods]
-impl LogState {
-    #[new]
-    #[pyo3(signature = (*_parts, **_named))]
-    fn new(_parts: &Bound<'_, PyTuple>, _named: Option<&Bound<'_, PyDict>>) -> Self {
-        Self {
-            start: AtomicI64::new(0),
-            end: AtomicI64::new(0),
-            flushed_end: AtomicI64::new(0),
-            owed: AtomicI64::new(0),
-            failed: AtomicBool::new(false),
-            lacks_room: AtomicBool::new(false),
-            read_only: Slot::empty(),
-            config: Slot::empty(),
-        }
-    }
-
-    #[getter]
-    pub fn log_start_offset(&self) -> i64 {
-        self.start.load(Relaxed)
-    }
-
-    #[setter]
-    fn set_log_start_offset(&self, offset: i64) {
-        self.start.store(offset, Relaxed);
-    }
-
-    #[getter]
-    pub fn log_end_offset(&self) -> i64 {
-        self.end.load(Relaxed)
-    }
-
-    #[setter]
-    pub fn set_log_end_offset(&self, offset: i64) {
-        self.end.store(offset, Relaxed);
-    }
-
-    #[getter]
-    pub fn flushed_end(&self) -> i64 {
-        self.flushed_end.load(Relaxed)
-    }
-
-    #[setter]
-    pub fn set_flushed_end(&self, offset: i64) {
-        self.flushed_end.store(offset, Relaxed);
-    }
-
-    #[getter]
-    pub fn owed(&self) -> i64 {
-        self.owed.load(Relaxed)
-    }
-
-    #[setter]
-    pub fn set_owed(&self, offset: i64) {
-        self.owed.store(offset, Relaxed);
-    }
-
-    #[getter]
-    pub fn failed(&self) -> bool {
-        self.failed.load(Relaxed)
-    }
-
-    #[setter]
-    fn set_failed(&self, failed: bool) {
-        self.failed.store(failed, Relaxed);
-    }
-
-    #[getter]
-    pub fn lacks_room(&self) -> bool {
-        self.lacks_room.load(Relaxed)
-    }
-
-    #[setter]
-    fn set_lacks_room(&self, lacks_room: bool) {
-        self.lacks_room.store(lacks_room, Relaxed);
-    }
-
-    #[getter]
-    fn read_only<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.read_only.get(py)
-    }
-
-    #[setter]
-    fn set_read_only(&self, reason: Option<Py<PyAny>>) {
-        self.read_only.set(reason);
-    }
-
-    #[getter]
-    pub fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.config.get(py).ok_or_else(|| PyAttributeError::new_err("config"))
-    }
-
-    #[setter]
-    fn set_config(&self, config: Option<Py<PyAny>>) {
-        self.config.set(config);
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.read_only.traverse(&visit)?;
-        self.config.traverse(&visit)
-    }
-
-    fn __clear__(&self) {
-        self.read_only.set(None);
-        self.config.set(None);
+fields! {
+    /// The base of `headrace.storage.log.state.LocalState`.
+    LogState {
+        numbers: [
+            log_start_offset / set_log_start_offset = 0,
+            log_end_offset / set_log_end_offset = 0,
+            flushed_end / set_flushed_end = 0,
+            flushed_position / set_flushed_position = 0,
+            owed / set_owed = 0
+        ],
+        flags: [
+            failed / set_failed,
+            lacks_room / set_lacks_room
+        ],
+        objects: [
+            read_only / set_read_only,
+            config / set_config,
+            leader_epochs / set_leader_epochs,
+            unsynced / set_unsynced,
+            collected / set_collected,
+            journal / set_journal
+        ],
     }
 }
 
@@ -178,6 +160,45 @@ impl LogState {
     pub fn is_read_only(&self) -> bool {
         !self.read_only.is_none()
     }
+}
+
+fields! {
+    /// The base of `headrace.storage.log.segment.Segment`.
+    SegmentState {
+        numbers: [
+            base / set_base = 0,
+            end / set_end = 0,
+            size / set_size = 0,
+            created_ms / set_created_ms = -1,
+            first_timestamp / set_first_timestamp = -1,
+            max_timestamp / set_max_timestamp = -1,
+            max_timestamp_offset / set_max_timestamp_offset = -1,
+            since_entry / set_since_entry = 0
+        ],
+        flags: [],
+        objects: [
+            file / set_file
+        ],
+    }
+}
+
+fields! {
+    /// The base of `headrace.storage.log.contents.Contents`.
+    ContentsState {
+        numbers: [
+            size / set_size = 0,
+            held_size / set_held_size = 0
+        ],
+        flags: [],
+        objects: [
+            active / set_active
+        ],
+    }
+}
+
+/// The object, where it was set. Raises `AttributeError`.
+pub fn known<'py>(object: Option<Bound<'py, PyAny>>, name: &'static str) -> PyResult<Bound<'py, PyAny>> {
+    object.ok_or_else(|| PyAttributeError::new_err(name))
 }
 
 /// The base of `headrace.broker.partitions.in_sync.InSyncReplicas`, which has a `Leader`. Flushes of this node's own log
@@ -310,6 +331,8 @@ pub struct RoleState {
     settings: Slot,
     history: Slot,
     kept_from: AtomicI64,
+    appended_bytes: AtomicI64,
+    snapshot_at_bytes: AtomicI64,
 }
 
 #[pymethods]
@@ -324,7 +347,29 @@ impl RoleState {
             settings: Slot::empty(),
             history: Slot::empty(),
             kept_from: AtomicI64::new(0),
+            appended_bytes: AtomicI64::new(0),
+            snapshot_at_bytes: AtomicI64::new(0),
         }
+    }
+
+    #[getter(_appended_bytes)]
+    pub fn appended_bytes(&self) -> i64 {
+        self.appended_bytes.load(Relaxed)
+    }
+
+    #[setter(_appended_bytes)]
+    pub fn set_appended_bytes(&self, size: i64) {
+        self.appended_bytes.store(size, Relaxed);
+    }
+
+    #[getter(_snapshot_at_bytes)]
+    pub fn snapshot_at_bytes(&self) -> i64 {
+        self.snapshot_at_bytes.load(Relaxed)
+    }
+
+    #[setter(_snapshot_at_bytes)]
+    fn set_snapshot_at_bytes(&self, size: i64) {
+        self.snapshot_at_bytes.store(size, Relaxed);
     }
 
     #[getter(_ended)]

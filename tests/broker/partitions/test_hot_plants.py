@@ -89,18 +89,18 @@ PLANTS: Final[dict[str, Plant]] = {
     "what the leader alone acknowledges is held": (APPEND, "config.fsync && !needs_isr", "false && !needs_isr"),
     "the journal's pending bytes are not counted": (
         APPEND,
-        'add(&attribute!(log, "journal"), pyo3::intern!(py, "_pending_bytes"), admitted.size)?;',
+        'add(&known(self.log().journal(py), "journal")?, pyo3::intern!(py, "_pending_bytes"), admitted.size)?;',
         "",
     ),
     "held batches do not count for the segment's size": (
         APPEND,
-        "size + held_size + admitted.size <= config.segment_bytes",
-        "size + admitted.size <= config.segment_bytes",
+        "active.size() + held_size + admitted.size <= config.segment_bytes",
+        "active.size() + admitted.size <= config.segment_bytes",
     ),
     "an index entry is left out": (
         APPEND,
-        "if since_entry > admitted.config.index_interval_bytes {",
-        "if since_entry > admitted.config.index_interval_bytes + 60 {",
+        "if active.since_entry() > admitted.config.index_interval_bytes {",
+        "if active.since_entry() > admitted.config.index_interval_bytes + 60 {",
     ),
     "the leader epoch in the log is the client's": (
         APPEND,
@@ -118,7 +118,7 @@ PLANTS: Final[dict[str, Plant]] = {
         "> self.limits.newest_unread_bytes_max * 2",
     ),
     "followers are not told": (APPEND, 'call!(feed, "on_appended", partition);', "let _ = &feed;"),
-    "the producers' snapshot comes late": (APPEND, "appended >= attribute!", "appended > attribute!"),
+    "the producers' snapshot comes late": (APPEND, "appended >= self.role()", "appended > self.role()"),
     "a compacted topic takes records without keys": (
         APPEND,
         "(found.all_keyed || !settings.compact)",
@@ -156,7 +156,7 @@ PLANTS: Final[dict[str, Plant]] = {
     ),
     "upkeep has to wait for a flush": (
         DURABLE,
-        "!is_synced || self.needs_upkeep(py, parts.log.bind(py))?",
+        "!is_synced || self.needs_upkeep(py)?",
         "!is_synced",
     ),
     "bytes that were told are withheld": (DURABLE, "if is_told { 0 } else { withheld }", "withheld"),

@@ -20,6 +20,7 @@ from typing import Final
 from headrace.base.errors import CorruptData
 from headrace.base.limits import READ_POSITIONS_REMEMBERED_MAX
 from headrace.base.ports import Disk
+from headrace.native import ContentsState
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.engine.placing import Placed
 from headrace.storage.log.files import SegmentFiles
@@ -36,7 +37,7 @@ _NOTHING: Final = memoryview(b"")
 _base_of = attrgetter("base")
 
 
-class Contents:
+class Contents(ContentsState):
     """See the module."""
 
     __slots__ = (
@@ -45,17 +46,16 @@ class Contents:
         "_files",
         "_held",
         "_positions",
-        "active",
         "again",
         "directory",
         "gaps_below",
-        "held_size",
         "is_mended",
         "newest",
         "segments",
-        "size",
         "swaps",
     )
+
+    active: Segment | None
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from zlib import crc32
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk, File
+from headrace.native import SegmentState
 from headrace.storage.engine.faults import Damage, DamagedRange
 from headrace.storage.log.names import LOG, numbered, segment_paths
 from headrace.storage.log.scan import headers_in
@@ -54,30 +55,23 @@ class SegmentInfo(NamedTuple):
     """Highest timestamp of its records, in milliseconds; -1 where they have none."""
 
 
-class Segment:
+class Segment(SegmentState):
     """`size`, `end` and the indexes grow by `add`. The other fields are bookkeeping of its log."""
 
     __slots__ = (
-        "base",
-        "created_ms",
         "damages",
         "directory",
-        "end",
-        "file",
-        "first_timestamp",
         "index",
         "last_entry_time",
-        "max_timestamp",
-        "max_timestamp_offset",
         "pins",
-        "since_entry",
-        "size",
         "swap",
         "synced",
         "times",
         "times_known",
         "used",
     )
+
+    file: File | None
 
     def __init__(self, directory: Path, base: int, *, created_ms: int = -1) -> None:
         self.directory = directory
