@@ -6,6 +6,8 @@ the batch. The other does not have it. After each operation both have to be in t
 answer, and told the same to whoever waits. At the end of a case, all files have to be the same. The first difference is
 printed with the operations that led there, and the exit code is 1. So it is where the native road took too few appends.
 
+With --fetches, a case is several partitions on each road, which consumers read together (see `fetching`).
+
 It needs HEADRACE_NATIVE=1: the fields of both partitions lie in native memory then. Where these behave otherwise than
 Python's own, the simulator tells another story (tests/sim/test_both_roads.py).
 """
@@ -14,12 +16,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 from rich.console import Console
@@ -31,15 +32,22 @@ from headrace.storage.engine.appending import Appended
 from headrace.wire.errors import ErrorCode
 from tools.partition_fuzz import operations as do
 from tools.partition_fuzz.batches import Bodies
-from tools.partition_fuzz.choosing import Chooser, Operation, settings_of
-from tools.partition_fuzz.observed import differing, seen_of
+from tools.partition_fuzz.choosing import Chooser, Operation, settings_of, to
+from tools.partition_fuzz.fetching import CountedReads, Group, Side, answer_of
+from tools.partition_fuzz.observed import Seen, differing, seen_of
 from tools.partition_fuzz.world import Clock, InlineLoop, World
 
 OPERATIONS_OF_A_CASE: Final = 300
 AFTER_ITS_END: Final = 15
 """Operations of a case after its partition has ended."""
+OPERATIONS_OF_A_GROUP: Final = 900
+"""Operations of a case with fetches, over all its partitions."""
+OF_READS: Final = ("disk's operations", "again")
+"""Parts of a world's state that depend on how often it was read."""
 TAKEN_MIN: Final = 0.35
 """The least share of all appends that the native road has to take."""
+READS_TAKEN_MIN: Final = 0.6
+"""The least share of all fetches that it has to take."""
 STEP: Final = 1_000
 
 
@@ -52,16 +60,42 @@ class StoppedError(Exception):
 
 
 @dataclass
+class Fetches:
+    """By the native road, but for `reads`."""
+
+    reads: int = 0
+    """Passes over all partitions of a fetch, by either road."""
+    taken: int = 0
+    with_records: int = 0
+    with_aborted: int = 0
+    after_a_wait: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.taken / max(self.reads, 1)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.taken} of {self.reads} reads by the native road, {self.with_records} of them with records, "
+            f"{self.with_aborted} with aborted transactions; {self.after_a_wait} answers after a wait"
+        )
+
+
+@dataclass
 class Counts:
     operations: int = 0
     appended: int = 0
     """Batches that were appended, by either road, and not known already."""
     natively: int = 0
     refused: int = 0
+    fetches: Fetches = field(default_factory=Fetches)
 
     @property
     def share(self) -> float:
         return self.natively / max(self.appended, 1)
+
+    def __str__(self) -> str:
+        return f"{self.natively} of {self.appended} appends by the native road, {self.refused} refusals"
 
 
 def main() -> int:
@@ -69,19 +103,21 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, default=0, help="the first case")
+    parser.add_argument("--fetches", action="store_true", help="fetches of many partitions, beside the appends")
     options = parser.parse_args()
     counts = Counts()
     console = Console()
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("operations", total=options.operations)
+        run = run_group if options.fetches else run_case
         try:
-            for _ in fuzz(options.seed, options.operations, counts, first_case=options.case):
+            for _ in fuzz(options.seed, options.operations, counts, first_case=options.case, run=run):
                 progress.update(task, completed=counts.operations)
         except (DifferenceError, StoppedError) as found:
             print(found)
             return 1
-    told = f"{counts.natively} of {counts.appended} appends by the native road, {counts.refused} refusals"
-    if counts.share < TAKEN_MIN:
+    told = str(counts.fetches if options.fetches else counts)
+    if (counts.fetches.share < READS_TAKEN_MIN) if options.fetches else (counts.share < TAKEN_MIN):
         print(f"seed {options.seed}: too few by the native road: {told}")
         return 1
     print(
@@ -90,17 +126,20 @@ def main() -> int:
     return 0
 
 
-def fuzz(seed: int, operations: int, counts: Counts, *, first_case: int = 0) -> Iterator[int]:
-    """Yields the number of each case. Raises DifferenceError."""
+def fuzz(seed: int, operations: int, counts: Counts, *, first_case: int = 0, run: Run | None = None) -> Iterator[int]:
+    """Yields the number of each case. Raises DifferenceError. `run`: of one case; None: `run_case`."""
     native = ROAD.native
     assert native is not None, f"{VARIABLE}=1 has to be set"
     bodies = Bodies(Random(seed), native)
     case = first_case
     with silent(), InlineLoops() as loops:
         while counts.operations < operations:
-            run_case(seed, case, bodies, loops, native, counts)
+            (run or run_case)(seed, case, bodies, loops, native, counts)
             yield case
             case += 1
+
+
+Run: TypeAlias = Callable[[int, int, Bodies, tuple[InlineLoop, InlineLoop], Native, Counts], None]
 
 
 class InlineLoops:
@@ -174,7 +213,7 @@ def _compare(operation: Operation, natively: World, python: World, counts: Count
     """Carry it out on both. Raises DifferenceError."""
     counts.operations += 1
     end = python.log.log_end_offset
-    answers = _answer(operation, natively), _answer(operation, python)
+    answers = answer_of(operation, natively), answer_of(operation, python)
     _count((answers[1][1], *(each[1] for each in python.told if each[0] == "taken")), end, counts)
     found = [f"answer:\n  native: {answers[0]!r}\n  python: {answers[1]!r}"] if answers[0] != answers[1] else []
     if natively.partition.hot is not natively.counted:
@@ -188,14 +227,72 @@ def _compare(operation: Operation, natively: World, python: World, counts: Count
         raise StoppedError(f"both stop: {answers[1][1]}")
 
 
-def _answer(operation: Operation, world: World) -> tuple[type | None, object]:
-    """None and the answer, or what was raised."""
+def run_group(
+    seed: int, case: int, bodies: Bodies, loops: tuple[InlineLoop, InlineLoop], native: Native, counts: Counts
+) -> None:
+    """As `run_case`, for partitions that are fetched together."""
+    reads = CountedReads(native)
+    group = Group(Random(f"{seed} {case} fetches"), bodies, loops, reads)
+    done: list[tuple[int | None, Operation]] = []
+
+    def carry_out(at: int | None, operation: Operation, *, all_of_it: bool = False) -> None:
+        done.append((at, operation))
+        _compare_group(group, at, operation, counts, all_of_it=all_of_it)
+
     try:
-        return None, operation(world)
-    except AssertionError:
-        return AssertionError, traceback.format_exc()
-    except Exception as error:
-        return type(error), str(error)
+        left = OPERATIONS_OF_A_GROUP
+        while left:
+            carry_out(*group.next())
+            left -= 1
+            if group.python.has_ended:
+                left = min(left, AFTER_ITS_END)
+        carry_out(None, to(Side.leave_all))
+        for at, _ in enumerate(group.python.worlds):
+            carry_out(at, to(do.unpacked))
+            carry_out(at, to(do.close), all_of_it=True)
+    except (DifferenceError, StoppedError) as found:
+        story = "\n".join(f"  {number}: {at} {_told(each)}" for number, (at, each) in enumerate(done))
+        raise type(found)(
+            f"seed {seed}, case {case}, operation {len(done) - 1}\n{group.told}\n{story}\n{found}"
+        ) from found
+    fetches = counts.fetches
+    fetches.reads += reads.reads
+    fetches.taken += reads.taken
+    fetches.with_records += reads.with_records
+    fetches.with_aborted += reads.with_aborted
+
+
+def _compare_group(group: Group, at: int | None, operation: Operation, counts: Counts, *, all_of_it: bool) -> None:
+    counts.operations += 1
+    sides = natively, python = group.natively, group.python
+    answers = [side.carry_out(at, operation) for side in sides]
+    views: list[tuple[str, list[Seen]]] = [
+        (
+            "",
+            [
+                {"answer": answer, "told": side.told, "fetches": side.fetches}
+                for answer, side in zip(answers, sides, strict=True)
+            ],
+        )
+    ]
+    which = range(len(python.worlds)) if at is None or natively.told or python.told else [at]
+    views += [
+        (f"partition {each}: ", [seen_of(side.worlds[each], all_of_it=all_of_it) for side in sides]) for each in which
+    ]
+    for _, seen in views if group.reads.has_handed_back else ():
+        for one in seen:
+            for name in OF_READS:
+                one.pop(name, None)
+    found = ["the native road failed, and the twin went on"] if natively.has_failed else []
+    for name, seen in views:
+        found += [f"{name}{line}" for line in differing(*seen)]
+    if found:
+        raise DifferenceError("\n".join(found))
+    counts.fetches.after_a_wait += sum(each[1] != "left" for each in python.told)
+    for side in sides:
+        side.forget_told()
+    if answers[1][0] is AssertionError:
+        raise StoppedError(f"both stop: {answers[1][1]}")
 
 
 def _count(answers: object, end: int, counts: Counts) -> None:

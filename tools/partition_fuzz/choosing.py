@@ -94,7 +94,10 @@ def plainly(how: Callable[[World], object]) -> Callable[[Chooser], Operation]:
 class Chooser:
     """The operations of one case, on a world that runs in Python alone."""
 
-    def __init__(self, chance: Random, bodies: Bodies, world: World, *, fsync: bool) -> None:
+    def __init__(
+        self, chance: Random, bodies: Bodies, world: World, *, fsync: bool, transactions: float | None = None
+    ) -> None:
+        """`transactions`: how often these come, times what is usual; None: in a quarter of all cases."""
         self._chance = chance
         self._bodies = bodies
         self._world = world
@@ -104,7 +107,9 @@ class Chooser:
         kinds = _KINDS
         if chance.random() < 0.35:
             kinds += _FAULTS
-        if chance.random() < 0.25:
+        if transactions is not None:
+            kinds += tuple((kind, weight * transactions) for kind, weight in _TRANSACTIONS)
+        elif chance.random() < 0.25:
             kinds += _TRANSACTIONS
         self._mistakes = chance.choice((0.0, 0.05, 0.2))
         self._is_narrow = chance.random() < 0.6

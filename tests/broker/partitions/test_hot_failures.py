@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from headrace.broker.partitions.hot import KINDS
 from headrace.broker.partitions.partition import Partition
-from headrace.native import VARIABLE, choose
+from headrace.native import ROAD
 from headrace.storage.engine.appending import Appended
 from headrace.wire.errors import ErrorCode
 from tools.partition_fuzz import operations as do
@@ -20,7 +19,7 @@ from tools.partition_fuzz.choosing import settings_of
 from tools.partition_fuzz.observed import seen_of
 from tools.partition_fuzz.world import Clock, Feed, InlineLoop, World
 
-native: Any = pytest.importorskip("headrace_native", reason="`make native` has not compiled it")
+pytestmark = pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken")
 PRODUCER = 11
 BUG = "the native road failed, and pure Python goes on: a bug of the broker, please report it"
 
@@ -45,9 +44,9 @@ class FailingFeed(Feed):
 class Case:
     def __init__(self, *, fsync: bool) -> None:
         self.clock, self.loop = FailingClock(), InlineLoop()
-        found = choose({VARIABLE: "1"}).native
-        assert found is not None
-        [self._body, *_] = Bodies(Random(1), found).single
+        native = ROAD.native
+        assert native is not None
+        [self._body, *_] = Bodies(Random(1), native).single
         settings, config = settings_of(Random(3), fsync=fsync, is_narrow=False, replicas=1)
         self.world = World(
             5, self.clock, self.loop, native=None, config=config, settings=settings, replicas=1, has_journal=True
@@ -55,7 +54,7 @@ class Case:
         self.partition = self.world.partition
         self.append(0)
         do.flush(self.world)
-        self.partition.hot = found.HotPartition(self.partition, KINDS)
+        self.partition.hot = native.HotPartition(self.partition, KINDS)
 
     def append(self, sequence: int, failure: BaseException | None = None, *, fails_in: str = "append_plain") -> None:
         """It has to be appended. `fails_in`: which function meets the failure first."""

@@ -12,6 +12,8 @@ from tests.tiers import long_only
 from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed, ran
 
 TOOL: Final = ("partition_fuzz", "--operations", "100000")
+FETCHES: Final = ("partition_fuzz", "--fetches", "--operations", "30000")
+READING: Final = "partition/reading.rs"
 APPEND, DURABLE, RULES, STATE = (f"partition/{name}.rs" for name in ("append", "durable", "rules", "state"))
 PLANTS: Final[dict[str, Plant]] = {
     "a gap of sequences is taken": (
@@ -161,6 +163,38 @@ PLANTS: Final[dict[str, Plant]] = {
     ),
     "bytes that were told are withheld": (DURABLE, "if is_told { 0 } else { withheld }", "withheld"),
 }
+PLANTS_OF_FETCHES: Final[dict[str, Plant]] = {
+    "readers see one record above the high watermark": (
+        READING,
+        "self.newest(py, offset, room.max(0), high_watermark, ",
+        "self.newest(py, offset, room.max(0), high_watermark + 1, ",
+    ),
+    "the log begins at 0, whatever was deleted": (READING, "stable, start, records", "stable, 0, records"),
+    "a fetch that waits is not woken": (READING, ".set_item(waiter, py.None())?;", ".contains(waiter)?;"),
+    "a fetch that was answered is told on": (READING, "waiting.del_item(waiter)?;", "waiting.contains(waiter)?;"),
+    "the bytes of the whole fetch have no bound": (READING, "limit.min(wish.bytes_max - so_far)", "limit"),
+    "the bytes of one partition have no bound": (
+        READING,
+        "limit.min(wish.bytes_max - so_far)",
+        "wish.bytes_max - so_far",
+    ),
+    "a batch over the bound is given of every partition": (
+        READING,
+        "(!parts.is_empty() || !at_least_one)",
+        "!parts.is_empty()",
+    ),
+    "aborted transactions are not told": (
+        READING,
+        "if wish.committed_only {",
+        "if wish.committed_only && so_far > 0 {",
+    ),
+    "any leader epoch is the right one": (
+        READING,
+        "believed != ANY_EPOCH && believed != ",
+        "believed == i64::MIN && believed != ",
+    ),
+    "what is read counts as unread": (READING, 'change!(newest, "_unread", 0);', ""),
+}
 HALVES: Final = {
     "a failure to write counts as one to look": "self.write(py, &admitted, (prefix, rest), batch)",
     "a failure behind the write counts as one to look": "self.note(py, &admitted)",
@@ -185,10 +219,21 @@ def test_a_plant_is_found(tmp_path: Path, target: Path, plant: str) -> None:
     assert (done.returncode, "  native: " in done.stdout) == (1, True), done.stderr
 
 
+def test_without_a_plant_fetches_do_not_differ(tmp_path: Path, target: Path) -> None:
+    done = fuzzed(compiled(copied(tmp_path), target), *FETCHES, HEADRACE_NATIVE="1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("plant", PLANTS_OF_FETCHES)
+def test_a_plant_is_found_by_fetches(tmp_path: Path, target: Path, plant: str) -> None:
+    done = fuzzed(compiled(copied(tmp_path, PLANTS_OF_FETCHES[plant]), target), *FETCHES, HEADRACE_NATIVE="1")
+    assert (done.returncode, "  native: " in done.stdout) == (1, True), done.stderr
+
+
 @pytest.mark.parametrize("plant", HALVES)
 def test_a_half_that_is_taken_for_the_other_is_found_without_memory(tmp_path: Path, target: Path, plant: str) -> None:
     call = HALVES[plant]
     place = compiled(copied(tmp_path, (APPEND, f"{call}?", f"self.looking(py, || {call})?")), target)
     finder = str(Path(__file__).with_name("test_hot_out_of_memory.py"))
-    done = ran(place, "pytest", "-q", "-p", "no:cacheprovider", finder, HEADRACE_NATIVE="0")
+    done = ran(place, "pytest", "-q", "-p", "no:cacheprovider", finder, HEADRACE_NATIVE="1")
     assert (done.returncode, " failed" in done.stdout) == (1, True), done.stdout
