@@ -41,7 +41,7 @@ from headrace.wire.records import Record
 from tests import loops
 from tests.broker.data_path import produce
 from tests.broker.group_broker import RawClient
-from tests.promises.support.load import QUIET
+from tests.promises.support.load import QUIET, ends_of
 from tests.promises.support.records import ASKED_EVERY_S, IMPATIENT, OPTIONS
 from tests.promises.test_a_move_keeps_every_record import Operator
 from tools.broker_cluster import BrokerCluster
@@ -519,10 +519,7 @@ class Story:
         for key in ALL:
             differing = [at for at, value in enumerate(self._sent[key]) if found[key][at] != value]
             assert not differing, f"{when} {key} holds {found[key][differing[0]]!r} at {differing[0]}"
-            low_and_high = await asyncio.to_thread(
-                reader.client.get_watermark_offsets, confluent_kafka.TopicPartition(*key), DEADLINE_S
-            )
-            assert low_and_high == (0, ends[key]), when
+            assert await asyncio.to_thread(ends_of, reader.client, *key) == (0, ends[key]), when
         for key in LOST:
             epochs, end, old = [epoch for _, epoch in reader.read[key].values()], self._ends[key], self._before[key]
             assert epochs == sorted(epochs)

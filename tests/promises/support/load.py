@@ -219,7 +219,7 @@ def read_all(bootstrap: str, topic: str, starts: Mapping[int, int] | None = None
         client.close()
 
 
-def _ends(client: Any, topic: str, number: int) -> tuple[int, int]:
+def ends_of(client: Any, topic: str, number: int) -> tuple[int, int]:
     """The first offset and the one behind the last. Asks again where the leader has changed since the client looked."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -236,7 +236,7 @@ def _ends(client: Any, topic: str, number: int) -> tuple[int, int]:
 def _read(client: Any, topic: str, starts: Mapping[int, int]) -> PartitionLogs:
     ends = {}
     for number in starts:
-        low, ends[number] = _ends(client, topic, number)
+        low, ends[number] = ends_of(client, topic, number)
         assert low == 0
     client.assign([confluent_kafka.TopicPartition(topic, number, start) for number, start in starts.items()])
     found: PartitionLogs = {number: {} for number in starts}
