@@ -153,7 +153,7 @@ def decoded(answer: Any, version: int) -> Any:
 
 def test_the_short_road_tells_it_also_where_nothing_was_refused_at_first(image: MetadataImage) -> None:
     waiting, answer = Scripted(Appended(Offset(5), Offset(6))), _AnswerOfMany(road(image, 10), 7, "PLAINTEXT")
-    answer.take(b"\2t", [(0, memoryview(b""))], cast("Any", [(waiting, UNWALKED)]), needs_isr=True)
+    answer.take(b"\2t", [(0, memoryview(b""))], cast("Any", iter([(waiting, UNWALKED, None)])), needs_isr=True)
     answer.all_are_taken()
     waiting.waiting[0].on_outcome(AWAY)
     assert leaders_of(decoded(answer.answer(), 10)) == [(2, 1)]
@@ -167,7 +167,7 @@ def test_the_short_road_tells_it_of_what_waited_when_the_leadership_ended(image:
     one.on_outcome(AWAY)
     many = _AnswerOfMany(road(image, version), 7, "PLAINTEXT")
     parts = [Scripted(taken), Scripted(taken), Scripted(WriteRefusal(ErrorCode.CORRUPT_MESSAGE, "It is."))]
-    places = cast("Any", [(part, UNWALKED) for part in parts])
+    places = cast("Any", iter([(part, UNWALKED, None) for part in parts]))
     many.take(topic, [(at, memoryview(b"")) for at in range(3)], places, needs_isr=True)
     many.all_are_taken()
     parts[0].waiting[0].on_outcome(AWAY)
