@@ -176,7 +176,7 @@ def test_a_ledger_that_has_lost_its_end_is_an_error(made: World) -> None:
         await ledger.claim(Decision(0, "a", ()))
         await ledger.settle(confirm=True)
         assert ledger._place is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(150):
             await ledger._below(ledger._place, 10_000, b"lost", ())
 
     with Brokers(made.bootstrap) as brokers, pytest.raises(RefusedError, match="OFFSET_OUT_OF_RANGE"):

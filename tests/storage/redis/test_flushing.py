@@ -398,7 +398,7 @@ async def test_no_more_leaves_ahead_than_a_round_can_send_again(
     connection.abort()
     server.resume()
     assert await flushing is None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(150):
         assert await flush(engine, log) is None
     assert [base for base, _ in await offsets(opened(engine_of(server), 1))] == list(range(0, 100, 2))
 
