@@ -152,9 +152,9 @@ class Chooser:
         wrong = mistaken(batch, chance)
         return wrong if self._bodies.are_walked_alike(wrong.data) else batch
 
-    def producer(self) -> tuple[int, int, int]:
+    def producer(self, *of: int) -> tuple[int, int, int]:
         """Id, epoch and sequence."""
-        number = self.one(*PRODUCERS)
+        number = self.one(*(of or PRODUCERS))
         state = self._world.partition.producers._states.get(number)
         if state is None:
             return number, self.one(0, 0, 1), self.one(0, 0, 0, 5, SEQUENCE_MAX, SEQUENCE_MAX - 5)
@@ -174,7 +174,8 @@ class Chooser:
         return number, epoch, 0
 
     def transactional(self) -> Made:
-        number, epoch, sequence = self.producer()
+        asked = self._world.partition.producers._asked if self.is_so(0.7) else ()
+        number, epoch, sequence = self.producer(*asked)
         body = self._bodies.choose(self._chance)
         return made(body, self._world.clock.ms, (number, epoch, sequence), attributes=TRANSACTIONAL)
 
@@ -215,6 +216,9 @@ class Chooser:
         return to(do.append_examined, needs_isr=self.is_so(0.7))
 
     def verify(self) -> Operation:
+        """Seldom more than one at a time: while any is under way, the native road takes no batch of a producer."""
+        if self._world.partition.producers._asked and self.is_so(0.8):
+            return self.append_of_transaction()
         return to(do.verify, batch=self.transactional(), bumps_epochs=self.is_so(0.3))
 
     def grant(self) -> Operation:
