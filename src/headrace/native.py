@@ -61,9 +61,11 @@ class Native(Protocol):
         needs_isr: bool,
         /,
     ) -> bytes | list[tuple[Any, Any, Any]] | None:
-        """Append the batches of a request. Bytes: the frame of the answer, as all are committed. Otherwise what became
-        of each: its partition, the facts of its records, and an `Appended`, an exception, or None. For None the twin is
-        to append it. The twin is `headrace.broker.handlers.plain_produce._Road._take_all`."""
+        """Append the batches of a request. The twin is `headrace.broker.handlers.plain_produce._Road._take_all`.
+
+        Returns the frame of the answer, where all are committed. Otherwise it returns what became of each: its
+        partition, the facts of its records, and an `Appended`, a `WriteRefusal`, or None. For None the twin is to
+        append it. Raises as `Partition.on_native_failure`, which it calls."""
 
     def find_places(
         self, topics: Sequence[tuple[bytes, Sequence[tuple[int, int, int, int]]]], known: Mapping[Any, Any], /

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,7 +15,7 @@ from headrace import __version__
 from tools import warm
 from tools.warm import WarmProcess
 
-was_on = warm.is_on()
+WAS_ON: Final = warm.is_on()
 """As the tier has it."""
 
 
@@ -88,5 +89,5 @@ def test_the_forking_process_has_one_thread_so_that_no_lock_is_held_when_it_fork
 
 
 def test_brokers_of_the_short_tier_are_forked() -> None:
-    assert was_on == (os.environ.get("HEADRACE_TIER") != "long")
+    assert (os.environ.get("HEADRACE_TIER") != "long") == WAS_ON
     assert warm.COMMAND[0] == sys.executable

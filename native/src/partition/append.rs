@@ -240,7 +240,7 @@ impl HotPartition {
             let buffers = PyList::new(py, [buffers.0.into_any(), buffers.1])?;
             let placed = self.placed(py, admitted, &buffers)?;
             attribute!(contents, "_held").cast::<PyList>()?.append((placed, admitted.base))?;
-            add(contents, pyo3::intern!(py, "held_size"), admitted.size)?;
+            contents.get().set_held_size(contents.get().held_size() + admitted.size);
             let collected = known(self.log().collected(py), "collected")?;
             let to_come = attribute!(collected, "buffers");
             for buffer in buffers {
@@ -254,7 +254,7 @@ impl HotPartition {
         } else {
             call!(log, "write_past_held", PyList::new(py, [buffers.0.into_any(), buffers.1])?);
             let position = add_to_segment(admitted)?;
-            add(contents, pyo3::intern!(py, "size"), admitted.size)?;
+            contents.get().set_size(contents.get().size() + admitted.size);
             change!(unsynced, "active", true);
             self.log().set_flushed_end(admitted.end);
             self.log().set_flushed_position(position);

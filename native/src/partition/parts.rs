@@ -7,7 +7,7 @@ use pyo3::{PyTraverseError, intern};
 
 use super::state::{ContentsState, LeaderState, LogState, RoleState};
 
-/// Classes and constants of the twins, in the order of `headrace.broker.partitions.native.KINDS`.
+/// Classes and constants of the twins, in the order of `headrace.broker.partitions.hot.KINDS`.
 #[derive(FromPyObject)]
 pub struct Kinds(
     /// `tuple.__new__`

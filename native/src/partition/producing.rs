@@ -6,10 +6,10 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use super::HotPartition;
 use super::append::Facts;
 use super::reading::hot_of;
-use crate::attribute;
 use crate::attributes::field;
 use crate::bytes::Lent;
 use crate::panics::guarded;
+use crate::{attribute, call};
 
 const NO_TIME: i64 = -1;
 
@@ -28,7 +28,7 @@ type Topic<'py> = (Bound<'py, PyBytes>, usize);
 /// Append the batches of `topics`, each (topic, list of (index, batch)), to the partitions that `known` has by topic and
 /// index. Returns None where nothing was done: the twin is to look. Returns the answer's frame where all are appended and
 /// committed. Otherwise it returns what became of each, in order: (partition, facts of the records, outcome). The outcome
-/// is an `Appended`; None, where the twin is to append it; or an exception that the partition is to be told of.
+/// is an `Appended`, a `WriteRefusal`, or None, where the twin is to append it.
 #[pyfunction]
 pub fn append_all<'py>(
     py: Python<'py>,
@@ -46,13 +46,13 @@ pub fn append_all<'py>(
         for (topic, count) in &topics {
             answer.begin(topic, *count)?;
             for part in &parts[at..at + count] {
-                let outcome = append(py, part, needs_isr, &ends);
+                let outcome = append(py, part, needs_isr, &ends)?;
                 match &outcome {
                     Outcome::Appended(base, end) => {
                         are_settled &= needs_isr && part.hot.get().has_committed(py, *end)?;
                         answer.add(part.index, *base, part.hot.get().start_offset(py)?);
                     }
-                    Outcome::Untaken | Outcome::Failed(_) => are_settled = false,
+                    Outcome::Untaken | Outcome::Refused(_) => are_settled = false,
                 }
                 ends.push(outcome);
             }
@@ -63,11 +63,12 @@ pub fn append_all<'py>(
     })
 }
 
-enum Outcome {
+enum Outcome<'py> {
     /// Its first offset, and the one after its last.
     Appended(i64, i64),
     Untaken,
-    Failed(PyErr),
+    /// The disk has failed.
+    Refused(Bound<'py, PyAny>),
 }
 
 /// Look at everything. Changes nothing.
@@ -103,10 +104,11 @@ fn look<'py>(
     Ok(Some((found, parts)))
 }
 
-/// Append one. Where one before it was not taken, it is not: both may be of one partition.
-fn append(py: Python<'_>, part: &Part<'_>, needs_isr: bool, before: &[Outcome]) -> Outcome {
+/// Append one. Where one before it was not taken, it is not: both may be of one partition. A failure is told to the
+/// partition at once, since it may have stopped half-way.
+fn append<'py>(py: Python<'py>, part: &Part<'py>, needs_isr: bool, before: &[Outcome<'py>]) -> PyResult<Outcome<'py>> {
     if !matches!(before.last(), None | Some(Outcome::Appended(..))) {
-        return Outcome::Untaken;
+        return Ok(Outcome::Untaken);
     }
     let hot = part.hot.get();
     let taken = guarded(|| {
@@ -114,20 +116,23 @@ fn append(py: Python<'_>, part: &Part<'_>, needs_isr: bool, before: &[Outcome]) 
         hot.append_at(py, &part.records, &lent, needs_isr, part.facts, now_ms)
     });
     match taken {
-        Ok(Some((base, end))) => Outcome::Appended(base, end),
-        Ok(None) => Outcome::Untaken,
-        Err(error) => Outcome::Failed(error),
+        Ok(Some((base, end))) => Ok(Outcome::Appended(base, end)),
+        Ok(None) => Ok(Outcome::Untaken),
+        Err(error) => {
+            let refusal = call!(part.partition, "on_native_failure", &part.records, error.into_value(py));
+            Ok(if refusal.is_none() { Outcome::Untaken } else { Outcome::Refused(refusal) })
+        }
     }
 }
 
-fn told<'py>(py: Python<'py>, parts: Vec<Part<'py>>, ends: Vec<Outcome>) -> PyResult<Bound<'py, PyAny>> {
+fn told<'py>(py: Python<'py>, parts: Vec<Part<'py>>, ends: Vec<Outcome<'py>>) -> PyResult<Bound<'py, PyAny>> {
     let told = PyList::empty(py);
     for (part, end) in parts.into_iter().zip(ends) {
         let hot = part.hot.get();
         let outcome = match end {
             Outcome::Appended(base, end) => hot.appended(py, base, end)?,
             Outcome::Untaken => py.None().into_bound(py),
-            Outcome::Failed(error) => error.into_value(py).into_bound(py).into_any(),
+            Outcome::Refused(refusal) => refusal,
         };
         told.append((part.partition, hot.walked_of(py, part.facts)?, outcome))?;
     }

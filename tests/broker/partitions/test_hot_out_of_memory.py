@@ -5,7 +5,7 @@ Then the batch is in the log or not, and the next life knows which, and the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from random import Random
@@ -15,6 +15,7 @@ import pytest
 
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.ports import Buffer
+from headrace.broker.partitions.hot import KINDS
 from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.native import ROAD, Native
 from headrace.replica.producers import ACCEPT, Duplicate
@@ -33,6 +34,7 @@ from tools.partition_fuzz.world import IDENTITY, JOURNAL, KEY, ROOT, Clock, Inli
 
 memory: Any = pytest.importorskip("_testcapi", reason="this interpreter cannot be made to run out of memory")
 EARLIER, PRODUCER = 2, 11
+TOPIC = b"\2t"
 REQUESTS_MAX = 400
 """An append asks for memory less often than this."""
 pytestmark = [
@@ -56,6 +58,7 @@ class Outcome(Enum):
     UNCHANGED = "not appended, and the partition goes on"
     ENDED = "the partition has ended"
     BY_THE_TWIN = "the native road has failed and the twin appended"
+    UNTOLD = "appended, and nobody hears of it"
 
 
 class Case:
@@ -89,6 +92,31 @@ class Case:
             return Outcome.UNCHANGED
         assert isinstance(appended, Appended)
         return Outcome.APPENDED if partition.hot is self.world.counted else Outcome.BY_THE_TWIN
+
+    def append_several(self, request: int) -> Outcome:
+        """As `append`, by the call for requests of several batches. A failure half-way ends the partition before the
+        call returns, or raises."""
+        partition, native = self.world.partition, ROAD.native
+        assert native is not None
+        partition.hot = hot = native.HotPartition(partition, KINDS)
+        topics, before = [(TOPIC, [(0, memoryview(self.batches[EARLIER]))])], seen_of(self.world)
+        end = partition.log.log_end_offset
+        try:
+            with no_memory_at(request):
+                taken = native.append_all(7, topics, {(TOPIC, 0): partition}, True)
+        except (MemoryError, RuntimeError, SystemError):
+            if partition.availability is not ErrorCode.NONE:
+                return Outcome.ENDED
+            if partition.log.log_end_offset > end:
+                return Outcome.UNTOLD
+            assert seen_of(self.world) == before, "it goes on as though nothing had been"
+            return Outcome.UNCHANGED
+        assert partition.availability is ErrorCode.NONE
+        if taken is None or (isinstance(taken, list) and taken[0][2] is None):
+            assert seen_of(self.world) == before, "it is left to the twin"
+            return Outcome.UNCHANGED
+        assert (partition.hot, partition.log.log_end_offset) == (hot, end + 1)
+        return Outcome.APPENDED
 
     def restart(self) -> LocalLog:
         """Stop cleanly, as far as that may be, and open the log again."""
@@ -128,9 +156,12 @@ def read(log: LocalLog) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.parametrize("append", [Case.append, Case.append_several], ids=["alone", "among several"])
 @pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("fsync", [True, False])
-def test_no_record_is_lost_or_doubled_without_memory(fsync: bool, is_watched: bool) -> None:
+def test_no_record_is_lost_or_doubled_without_memory(
+    fsync: bool, is_watched: bool, append: Callable[[Case, int], Outcome]
+) -> None:
     native = ROAD.native
     assert native is not None
     [body, *_] = Bodies(Random(1), native).single
@@ -138,7 +169,7 @@ def test_no_record_is_lost_or_doubled_without_memory(fsync: bool, is_watched: bo
     with silent():
         for request in range(REQUESTS_MAX):
             case = Case(native, body, fsync=fsync, is_watched=is_watched)
-            found.append(case.append(request))
+            found.append(append(case, request))
             if found[-1] is not Outcome.APPENDED:
                 case.check(case.restart())
             case.loop.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import PartitionIndex, TopicPartition
+from headrace.broker.partitions.hot import KINDS
 from headrace.broker.partitions.partition import Partition
 from headrace.native import ROAD
 from headrace.wire.errors import ErrorCode
@@ -17,6 +19,10 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from tests.broker.data_path import batch, create, fetch
 from tests.broker.group_broker import RawClient
 from tests.broker.tiered import Tiered, tiered
+from tools.partition_fuzz import operations as do
+from tools.partition_fuzz.batches import Bodies, made
+from tools.partition_fuzz.choosing import settings_of
+from tools.partition_fuzz.world import Clock, InlineLoop, World
 
 pytestmark = pytest.mark.skipif(ROAD.native is None, reason="the pure road is taken")
 OS = {"flush.policy": "os"}
@@ -98,3 +104,46 @@ async def test_a_bug_in_the_middle_ends_its_partition_alone(tmp_path: Path) -> N
         assert [led(here, index).log.log_end_offset for index in (0, 2)] == [2, 1]
         assert await answers(here.client, request((0, b"x"), (2, b"y"))) == [(0, 0, 2), (2, 0, 1)]
         assert b"x" in await records(here, 0)
+
+
+class Alone:
+    """One partition, of which appended batches are not durable before `do.flush`."""
+
+    def __init__(self) -> None:
+        native = ROAD.native
+        assert native is not None
+        self._append_all = native.append_all
+        [self._body, *_] = Bodies(Random(1), native).single
+        self._clock = Clock()
+        settings, config = settings_of(Random(3), fsync=True, is_narrow=False, replicas=1)
+        self.world = World(
+            5, self._clock, InlineLoop(), native=None, config=config, settings=settings, replicas=1, has_journal=True
+        )
+        self.world.partition.append_plain(self.batch(0), needs_isr=True)
+        do.flush(self.world)  # the first one begins a segment
+        self.world.partition.hot = native.HotPartition(self.world.partition, KINDS)
+
+    def batch(self, sequence: int) -> memoryview:
+        return memoryview(made(self._body, self._clock.ms, (11, 0, sequence)).data)
+
+    def append(self, *sequences: int) -> Any:
+        topics = [(b"\2t", [(0, self.batch(each)) for each in sequences])]
+        return self._append_all(7, topics, {(b"\2t", 0): self.world.partition}, True)
+
+
+def test_the_answer_is_not_written_before_all_is_durable() -> None:
+    alone = Alone()
+    told = alone.append(1, 2)
+    assert [(each[2].base_offset, alone.world.partition.has_committed(each[2].end)) for each in told] == [
+        (1, False),
+        (2, False),
+    ]
+    do.flush(alone.world)
+    assert all(alone.world.partition.has_committed(each[2].end) for each in told)
+
+
+def test_nothing_is_appended_behind_a_batch_that_is_left_to_the_twin() -> None:
+    """Both may be of one partition, where the twin would append them the other way round."""
+    alone = Alone()
+    assert [each[2] for each in alone.append(7, 1)] == [None, None]
+    assert alone.world.partition.log.log_end_offset == 1

@@ -46,7 +46,7 @@ _CODEC: Final = cast("Api", api(ApiKey.PRODUCE))
 NO_ERROR: Final = int(ErrorCode.NONE)
 NOT_APPENDED: Final = Appended(NO_OFFSET, NO_OFFSET)
 
-Place: TypeAlias = tuple[Partition, Walked, Appended | BaseException | None]
+Place: TypeAlias = tuple[Partition, Walked, Appended | WriteRefusal | None]
 """The partition of a batch, and the facts of its records. Where the native road has tried to append it: the outcome."""
 API: Final = int(ApiKey.PRODUCE)
 """As a plain number, which is at hand sooner than a member of an enumeration."""
@@ -333,10 +333,7 @@ class _AnswerOfMany(_Promise):
         for (index, records), (partition, walked, taken) in zip(batches, places, strict=False):
             part = _Part(self, index)
             parts.append(part)
-            appended: Appended | WriteRefusal | None
-            appended = partition.on_native_failure(records, taken) if isinstance(taken, BaseException) else taken
-            if appended is None:
-                appended = partition.append(records, needs_isr=needs_isr, walked=walked)
+            appended = partition.append(records, needs_isr=needs_isr, walked=walked) if taken is None else taken
             if isinstance(appended, WriteRefusal):
                 assert not appended.faults, "its records were examined"
                 part.is_settled = True
