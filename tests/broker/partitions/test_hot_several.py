@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -131,8 +132,14 @@ class Alone:
         return self._append_all(7, topics, {(b"\2t", 0): self.world.partition}, True)
 
 
-def test_the_answer_is_not_written_before_all_is_durable() -> None:
-    alone = Alone()
+@pytest.fixture
+def alone() -> Iterator[Alone]:
+    made_alone = Alone()
+    yield made_alone
+    made_alone.world.loop.close()
+
+
+def test_the_answer_is_not_written_before_all_is_durable(alone: Alone) -> None:
     told = alone.append(1, 2)
     assert [(each[2].base_offset, alone.world.partition.has_committed(each[2].end)) for each in told] == [
         (1, False),
@@ -142,8 +149,7 @@ def test_the_answer_is_not_written_before_all_is_durable() -> None:
     assert all(alone.world.partition.has_committed(each[2].end) for each in told)
 
 
-def test_nothing_is_appended_behind_a_batch_that_is_left_to_the_twin() -> None:
+def test_nothing_is_appended_behind_a_batch_that_is_left_to_the_twin(alone: Alone) -> None:
     """Both may be of one partition, where the twin would append them the other way round."""
-    alone = Alone()
     assert [each[2] for each in alone.append(7, 1)] == [None, None]
     assert alone.world.partition.log.log_end_offset == 1
