@@ -52,7 +52,7 @@ class Authentication:
         self.counts: Final = AuthenticationCounts()
         self._gatekeepers: list[Gatekeeper] = []
         self._users = KnownUsers()
-        self._own = OwnUsers(core.image, core.random)
+        self._own = OwnUsers(lambda: core.broker_epoch() >= 0, core.random)
         self._counting: asyncio.Task[None] | None = None
         self._keys: dict[str, OauthKeys] = {}
         """Keys of issuers, by listener."""

@@ -3,8 +3,9 @@
 Credentials of SCRAM are in the metadata. A broker that starts gets the newest of that from others, and these log in
 first. The name and the password by which a broker itself logs in are in its configs. So it lets the others in by these.
 
-Promises: such a user counts at the listener between brokers alone, and only until the image has gone on since the
-start. From then on the metadata alone says who has which password.
+Promises: such a user counts at the listener between brokers alone, and only until this process has replayed its own
+registration. By then it has replayed all that was committed before its start. An image that has just begun to move may
+still lack the credentials. From then on the metadata alone says who has which password.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Final, NamedTuple
 
 from headrace.base.ports import Random
 from headrace.metadata.access.scram import ITERATIONS_MIN, ScramCredential, ScramMechanism
-from headrace.metadata.image import MetadataImage
 from headrace.security.jaas import LoginModule
 from headrace.security.scram import credential_of
 
@@ -28,13 +28,13 @@ class _Own(NamedTuple):
 
 
 class OwnUsers:
-    """By mechanism. `image` returns the committed image, as of now the one that the broker starts with."""
+    """By mechanism. `is_registered` returns whether this process has replayed its own registration."""
 
-    def __init__(self, image: Callable[[], MetadataImage], random: Random) -> None:
-        self._image = image
+    def __init__(self, is_registered: Callable[[], bool], random: Random) -> None:
+        self._is_registered = is_registered
         self._random = random
         self._known: dict[ScramMechanism, _Own] = {}
-        self._index_at_start: Final = image().index
+        self._is_over = False
 
     def learn(self, mechanism: ScramMechanism, module: LoginModule | None) -> None:
         """Take the user of this login module, if it has one."""
@@ -48,7 +48,8 @@ class OwnUsers:
 
     def find(self, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
         """Return the credential of a user that counts now."""
-        if self._known and self._image().index > self._index_at_start:
+        if self._is_over or self._is_registered():
+            self._is_over = True
             self._known.clear()
         own = self._known.get(mechanism)
         return own.credential if own is not None and own.user == user else None
