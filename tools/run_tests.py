@@ -101,6 +101,7 @@ LONGEST: Final = (
     "pipelines/test_dying_java.py",
     "spark/test_connect.py",
     "pipelines/test_crash.py",
+    "sim/cluster/transactions/test_transactions.py",
     "sim/cluster/test_groups.py",
     "sim/cluster/test_copies.py",
     "sim/cluster/test_clusters.py",

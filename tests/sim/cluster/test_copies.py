@@ -22,7 +22,7 @@ FOUND: Final[dict[str, int]] = {
     "merged-event-before-object": 2,
     "merged-is-swept-on-its-way": 29,
     "producers-of-the-footer-are-not-taken": 1,
-    "recovery-begins-no-assignment": 6,
+    "recovery-begins-no-assignment": 18,
     "vouchers-go-with-what-they-hang-on": 7,
 }
 """A seed that finds each, with what gives it away in decision 0035; where simulator or broker were changed, others do:

@@ -20,7 +20,7 @@ FOUND: Final[dict[str, int]] = {
     "marker-before-the-decision-is-durable": 80,
     "last-stable-offset-ahead-of-a-transaction": 0,
     "old-epoch-accepted-after-a-bump": 4,
-    "ended-before-all-markers-are-durable": 128,
+    "ended-before-all-markers-are-durable": 137,
     "offsets-shown-before-the-commit": 16,
     "aborted-list-ends-with-the-segment": 4,
     "open-transactions-lost-by-a-new-leader": 4,
