@@ -38,7 +38,7 @@ GROUP_CASES := groups-join-classic groups-join-consumer groups-join-delayed grou
   groups-commits-10-page-cache groups-commits-10 groups-join-consumer-replicated groups-commits-1-page-cache-replicated
 SECURED_CASES := secured-produce-1k secured-fetch-1k secured-connections authorised-unbatched authorised-unbatched-raw
 NATIVE_CASES := $(addprefix native-,mixed produce-1k-page-cache produce-1k produce-100b produce-unbatched-raw \
-  single-page-cache replicated-single-page-cache replicated-100b-page-cache replicated-100b replicated-1k fetch-10-raw start)
+  single-page-cache replicated-single-page-cache replicated-100b-page-cache replicated-100b replicated-1k fetch-10-raw start memory ready)
 TRANSACTION_CASES := transactions-1-page-cache transactions-8-page-cache transactions-64-page-cache transactions-1 \
   transactions-8 transactions-64 transactions-read-page-cache transactions-recovery
 PROFILE ?=
@@ -85,6 +85,8 @@ native: $(VENV)/.made/native ## the native road: the hot functions, compiled by 
 test-native: $(VENV)/.made/native $(VENV)/.made/test ## the native road: its own tests, then those of cores, wire, storage and handlers on it
 	@cd native && cargo fmt --check && cargo clippy --quiet --all-targets --locked -- -D warnings
 	@cd native && cargo test --quiet --locked --no-default-features
+	@cd native && if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check bans licenses sources; \
+	  else echo "cargo-deny is not installed: the crates' licenses and sources are not checked."; fi
 	@HEADRACE_NATIVE=1 $(BIN)/python tools/run_tests.py --tier native
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has

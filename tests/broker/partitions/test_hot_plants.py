@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,10 @@ from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed, ran
 
 TOOL: Final = ("partition_fuzz", "--operations", "100000")
 FETCHES: Final = ("partition_fuzz", "--fetches", "--operations", "30000")
+PYTEST: Final = ("pytest", "-q", "-p", "no:cacheprovider")
+FINDER_OF_SEVERAL: Final = str(Path(__file__).with_name("test_hot_several.py"))
 READING: Final = "partition/reading.rs"
+PRODUCING: Final = "partition/producing.rs"
 APPEND, DURABLE, RULES, STATE = (f"partition/{name}.rs" for name in ("append", "durable", "rules", "state"))
 PLANTS: Final[dict[str, Plant]] = {
     "a gap of sequences is taken": (
@@ -199,6 +203,25 @@ HALVES: Final = {
     "a failure to write counts as one to look": "self.write(py, &admitted, (prefix, rest), batch)",
     "a failure behind the write counts as one to look": "self.note(py, &admitted)",
 }
+SEVERAL: Final[dict[str, tuple[Plant, str]]] = {
+    "an answer comes before the flush": (
+        (PRODUCING, "needs_isr && part.hot.get().has_committed(py, *end)?", "needs_isr"),
+        "test_the_answer_is_not_written_before_all_is_durable",
+    ),
+    "a batch overtakes one that is left to the twin": (
+        (PRODUCING, "if !matches!(before.last(), ", "if false && !matches!(before.last(), "),
+        "test_nothing_is_appended_behind_a_batch_that_is_left_to_the_twin",
+    ),
+    "a partition is not told of its failure": (
+        (
+            PRODUCING,
+            'call!(part.partition, "on_native_failure", &part.records, error.into_value(py))',
+            "py.None().into_bound(py)",
+        ),
+        "test_a_bug_in_the_middle_ends_its_partition_alone",
+    ),
+}
+"""Plants in requests of several batches, and the test that finds each."""
 pytestmark = [long_only, pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo")]
 
 
@@ -235,5 +258,19 @@ def test_a_half_that_is_taken_for_the_other_is_found_without_memory(tmp_path: Pa
     call = HALVES[plant]
     place = compiled(copied(tmp_path, (APPEND, f"{call}?", f"self.looking(py, || {call})?")), target)
     finder = str(Path(__file__).with_name("test_hot_out_of_memory.py"))
-    done = ran(place, "pytest", "-q", "-p", "no:cacheprovider", finder, HEADRACE_NATIVE="1")
+    done = ran(place, *PYTEST, finder, HEADRACE_NATIVE="1")
     assert (done.returncode, " failed" in done.stdout) == (1, True), done.stdout
+
+
+def test_without_a_plant_requests_of_several_batches_pass(tmp_path: Path, target: Path) -> None:
+    done = ran(compiled(copied(tmp_path), target), *PYTEST, FINDER_OF_SEVERAL, HEADRACE_NATIVE="1")
+    assert (done.returncode, " passed" in done.stdout, "skipped" in done.stdout) == (0, True, False), done.stdout
+
+
+@pytest.mark.parametrize("plant", SEVERAL)
+def test_a_plant_in_a_request_of_several_batches_is_found(tmp_path: Path, target: Path, plant: str) -> None:
+    planted, finder = SEVERAL[plant]
+    place = compiled(copied(tmp_path, planted), target)
+    done = ran(place, *PYTEST, FINDER_OF_SEVERAL, HEADRACE_NATIVE="1")
+    failed = re.findall(r"^FAILED \S+::(\w+)", done.stdout, re.MULTILINE)
+    assert (done.returncode, finder in failed) == (1, True), done.stdout
