@@ -25,6 +25,7 @@ from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DE
 from benchmarks.load.native_road import NATIVE, NATIVE_RIVALS
 from benchmarks.load.profiles import NoProfile, hottest, profile
 from benchmarks.load.rivals import HEADRACE, KAFKA, WITHOUT_JOURNAL, Rival, Rivals
+from benchmarks.load.roads import ROADS
 from benchmarks.load.secured import GUARDED, HEADRACE_WITH_LOGIN, KAFKA_SECURED, SECURED
 from benchmarks.load.transactions import TRANSACTIONS
 from tools import kafka_jars
@@ -36,6 +37,7 @@ NAME_WIDTH: Final = max(
 )
 LABELS: Final = {
     KAFKA: "Kafka",
+    HEADRACE: "pure Python",
     WITHOUT_JOURNAL: "without its journal",
     KAFKA_CLUSTER: "Kafka",
     KAFKA_AT_ONCE: "Kafka",
@@ -47,7 +49,7 @@ LABELS: Final = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description="Headrace beside Apache Kafka.")
-    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS, *TRANSACTIONS, *SECURED, *NATIVE)
+    known = (*CASES, *FAILOVERS, *MOVES, *GROUPS, *TRANSACTIONS, *SECURED, *NATIVE, *ROADS)
     names = [case.about.name for case in known]
     parser.add_argument("--case", action="append", choices=names, help="only this case; may be given more than once")
     parser.add_argument("--pairs", type=int, default=5, help="measured runs of each broker, after the warm-up")
