@@ -1,5 +1,7 @@
 """Promises 1 to 5 on the Redis engine, with real processes: three brokers on one Redis, any of which may die.
 
+Redis and a leader may also stand still, and all connections to Redis may be cut.
+
 Acknowledged records are there, once, in order, at their offsets; clients continue by themselves. The producers are
 librdkafka, with and without idempotence, and a client at each broker that asks that one alone; a reader follows. The
 oracle is on the client's side, with the Streams as another client reads them.
@@ -16,6 +18,7 @@ from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS, QUEUED_MESSAGES_MAX, Sender
 from tests.promises.support.records import ASKED_EVERY_S, IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
+from tests.storage.redis.topologies import to
 from tools.broker_cluster import BrokerCluster
 from tools.redis_servers import RedisServer
 
@@ -23,8 +26,9 @@ SHAPES: Final = {name: Shape(replicas=1, in_sync=1) for name in (IDEMPOTENT, PLA
 BEFORE_EACH_FAULT: Final = 500
 AFTER_A_FAULT: Final = 250
 MEANWHILE: Final = 50
-"""Records that each producer sends while Redis is paused."""
-FAULTS: Final = ("leader", "redis", "pause", "controller", "redis and all", "all", "redis paused")
+"""Records that each producer sends while Redis is paused, or between two cuts of all connections to it."""
+CUTS: Final = 5
+FAULTS: Final = ("leader", "redis", "pause", "cut", "controller", "redis and all", "all", "redis paused")
 
 
 async def leader_of(records: Records, number: int) -> int:
@@ -73,6 +77,11 @@ async def _fault(records: Records, server: RedisServer, fault: str, number: int)
             server.pause()
             await _sent(records, MEANWHILE)  # no command has an answer
             server.resume()
+        case "cut":
+            async with to(server) as at:
+                for _ in range(CUTS):
+                    assert await at.call("CLIENT", "KILL", "TYPE", "normal") >= len(brokers)
+                    await records.acknowledged(MEANWHILE)
         case _:
             raise AssertionError(fault)
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import StorageFailure
-from headrace.base.ids import LAST_OFFSET, Offset
+from headrace.base.ids import FIRST_OFFSET, LAST_OFFSET, Offset
 from headrace.base.limits import (
     COMPACTION_KEYS_MAX,
     REDIS_APPEND_BYTES_MAX,
@@ -32,7 +32,15 @@ from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.engine.faults import Unreachable
 from headrace.storage.keeping import Keeping, add_last
 from headrace.storage.redis.errors import RedisFailure
-from headrace.storage.redis.server_side.functions import Answer, Batch, Call, IndexEntry, PartitionFunctions, Status
+from headrace.storage.redis.server_side.functions import (
+    Answer,
+    Batch,
+    Call,
+    CleaningTry,
+    IndexEntry,
+    PartitionFunctions,
+    Status,
+)
 from headrace.wire.batches import BatchHeader, check_batch
 from headrace.wire.transactions import AbortedTransaction
 
@@ -57,8 +65,7 @@ class StreamJob:
     """The input of a cleaning."""
 
     functions: PartitionFunctions
-    number: int
-    """One more than the last cleaning's."""
+    cleaning: CleaningTry
     start: Offset
     sources: Sequence[IndexEntry]
     """The ranges to clean, from the one that holds the start."""
@@ -80,12 +87,18 @@ class CleanedStream:
     """The result of a cleaning, in place."""
 
     clean_to: Offset
+    written: Offset
+    """The end of its batches."""
     removed: int
     """Bytes."""
     index: Sequence[IndexEntry]
     """The time index up to `clean_to`."""
     bare: Sequence[int] = ()
     """Offsets of the abort markers whose transactions have no batch any more."""
+
+
+class PartLost(RedisFailure):
+    """Redis has not all of the other Stream, or that of a later try. The log is as it was."""
 
 
 Prepare = Callable[[StreamJob, asyncio.Event, float], Awaitable[CleanedStream]]
@@ -108,6 +121,7 @@ class Work:
         self._pace: Callable[[int], None] = _unpaced
         self._last: dict[bytes, int] = {}
         self._waiting: list[Batch] = []
+        self._written = FIRST_OFFSET
         self._size = 0
         self._index: list[IndexEntry] = []
         self._begun = 0
@@ -127,7 +141,7 @@ class Work:
             tombstones_from=job.tombstones_from,
             decided=self._decided,
         )
-        self._call(job.functions.clean(job.number, []))
+        self._call(job.functions.clean(job.cleaning, FIRST_OFFSET, []))
         sources = iter(job.sources)
         source = next(sources)
         for header, raw in self._batches(job.start, clean_to):
@@ -143,7 +157,7 @@ class Work:
             source = following
         index = [entry._replace(position=entry.position + self._removed) for entry in self._index]
         bare = tuple(self._decided.bare)
-        return CleanedStream(clean_to=clean_to, removed=self._removed, index=index, bare=bare)
+        return CleanedStream(clean_to=clean_to, written=self._written, removed=self._removed, index=index, bare=bare)
 
     def _batches(self, start: int, end: int) -> Iterator[tuple[BatchHeader, bytes]]:
         for _, raw in self._entries(start, end):
@@ -179,7 +193,8 @@ class Work:
 
     def _send(self) -> None:
         if self._waiting:
-            self._call(self._job.functions.clean(self._job.number, self._waiting))
+            self._call(self._job.functions.clean(self._job.cleaning, self._written, self._waiting))
+            self._written = self._waiting[-1].end
             self._pace(self._size)
         self._waiting, self._size = [], 0
 
@@ -206,21 +221,31 @@ class Work:
                 return answer
             case Status.FENCED | Status.GONE:
                 raise Stopped  # another leads it, in a later epoch, which is to be heard of; or it is deleted
+            case Status.AT:
+                raise PartLost("Redis has lost a part of the compacted log, as in a failover.")
             case _:
                 raise StorageFailure(f"Redis answers a {call.function} of a compaction with {answer}.")
 
     def put_in_place(self, cleaned: CleanedStream, *, stopping: Callable[[], bool]) -> None:
-        """Let the other Stream take the log's place. Raises Stopped where nothing has changed; RedisFailure where it is
-        not known, and nobody waits any more."""
+        """Let the other Stream take the log's place. Raises Stopped or PartLost where nothing has changed; RedisFailure
+        where it is not known, and nobody waits any more."""
         job, pause_ms = self._job, REDIS_BACKOFF_MS_MIN
         call = job.functions.replace(
-            job.number, cleaned.clean_to, cleaned.removed, cleaned.index, REDIS_CARRIED_AT_ONCE, cleaned.bare
+            job.cleaning,
+            cleaned.written,
+            cleaned.clean_to,
+            cleaned.removed,
+            cleaned.index,
+            REDIS_CARRIED_AT_ONCE,
+            cleaned.bare,
         )
         is_unknown = False
         while True:
             try:
                 if self._call(call).status is Status.DONE:
                     return
+            except PartLost:
+                raise
             except RedisFailure as error:
                 is_unknown = is_unknown or error.is_unknown
                 if stopping():
@@ -251,14 +276,19 @@ class RedisCleaning:
         try:
             cleaned = await self._prepare(self._job, stopping, bytes_per_second)
         except RedisFailure as error:
-            raise Unreachable(f"The log of {self._owner.identity.name} cannot be compacted now: {error}") from error
+            raise self._put_off(error) from error
         try:
             await loop.run_in_executor(None, partial(work.put_in_place, cleaned, stopping=stopping.is_set))
+        except PartLost as error:
+            raise self._put_off(error) from error
         except RedisFailure as error:
             self._owner.doubt(f"It is not known whether {self._owner.identity.name} was compacted: {error}")
             raise Stopped from error
         self._owner.install(cleaned)
         return cleaned.clean_to
+
+    def _put_off(self, error: RedisFailure) -> Unreachable:
+        return Unreachable(f"The log of {self._owner.identity.name} cannot be compacted now: {error}")
 
     def end(self) -> None:
         self._owner.end_cleaning()
@@ -320,7 +350,7 @@ class RedisCleanable:
             return None
         job = StreamJob(
             functions=PartitionFunctions(owner.keys, owner.identity.topic_id, owner.claimed_epoch),
-            number=owner.begin_cleaning(),
+            cleaning=owner.begin_cleaning(),
             start=owner.log_start_offset,
             sources=sources,
             dirty_from=dirty_from,

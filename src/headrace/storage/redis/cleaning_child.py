@@ -29,7 +29,7 @@ from headrace.storage.redis.errors import RedisFailure, RedisUnreachable
 from headrace.storage.redis.links.address import Credentials, RedisAddress, TlsFiles
 from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.connection import Argument, Place, Reply
-from headrace.storage.redis.server_side.functions import IndexEntry, PartitionFunctions
+from headrace.storage.redis.server_side.functions import CleaningTry, IndexEntry, PartitionFunctions
 from headrace.storage.redis.server_side.keys import PartitionKeys
 from headrace.wire.transactions import AbortedTransaction
 
@@ -78,7 +78,7 @@ def encode_job(job: StreamJob, address: RedisAddress, place: Place, bytes_per_se
         "stream": job.functions.keys.stream,
         "topic_id": str(job.functions.topic_id),
         "epoch": job.functions.epoch,
-        "number": job.number,
+        "cleaning": job.cleaning,
         "start": job.start,
         "sources": job.sources,
         "dirty_from": job.dirty_from,
@@ -111,6 +111,7 @@ def decode_job(line: bytes) -> tuple[StreamJob, BlockingConnection, float]:
         TopicId(uuid.UUID(fields.pop("topic_id"))),
         LeaderEpoch(fields.pop("epoch")),
     )
+    fields["cleaning"] = CleaningTry(*fields["cleaning"])
     fields["sources"] = [_index_entry(each) for each in fields["sources"]]
     fields["remembered"] = frozenset(fields["remembered"])
     fields["aborted"] = [AbortedTransaction(*each) for each in fields["aborted"]]
@@ -134,7 +135,13 @@ def _connection(server: dict[str, Any]) -> BlockingConnection:
 
 
 def encode_cleaned(cleaned: CleanedStream) -> bytes:
-    fields = {"clean_to": cleaned.clean_to, "removed": cleaned.removed, "index": cleaned.index, "bare": cleaned.bare}
+    fields = {
+        "clean_to": cleaned.clean_to,
+        "written": cleaned.written,
+        "removed": cleaned.removed,
+        "index": cleaned.index,
+        "bare": cleaned.bare,
+    }
     return json.dumps(fields).encode() + b"\n"
 
 
@@ -147,8 +154,10 @@ def decode_cleaned(line: bytes) -> CleanedStream:
     match answer.get("problem"):
         case None:
             index = [_index_entry(each) for each in answer["index"]]
-            clean_to = Offset(answer["clean_to"])
-            return CleanedStream(clean_to=clean_to, removed=answer["removed"], index=index, bare=answer["bare"])
+            clean_to, written = Offset(answer["clean_to"]), Offset(answer["written"])
+            return CleanedStream(
+                clean_to=clean_to, written=written, removed=answer["removed"], index=index, bare=answer["bare"]
+            )
         case "stopped":
             raise Stopped
         case "redis":

@@ -7,6 +7,7 @@ Redis is not reachable, flushes wait and readers of older records are refused; b
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -109,6 +110,8 @@ class RedisEngine:
         self.keys: Final = keys or Keys(clustered=address.topology is Topology.CLUSTER)
         self.owner: Final = f"{random.getrandbits(64):016x}"
         """Tells this life of this broker from all others that claim epochs."""
+        self.cleaning_tries: Final = itertools.count(1)
+        """Numbers of tries of cleanings, none of which comes twice in this life."""
         self.budget: Final = TailBudget()
         self._address = address
         self._loop = asyncio.get_running_loop()

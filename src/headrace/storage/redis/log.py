@@ -29,7 +29,7 @@ from headrace.storage.redis.cleaning import CleanedStream, RedisCleanable
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.flushing import Pending, Ticket, append_of, in_calls, lost
 from headrace.storage.redis.ranges import Ranges, range_bytes_of
-from headrace.storage.redis.server_side.functions import Call, PartitionFunctions, Status
+from headrace.storage.redis.server_side.functions import Call, CleaningTry, PartitionFunctions, Status
 from headrace.storage.redis.stored import StoredBatches
 from headrace.storage.redis.tail import Tail
 from headrace.wire.batches import BatchHeader, parse_header
@@ -399,11 +399,11 @@ class RedisLog:
     def range_bytes(self) -> int:
         return range_bytes_of(self.config)
 
-    def begin_cleaning(self) -> int:
-        """A cleaning begins. Returns its number."""
+    def begin_cleaning(self) -> CleaningTry:
+        """A cleaning begins."""
         assert not self.is_cleaning, "one cleaning at a time"
         self.is_cleaning = True
-        return self._cleaned + 1
+        return CleaningTry(self._cleaned + 1, next(self._engine.cleaning_tries))
 
     def install(self, cleaned: CleanedStream) -> None:
         """Redis has the cleaned Stream in the log's place."""

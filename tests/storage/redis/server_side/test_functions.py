@@ -18,6 +18,7 @@ from headrace.storage.redis.server_side.functions import (
     Answer,
     Batch,
     Call,
+    CleaningTry,
     IndexEntry,
     Lease,
     MetadataFunctions,
@@ -32,6 +33,8 @@ KEYS: Final = Keys()
 ORDERS: Final = KEYS.partition("orders", PartitionIndex(0))
 TOPIC: Final = TopicId(uuid.UUID(int=7))
 METADATA: Final = MetadataFunctions(KEYS)
+FIRST, SECOND = CleaningTry(1, 1), CleaningTry(1, 2)
+NONE: Final = Offset(0)
 
 
 def leader(epoch: int, topic: TopicId = TOPIC) -> PartitionFunctions:
@@ -107,7 +110,7 @@ async def test_a_stale_leader_is_refused_whatever_it_believes(server: Server) ->
     assert await server(old.cut(Offset(0), 10)) == fenced
     assert await server(old.restart(Offset(9))) == fenced
     assert await server(old.producers(Offset(5), b"x")) == fenced
-    assert await server(old.clean(1, [])) == fenced
+    assert await server(old.clean(FIRST, NONE, [])) == fenced
     assert await server(old.claim(1, "a")) == fenced
     assert await server(leader(4).claim(1, "other")) == fenced
     assert await server(leader(5).append(Offset(5), batches(6), -1)) == fenced  # it has not claimed its epoch
@@ -178,28 +181,66 @@ async def test_a_compacted_stream_takes_the_place_of_the_log_with_what_came_mean
     await server(leader(0).claim(1, "a"))
     await server(leader(0).append(Offset(0), batches(2, 4, 6), 50, ends_range=True))
     kept = [Batch(Offset(4), b"kept")]
-    assert await server(leader(0).clean(1, kept)) == done(4)
+    assert await server(leader(0).clean(FIRST, NONE, [])) == done(0)
+    assert await server(leader(0).clean(FIRST, NONE, kept)) == done(4)
     await server(leader(0).append(Offset(6), batches(7, 8), 60, ends_range=True))
     index = [IndexEntry(Offset(6), 50, 4)]
-    replace = leader(0).replace(1, Offset(6), 20, index, 1)
+    replace = leader(0).replace(FIRST, Offset(4), Offset(6), 20, index, 1)
     answers = [await server(replace) for _ in range(4)]
     assert answers == [Answer(Status.MORE, (7,)), Answer(Status.MORE, (8,)), done(8), done(8)]
     assert await server.ids() == [b"4-0", b"7-0", b"8-0"]
     assert await server.ids(ORDERS.times) == [b"6-0", b"8-0"]
     assert await server.connection.call("EXISTS", ORDERS.next) == 0
     assert await server(leader(0).append(Offset(8), batches(9), -1)) == done(9)
-    assert await server(leader(0).clean(1, kept)) == Answer(Status.STALE, (1,))
+    assert await server(leader(0).clean(FIRST, NONE, kept)) == Answer(Status.STALE, (1,))
+
+
+async def test_a_cleaning_goes_on_only_behind_all_that_it_has_written(server: Server) -> None:
+    """A failover may lose parts, and calls of an earlier try may come late."""
+    await server(leader(0).claim(1, "a"))
+    await server(leader(0).append(Offset(0), batches(2, 4, 6), -1))
+    ended = leader(0)
+    late = [
+        ended.clean(FIRST, NONE, []),
+        ended.clean(FIRST, NONE, batches(2)),
+        ended.replace(FIRST, NONE, NONE, 0, [], 9),
+    ]
+    assert await server(late[1]) == Answer(Status.AT, (0,)), "it has not begun"
+    assert await server(late[2]) == Answer(Status.AT, (0,))
+    assert await server(leader(0).clean(SECOND, NONE, [])) == done(0)
+    first, second = leader(0).clean(SECOND, NONE, batches(2)), leader(0).clean(SECOND, Offset(2), batches(4, 6))
+    assert await server(second) == Answer(Status.AT, (0,)), "the first part is lost"
+    assert await server(leader(0).replace(SECOND, Offset(6), Offset(6), 0, [], 9)) == Answer(Status.AT, (0,))
+    for call in (first, second, first, second):
+        assert await server(call) == done(int(call.payload[-2]))
+        assert [(await server(each)).status for each in late] == [Status.STALE, Status.STALE, Status.AT]
+    assert await server(leader(0).clean(SECOND, NONE, [])) == done(0), "sent again, it changes nothing"
+    assert await server.ids(ORDERS.next) == [b"2-0", b"4-0", b"6-0"]
+    assert await server(leader(0).replace(SECOND, Offset(6), Offset(6), 0, [], 9)) == done(6)
+    assert await server.ids() == [b"2-0", b"4-0", b"6-0"]
+
+
+async def test_a_restart_that_comes_late_leaves_the_records_behind_it(server: Server) -> None:
+    await server(leader(0).claim(1, "a"))
+    await server(leader(0).append(Offset(0), batches(2), -1))
+    restart = leader(0).restart(Offset(9))
+    assert await server(restart) == await server(restart) == done(9)
+    await server(leader(0).append(Offset(9), batches(12), -1))
+    assert await server(restart) == done(9)
+    assert await server.ids() == [b"12-0"]
+    assert await server.ids(ORDERS.aside(LeaderEpoch(0))) == [b"2-0"]
 
 
 async def test_a_new_leader_drops_a_cleaning_that_another_began(server: Server) -> None:
     await server(leader(0).claim(1, "a"))
     await server(leader(0).append(Offset(0), batches(2, 4), -1))
-    await server(leader(0).clean(1, batches(2)))
+    await server(leader(0).clean(FIRST, NONE, []))
+    await server(leader(0).clean(FIRST, NONE, batches(2)))
     await server(leader(1).claim(1, "b"))
     assert await server.connection.call("EXISTS", ORDERS.next) == 0
-    assert (await server(leader(1).replace(1, Offset(4), 0, [], 9))).status is Status.INVALID
-    assert await server(leader(1).clean(1, [])) == done(0)
-    assert await server(leader(1).replace(1, Offset(4), 0, [], 9)) == done(4)
+    assert (await server(leader(1).replace(FIRST, NONE, Offset(4), 0, [], 9))).status is Status.AT
+    assert await server(leader(1).clean(FIRST, NONE, [])) == done(0)
+    assert await server(leader(1).replace(FIRST, NONE, Offset(4), 0, [], 9)) == done(4)
     assert await server.ids() == []
 
 

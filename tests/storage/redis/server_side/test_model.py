@@ -20,6 +20,7 @@ from headrace.storage.redis.server_side.functions import (
     CODE,
     Batch,
     Call,
+    CleaningTry,
     IndexEntry,
     Lease,
     MetadataFunctions,
@@ -182,10 +183,26 @@ class Partitions(Twins):
         self.call(call)
         self.call(call)
 
-    @rule(right=usually, epoch=epochs, number=st.sampled_from([0, 1, 1, 1, 2]), step=steps, sizes=sizes | st.just([]))
-    def clean(self, right: bool, epoch: int, number: int, step: int, sizes: list[tuple[int, bytes]]) -> None:
-        at = max(0, self.state("reached") - 1 + step)
-        call = self.functions(right, epoch).clean(self.state("cleaned") + number, batches_from(at, sizes))
+    def cleaning(self, number: int, attempt: int) -> CleaningTry:
+        """The try that is under way, or one as far from it."""
+        found = self.model.keys.get(PARTITION.state.encode(), {}).get(b"cleaning", b"").split(b":")
+        known = int(found[2]) if len(found) == 3 and found[0] != b"cut" else 1
+        return CleaningTry(self.state("cleaned") + number, max(1, known + attempt))
+
+    @rule(
+        right=usually,
+        epoch=epochs,
+        number=st.sampled_from([0, 1, 1, 1, 2]),
+        attempt=st.sampled_from([-1, 0, 0, 0, 1]),
+        at=st.sampled_from([-1, 0, 0, 0, 1]),
+        sizes=sizes | st.just([]),
+    )
+    def clean(
+        self, right: bool, epoch: int, number: int, attempt: int, at: int, sizes: list[tuple[int, bytes]]
+    ) -> None:
+        expected = Offset(max(0, self.state("reached") + at))
+        batches = batches_from(expected, sizes)
+        call = self.functions(right, epoch).clean(self.cleaning(number, attempt), expected, batches)
         self.call(call)
         self.call(call)
 
@@ -193,6 +210,8 @@ class Partitions(Twins):
         right=usually,
         epoch=epochs,
         number=st.sampled_from([0, 1, 1, 1]),
+        attempt=st.sampled_from([-1, 0, 0, 0, 1]),
+        lost=st.sampled_from([0, 0, 0, 1]),
         step=steps,
         removed=st.sampled_from([0, 0, 0, 1, 2]),
         carried=st.sampled_from([0, 1, 1, 2, 3, 9]),
@@ -204,19 +223,22 @@ class Partitions(Twins):
         right: bool,
         epoch: int,
         number: int,
+        attempt: int,
+        lost: int,
         step: int,
         removed: int,
         carried: int,
         index: list[tuple[int, int, int]],
         bare: list[int],
     ) -> None:
-        number, until = number + self.state("cleaned"), Offset(max(0, self.state("end") - step))
+        cleaning, written = self.cleaning(number, attempt), Offset(self.state("reached") + lost)
+        until = Offset(max(0, self.state("end") - step))
         entries, end = [], 0
         for rise, timestamp, position in index:
             end += rise
             entries.append(IndexEntry(Offset(end), timestamp, position))
         entries = [entry for entry in entries if entry.end <= until] if right else entries
-        call = self.functions(right, epoch).replace(number, until, removed, entries, carried, bare)
+        call = self.functions(right, epoch).replace(cleaning, written, until, removed, entries, carried, bare)
         self.call(call)
         self.call(call)
 

@@ -120,6 +120,15 @@ class IndexEntry(NamedTuple):
     """Bytes of all batches up to there since the log began."""
 
 
+class CleaningTry(NamedTuple):
+    """One try of a cleaning."""
+
+    number: int
+    """One more than the last cleaning's."""
+    attempt: int
+    """Rises with each try of a leader."""
+
+
 class PartitionFunctions(NamedTuple):
     """Calls for one partition, by the leader of `epoch`."""
 
@@ -177,7 +186,9 @@ class PartitionFunctions(NamedTuple):
 
     def restart(self, at: Offset, *, before: LeaderEpoch = NO_EPOCH, producers: Buffer = b"") -> Call:
         """Set everything aside. The log goes on at `at`, behind a record of epoch `before`. A snapshot of producers is
-        kept there, if it is not empty. DONE: the offset. Or FENCED, GONE.
+        kept there, if it is not empty. A log that begins there or above stays as it is: the call may come late.
+
+        DONE: the offset. Or FENCED, GONE.
         """
         return Call(
             function="restart",
@@ -196,22 +207,24 @@ class PartitionFunctions(NamedTuple):
             payload=(snapshot, *_pairs(aborted)),
         )
 
-    def clean(self, number: int, batches: Sequence[Batch]) -> Call:
-        """Add batches to the Stream that is to take the log's place: cleaning `number`, one more than the last. A call
-        without batches begins it again from nothing.
+    def clean(self, cleaning: CleaningTry, expected_end: Offset, batches: Sequence[Batch]) -> Call:
+        """Add batches to the Stream that is to take the log's place. Its first call has no batches: it begins from
+        nothing, and ends earlier tries.
 
-        DONE: the end reached. Or AT, STALE, FENCED, GONE.
+        DONE: the end of these batches, also where they are there already. AT: it ends elsewhere, as after a failover
+        that lost a part, or this is no try under way. Or STALE, FENCED, GONE.
         """
         return Call(
             function="clean",
             keys=(self.keys.state, self.keys.next),
-            arguments=(*self._named, number),
+            arguments=(*self._named, *cleaning, expected_end),
             payload=_pairs(batches),
         )
 
     def replace(
         self,
-        number: int,
+        cleaning: CleaningTry,
+        written: Offset,
         until: Offset,
         removed: int,
         index: Sequence[IndexEntry],
@@ -219,16 +232,16 @@ class PartitionFunctions(NamedTuple):
         bare: Sequence[int] = (),
     ) -> Call:
         """Let the cleaned Stream take the log's place: below `until` it is clean, and batches above are carried over,
-        at most `carried_max` a call. `removed` bytes fewer are left; `index` is the time index below `until`. `bare`:
-        offsets of abort markers whose entries go.
+        at most `carried_max` a call. `written`: the end of its batches. `removed` bytes fewer are left; `index` is the
+        time index below `until`. `bare`: offsets of abort markers whose entries go.
 
-        DONE: the end. MORE: repeat the call. Or STALE, FENCED, GONE.
+        DONE: the end. MORE: repeat the call. AT: as of `clean`. Or STALE, FENCED, GONE.
         """
         return Call(
             function="replace",
             keys=(self.keys.stream, self.keys.state, self.keys.times, self.keys.next, self.keys.aborted),
             arguments=(
-                *(*self._named, number, until, carried_max, removed),
+                *(*self._named, *cleaning, written, until, carried_max, removed),
                 " ".join(str(marker + 1) for marker in bare),
                 *(part for each in index for part in each),
             ),

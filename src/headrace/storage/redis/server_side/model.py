@@ -208,6 +208,8 @@ class RedisModel(ModelKeys):
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
         at, before = int(args[2]), int(args[3])
+        if self._number(state, b"start") >= at:
+            return [Status.DONE, at]
         if stream in self.keys:
             self._take_place(stream, aside)
         self._unlink(times, epochs, producers, following, aborted)
@@ -239,38 +241,43 @@ class RedisModel(ModelKeys):
         state, following = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
-        cleaned, mine = self._number(state, b"cleaned"), args[1] + b":" + args[2]
-        if int(args[2]) != cleaned + 1:
+        cleaned, number, attempt, expected = self._number(state, b"cleaned"), *map(int, args[2:5])
+        if number != cleaned + 1:
             return [Status.STALE, cleaned]
-        is_mine = self._hash(state).get(b"cleaning") == mine and len(args) > 3
-        reached = self._number(state, b"reached") if is_mine else 0
-        batches = _batches(args[3:], 0)
-        if len(args) > 3:
-            if not batches or batches[-1][0] > self._number(state, b"end"):
-                return [Status.INVALID]
-            if batches[0][0] <= reached:
-                there = batches[-1][0] <= reached and self._all_there(following, batches)
-                return [Status.DONE if there else Status.AT, reached]
-        if not is_mine:
-            self._unlink(following)
+        prefix, under_way = b"%b:%b:" % (args[1], args[2]), self._hash(state).get(b"cleaning", b"")
+        if (known := int(under_way.removeprefix(prefix)) if under_way.startswith(prefix) else 0) > attempt:
+            return [Status.STALE, known]
+        reached, batches = self._number(state, b"reached") if known == attempt else 0, _batches(args[5:], expected)
+        if len(args) == 5:
+            if known != attempt:
+                self._unlink(following)
+                self._set(state, cleaning=prefix + args[3], reached=0)
+            return [Status.DONE, 0]
+        if not batches or batches[-1][0] > self._number(state, b"end"):
+            return [Status.INVALID]
+        last = batches[-1][0]
+        if known != attempt or reached != expected:
+            there = last <= reached and self._all_there(following, batches)
+            return [Status.DONE, last] if there else [Status.AT, reached]
         for number, data in batches:
             self._add(following, number, b"batch", data)
-            reached = number
-        self._set(state, cleaning=mine, reached=reached)
-        return [Status.DONE, reached]
+        self._set(state, reached=last)
+        return [Status.DONE, last]
 
     def _replace(self, keys: list[bytes], args: list[bytes]) -> Answer:
         stream, state, times, following, aborted = keys
         if (no := self._refused(state, args[0], args[1])) is not None:
             return no
-        number, until, most, removed = map(int, args[2:6])
+        number, _, written, until, most, removed = map(int, args[2:8])
         cleaned, end = self._number(state, b"cleaned"), self._number(state, b"end")
         if number <= cleaned:
             return [Status.DONE, end] if number == cleaned else [Status.STALE, cleaned]
+        is_mine = self._hash(state).get(b"cleaning") == b":".join(args[1:4])
+        if not is_mine or self._number(state, b"reached") < written:
+            return [Status.AT, self._number(state, b"reached")]
         trimmed = self._number(state, b"trimmed") + removed
-        index = _triples(args[7:], until)
-        is_mine = self._hash(state).get(b"cleaning") == args[1] + b":" + args[2]
-        if not is_mine or until > end or most < 1 or trimmed > self._number(state, b"bytes") or index is None:
+        index = _triples(args[9:], until)
+        if until > end or most < 1 or trimmed > self._number(state, b"bytes") or index is None:
             return [Status.INVALID]
         reached = max(until, self._number(state, b"reached"))
         reached, carried = self._carry(stream, following, reached, 2**63, most)
@@ -281,7 +288,7 @@ class RedisModel(ModelKeys):
         self._stream(stream).drop_to(self._number(state, b"start"))
         later = self._stream(times).above(until)
         self._unlink(times)
-        for bare in args[6].split():
+        for bare in args[8].split():
             self._stream(aborted).drop(int(bare))
         for at, timestamp, position in index:
             self._add(times, at, b"timestamp", timestamp, b"position", position)

@@ -245,13 +245,16 @@ local function cut(keys, args)
 end
 
 -- keys: as of cut, and one for the old records. args: topic, epoch, offset at which an empty log begins, epoch of the
--- record before it or -1, snapshot of producers there or ''.
+-- record before it or -1, snapshot of producers there or ''. A log that begins there already has records of its own.
 local function restart(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
     return no
   end
   local at = decimal(tonumber(args[3]))
+  if tonumber(of(keys[2], 'start')[1]) >= tonumber(at) then
+    return {DONE, tonumber(at)}
+  end
   if redis.call('EXISTS', keys[1]) == 1 then
     take_place(keys[1], keys[8])
   end
@@ -296,40 +299,54 @@ local function producers(keys, args)
   return {DONE, offset}
 end
 
--- keys: state, next. args: topic, epoch, number of the cleaning, (end, batch)... Without batches it begins anew.
+-- The try of this cleaning that is under way: 0 where there is none.
+local function try_of(cleaning, prefix)
+  if cleaning and string.sub(cleaning, 1, #prefix) == prefix then
+    return tonumber(string.sub(cleaning, #prefix + 1))
+  end
+  return 0
+end
+
+-- keys: state, next. args: topic, epoch, number of the cleaning, try, expected end, (end, batch)... Without batches the
+-- try begins from nothing, and ends those before it: their calls may come late. Redis may have lost parts in a failover.
 local function clean(keys, args)
   local no = refused(keys[1], args[1], args[2])
   if no then
     return no
   end
-  local number = tonumber(args[3])
+  local number, attempt, expected = tonumber(args[3]), tonumber(args[4]), tonumber(args[5])
   local found = of(keys[1], 'cleaned', 'cleaning', 'reached', 'end')
   if number ~= tonumber(found[1]) + 1 then
     return {STALE, tonumber(found[1])}
   end
-  local mine = args[2] .. ':' .. args[3]
-  local is_mine = found[2] == mine and #args > 3
-  local reached = is_mine and tonumber(found[3]) or 0
-  if #args > 3 then
-    if not rising(args, 4, 0) or tonumber(args[#args - 1]) > tonumber(found[4]) then
-      return {INVALID}
-    end
-    if tonumber(args[4]) <= reached then
-      if tonumber(args[#args - 1]) <= reached and all_there(keys[2], args, 4) then
-        return {DONE, reached}
-      end
-      return {AT, reached}
-    end
+  local prefix = args[2] .. ':' .. args[3] .. ':'
+  local known = try_of(found[2], prefix)
+  if known > attempt then
+    return {STALE, known}
   end
-  if not is_mine then
-    redis.call('UNLINK', keys[2])
+  local reached = known == attempt and tonumber(found[3]) or 0
+  if #args == 5 then
+    if known ~= attempt then
+      redis.call('UNLINK', keys[2])
+      redis.call('HSET', keys[1], 'cleaning', prefix .. args[4], 'reached', '0')
+    end
+    return {DONE, 0}
   end
-  for i = 4, #args, 2 do
+  local last = tonumber(args[#args - 1])
+  if not rising(args, 6, expected) or last > tonumber(found[4]) then
+    return {INVALID}
+  end
+  if known ~= attempt or reached ~= expected then
+    if last <= reached and all_there(keys[2], args, 6) then
+      return {DONE, last}
+    end
+    return {AT, reached}
+  end
+  for i = 6, #args, 2 do
     redis.call('XADD', keys[2], decimal(tonumber(args[i])) .. '-0', 'batch', args[i + 1])
-    reached = tonumber(args[i])
   end
-  redis.call('HSET', keys[1], 'cleaning', mine, 'reached', decimal(reached))
-  return {DONE, reached}
+  redis.call('HSET', keys[1], 'reached', decimal(last))
+  return {DONE, last}
 end
 
 -- Checks triples of end, timestamp and position that rise up to an offset.
@@ -348,25 +365,28 @@ local function is_index(args, first, limit)
   return true
 end
 
--- keys: stream, state, times, next, aborted. args: topic, epoch, number of the cleaning, offset up to which it is clean,
--- most entries to carry, bytes that the cleaning removed, ids of aborted transactions without records as 'id id ...',
--- (end, timestamp, position)... of the time index up to there.
+-- keys: stream, state, times, next, aborted. args: topic, epoch, number of the cleaning, try, end of its batches, offset up
+-- to which it is clean, most entries to carry, bytes that the cleaning removed, ids of aborted transactions without
+-- records as 'id id ...', (end, timestamp, position)... of the time index up to there.
 local function replace(keys, args)
   local no = refused(keys[2], args[1], args[2])
   if no then
     return no
   end
   local found = of(keys[2], 'cleaned', 'cleaning', 'reached', 'end', 'start', 'trimmed', 'bytes')
-  local number, till, most, removed = tonumber(args[3]), tonumber(args[4]), tonumber(args[5]), tonumber(args[6])
+  local number, written, till = tonumber(args[3]), tonumber(args[5]), tonumber(args[6])
+  local most, removed = tonumber(args[7]), tonumber(args[8])
   if number <= tonumber(found[1]) then
     if number == tonumber(found[1]) then
       return {DONE, tonumber(found[4])}
     end
     return {STALE, tonumber(found[1])}
   end
+  if found[2] ~= args[2] .. ':' .. args[3] .. ':' .. args[4] or tonumber(found[3]) < written then
+    return {AT, tonumber(found[3] or 0)}
+  end
   local trimmed = tonumber(found[6]) + removed
-  if found[2] ~= args[2] .. ':' .. args[3] or till > tonumber(found[4]) or most < 1 or trimmed > tonumber(found[7])
-      or not is_index(args, 8, till) then
+  if till > tonumber(found[4]) or most < 1 or trimmed > tonumber(found[7]) or not is_index(args, 10, till) then
     return {INVALID}
   end
   local reached, carried = math.max(till, tonumber(found[3])), 0
@@ -379,10 +399,10 @@ local function replace(keys, args)
   redis.call('XTRIM', keys[1], 'MINID', after(tonumber(found[5])))
   local later = redis.call('XRANGE', keys[3], '(' .. decimal(till) .. '-0', '+')
   redis.call('UNLINK', keys[3])
-  for bare in string.gmatch(args[7], '%d+') do
+  for bare in string.gmatch(args[9], '%d+') do
     redis.call('XDEL', keys[5], bare .. '-0')
   end
-  for i = 8, #args, 3 do
+  for i = 10, #args, 3 do
     redis.call('XADD', keys[3], args[i] .. '-0', 'timestamp', args[i + 1], 'position', args[i + 2])
   end
   for _, each in ipairs(later) do
