@@ -47,13 +47,14 @@ PAIRS ?=
 CLONES ?=
 PART ?=
 FIRST ?=
+LOOK ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
-PURE := demo test coverage test-fast test-long suites crash-spark soak promises swarm plants bench bench-failover \
+PURE := demo test coverage test-fast test-long long-tests suites crash-spark soak promises swarm plants bench bench-failover \
   bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro
 $(PURE): export HEADRACE_NATIVE ?= 0
 
@@ -75,9 +76,11 @@ coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.mad
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
 
-test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every check at the length of the promises: hours; then plants, swarm, soak; RESUME=1: without the files that passed on this commit
+test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every check at the length of the promises, plants, swarm, soak: hours; each step's outcome at the end; RESUME=1: without the files that passed on this commit
+	@$(BIN)/python -m tools.steps $(MAKE) long-tests "plants LOOK=1" swarm soak
+
+long-tests: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes
 	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long $(if $(RESUME),--resume)
-	@$(MAKE) plants swarm soak
 
 native: $(VENV)/.made/native ## the native road: the hot functions, compiled by cargo into .venv (docs/rooms/native.md)
 	@echo "the native road is in $(VENV); HEADRACE_NATIVE=0 leaves it"
@@ -170,8 +173,8 @@ crash-spark: $(VENV)/.made/test $(VENV)/.made/classes $(if $(findstring s3,$(STO
 swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and networks: RUNS of each from SEED
 	@$(BIN)/python -m tools.swarm --seed $(SEED) --runs $(RUNS)
 
-plants: $(VENV)/.made/test ## where a planted bug's seed has moved (tests/sim/cluster), look for another and note it; PART=moves, FIRST=1
-	@$(BIN)/python -m tools.plants $(addprefix --part ,$(PART)) $(if $(FIRST),--first)
+plants: $(VENV)/.made/test ## where a planted bug's seed has moved (tests/sim/cluster), look for another and note it; PART=moves, FIRST=1, LOOK=1: note none
+	@$(BIN)/python -m tools.plants $(addprefix --part ,$(PART)) $(if $(FIRST),--first) $(if $(LOOK),--look)
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)

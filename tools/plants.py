@@ -2,8 +2,8 @@
 
 Each plant of a table FOUND is run at its noted seed. Where that no longer finds it, seeds from 0 on are run until one
 does, and that one is noted at once. With `--first` all seeds below the noted one are run, too, so that it is the first
-that finds the plant. A seed that is not sound without the bug does not count. Exit code 1 where a plant survived
-SEEDS_MAX seeds; its note then stays.
+that finds the plant. A seed that is not sound without the bug does not count. With `--look` nothing is noted. Exit
+code 1 where a plant survived SEEDS_MAX seeds; its note then stays.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def main() -> int:
     parser.add_argument("--part", choices=TABLES, action="append", help="only what this part finds")
     parser.add_argument("--plant", action="append", help="only this one")
     parser.add_argument("--first", action="store_true", help="note the first seed that finds it, not just any")
+    parser.add_argument("--look", action="store_true", help="only tell which seeds have moved")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args()
     rows = [
@@ -87,7 +88,8 @@ def main() -> int:
         work = [pool.submit(find, row, first=options.first) for row in rows]
         for done, each in enumerate(as_completed(work), 1):
             found = each.result()
-            note(found)
+            if not options.look:
+                note(found)
             survived += found.seed is None
             print(f"{done}/{len(rows)} {in_words(found)}", flush=True)
     return 1 if survived else 0
