@@ -11,7 +11,8 @@ import pytest
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.main import EXIT_USAGE, app, main
+from headrace.cli.commands import MODULES, declared
+from headrace.cli.main import EXIT_USAGE, main
 from headrace.cli.work.resetting import parse_duration, parse_topics, read_file
 
 
@@ -26,7 +27,7 @@ def callbacks(group: typer.Typer) -> Iterator[Any]:
 def test_every_option_that_is_a_number_is_read_strictly() -> None:
     """Else it is Python that reads it, with `1_000` and digits of any script."""
     found = 0
-    for callback in callbacks(app):
+    for callback in (each for name in MODULES for each in callbacks(declared(name))):
         hints = get_type_hints(inspect.unwrap(callback), include_extras=True)
         for name, hint in hints.items():
             kind, *rest = get_args(hint) or (hint,)

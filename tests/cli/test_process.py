@@ -1,4 +1,4 @@
-"""The command as a process: the one line of `up`, its clean stop, signals, pipes, quick help."""
+"""The command as a process: the one line of `up`, its clean stop, signals and pipes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from headrace.testing import RunningBroker
 from tools import warm
 
 COMMAND = (sys.executable, "-m", "headrace.cli.main")
-HELP_MODULES_MAX = 420
-"""380 of them take 0.3 s of processor time; with the broker, a client or Spark among them it is half a second more."""
 
 
 def has_ipv6() -> bool:
@@ -213,20 +211,6 @@ def test_a_demo_that_is_ended_stops_its_broker(tmp_path: Path, stop: signal.Sign
         assert "Traceback" not in err
     with pytest.raises(ProcessLookupError):
         os.kill(started["pid"], 0)
-
-
-def test_help_is_quick() -> None:
-    """Told by what it imports, for seconds change with what else the machine does."""
-    shown = headrace("--help", PYTHONPROFILEIMPORTTIME="1")
-    assert shown.returncode == 0
-    assert "demo" in shown.stdout
-    imported = {
-        line.rpartition("|")[2].strip() for line in shown.stderr.splitlines() if line.startswith("import time:")
-    }
-    assert "typer" in imported, "these lines tell what was imported"
-    assert len(imported) < HELP_MODULES_MAX, sorted(imported)
-    heavy = {"headrace.broker", "confluent_kafka", "obstore", "pyarrow", "pyspark", "structlog", "uvloop"}
-    assert not imported & heavy
 
 
 def test_the_whole_image_is_logged_where_everything_is(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ def run_broker(
     """
     if context.invoked_subcommand is not None:
         return
+    if id_ is None and data is None and join is None:
+        print_line(context.get_help())
+        raise typer.Exit(2)
     from headrace.cli.work.serve import serve
 
     if id_ is None or data is None:

@@ -12,27 +12,18 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, CommandConfig
 
 if TYPE_CHECKING:
     from headrace.net.client.cluster import Cluster
     from headrace.net.client.security import ClientSecurity
 
 T = TypeVar("T")
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        envvar="HEADRACE_COMMAND_CONFIG",
-        metavar="FILE",
-        help="Kafka's properties of a client: security.protocol, sasl.*, ssl.*, bootstrap.servers.",
-    ),
-]
 _FILE: Final[ContextVar[Path | None]] = ContextVar("command_config", default=None)
 _FILE_BYTES_MAX: Final = 1024 * 1024
 _PARAMETER: Final = inspect.Parameter(

@@ -1,8 +1,7 @@
 """The command `headrace`: finds the command, and turns every failure into one sentence and an exit code.
 
 Exit codes: 0 for success; 1 for a failure (quiet where a pipe's reader has gone); 2 for a usage error; 130 for an
-interruption. There is never a traceback, unless HEADRACE_DEBUG=1 asks for it. Imports only the declarations of the
-commands.
+interruption. There is never a traceback, unless HEADRACE_DEBUG=1 asks for it. Imports no command before one is named.
 """
 
 from __future__ import annotations
@@ -18,24 +17,8 @@ import typer
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.garbage import spare_the_collector
-from headrace.cli.acl import acl
-from headrace.cli.broker import broker
-from headrace.cli.command_config import CommandConfig, give_command_config, remember
-from headrace.cli.consume import consume
-from headrace.cli.debug import debug
-from headrace.cli.demo import demo
-from headrace.cli.doctor import doctor
-from headrace.cli.durable import durable
-from headrace.cli.group import group
-from headrace.cli.pipeline import pipeline
-from headrace.cli.produce import produce
-from headrace.cli.quorum import quorum
-from headrace.cli.sim import sim
-from headrace.cli.top import top
-from headrace.cli.topic import topic
-from headrace.cli.txn import txn
-from headrace.cli.up import up
-from headrace.cli.user import user
+from headrace.cli.commands import Root
+from headrace.cli.options import CommandConfig
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -44,8 +27,8 @@ EXIT_INTERRUPTED = 130
 app = typer.Typer(
     name="headrace",
     help="A distributed log that speaks the Kafka protocol and keeps its history as open files.",
+    cls=Root,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,27 +50,10 @@ def root(
     command_config: CommandConfig = None,
 ) -> None:
     """A distributed log that speaks the Kafka protocol and keeps its history as open files."""
-    remember(command_config)
+    if command_config is not None:
+        from headrace.cli.command_config import remember
 
-
-app.command()(up)
-app.add_typer(broker)
-app.add_typer(quorum)
-app.command()(doctor)
-app.command()(top)
-app.command()(sim)
-app.add_typer(topic)
-app.add_typer(group)
-app.add_typer(txn)
-app.add_typer(user)
-app.add_typer(acl)
-app.add_typer(durable)
-app.add_typer(pipeline)
-app.command()(produce)
-app.command()(consume)
-app.command()(demo)
-app.add_typer(debug)
-give_command_config(app)
+        remember(command_config)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,6 +73,8 @@ def _ran(arguments: Sequence[str]) -> int:
     try:  # in a context of its own: what one command remembers is not for the next in this process
         code = copy_context().run(app, given, prog_name="headrace", standalone_mode=False)
         sys.stdout.flush()
+    except SystemExit as done:  # completion ends so
+        return done.code if isinstance(done.code, int) else EXIT_FAILURE if done.code else 0
     except BrokenPipeError:
         return _on_broken_pipe()
     except KeyboardInterrupt:
@@ -137,7 +105,8 @@ def _explained(error: BaseException) -> tuple[str, int]:
         reason = format_message().replace("Value error, ", "").rstrip(".")  # pydantic's prefix to our own words
         if not reason:  # a group alone: typer has printed the group's help
             return "", EXIT_USAGE
-        return f"{reason}; see '{where} --help'.", EXIT_USAGE
+        see = f"see '{where} --help'."
+        return f"{reason[:-1]}? {see.capitalize()}" if reason.endswith("?") else f"{reason}; {see}", EXIT_USAGE
     if isinstance(error, OSError):
         subject = f"{error.filename}: " if error.filename else ""
         return f"{subject}{error.strerror or error}.", EXIT_FAILURE

@@ -26,6 +26,15 @@ Bootstrap = Annotated[
         help="Brokers to ask first, tried in turn.",
     ),
 ]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar="HEADRACE_COMMAND_CONFIG",
+        metavar="FILE",
+        help="Kafka's properties of a client: security.protocol, sasl.*, ssl.*, bootstrap.servers.",
+    ),
+]
 NoBootstrap = Annotated[
     str,
     typer.Option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -170,6 +169,8 @@ class Watch:
 
     async def until_over(self) -> bool:
         """Wait until all moves are over. Returns whether all partitions are where they were to go."""
+        import asyncio
+
         from headrace.net.client.moves import under_way
 
         arrived = True

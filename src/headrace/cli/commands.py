@@ -1,0 +1,120 @@
+"""The commands of `headrace`, each loaded when it is named or shown in help. So `headrace --version` loads none.
+
+Promises:
+- A short option means one long option, in every command that has that one (`SHORT`).
+- Every command that asks brokers takes --command-config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+MODULES: Final = {
+    "up": "headrace.cli.up",
+    "broker": "headrace.cli.broker",
+    "quorum": "headrace.cli.quorum",
+    "doctor": "headrace.cli.doctor",
+    "top": "headrace.cli.top",
+    "sim": "headrace.cli.sim",
+    "topic": "headrace.cli.topic",
+    "group": "headrace.cli.group",
+    "txn": "headrace.cli.txn",
+    "user": "headrace.cli.user",
+    "acl": "headrace.cli.acl",
+    "durable": "headrace.cli.durable",
+    "pipeline": "headrace.cli.pipeline",
+    "produce": "headrace.cli.produce",
+    "consume": "headrace.cli.consume",
+    "demo": "headrace.cli.demo",
+    "debug": "headrace.cli.debug",
+}
+"""Where each command is. It has the command's name there: a function, or a Typer of more commands."""
+
+SHORT: Final = {
+    "--bootstrap": "-b",
+    "--command-config": "-F",
+    "--compression": "-z",
+    "--config": "-c",
+    "--data": "-d",
+    "--end": "-e",
+    "--group": "-g",
+    "--header": "-H",
+    "--help": "-h",
+    "--json": "-J",
+    "--key-separator": "-K",
+    "--max": "-n",
+    "--offset": "-o",
+    "--partition": "-p",
+    "--topic": "-t",
+    "--version": "-V",
+}
+"""The short form of options, the same in every command. kcat's letters and rpk's, where these agree."""
+
+
+class Commands(Mapping[str, Any]):
+    """Click's commands by name. Each is built when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in MODULES:
+            raise KeyError(name)
+        return _built(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+
+class Root(TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "commands": Commands()})
+        add_short_options(self)
+
+
+def declared(name: str) -> typer.Typer:
+    """A Typer with this command alone."""
+    from headrace.cli.command_config import give_command_config
+
+    command = getattr(import_module(MODULES[name]), name)
+    holder = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    holder.callback()(_nothing)
+    if isinstance(command, typer.Typer):
+        holder.add_typer(command)
+    else:
+        holder.command()(command)
+    give_command_config(holder)
+    return holder
+
+
+def add_short_options(command: Any) -> None:
+    """Give each option of `command`, and of the commands in it, its short form."""
+    for parameter in command.params:
+        for long in tuple(parameter.opts):
+            if (short := SHORT.get(long)) is not None and short not in parameter.opts:
+                parameter.opts.append(short)
+    if not isinstance(command, Root):
+        for inner in getattr(command, "commands", {}).values():
+            add_short_options(inner)
+
+
+@cache
+def _built(name: str) -> Any:
+    from typer.main import get_command
+
+    group = get_command(declared(name))
+    assert isinstance(group, TyperGroup), "it has a callback"
+    add_short_options(group)
+    return group.commands[name]
+
+
+def _nothing() -> None:
+    """Make of a Typer with one command a group."""
