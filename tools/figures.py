@@ -173,6 +173,8 @@ REDIS_ROWS: Final = {
     "produce-1k": "produce 1 KB, MB/s",
     "produce-100b": "produce 100 B, MB/s",
     "produce-1k-idempotent": "produce 1 KB, idempotent, MB/s",
+    "produce-1k-java": "produce 1 KB, idempotent, Java's client, MB/s",
+    "produce-1k-java-one-in-flight": "produce 1 KB, idempotent, Java's client, one batch in flight, MB/s",
     "produce-1000-partitions": "produce 1 KB to 1,000 partitions, MB/s",
     "fetch-1k": "fetch 1 KB, MB/s",
     "fetch-100b": "fetch 100 B, MB/s",

@@ -1,6 +1,8 @@
 """The Redis engine beside its limit, its floors and other brokers: `python -m benchmarks.redis_engine`.
 
-librdkafka writes to one partition by its C functions, and reads it (`rdkafka.py`). These take turns, in one run:
+librdkafka writes to one partition by its C functions, and reads it (`rdkafka.py`). In the case `java` Kafka's own
+ProducerPerformance writes: its idempotent producer has five batches in flight, and librdkafka's has one. These take
+turns, in one run:
 
 - `bare`: a loop that pipelines XADD or XRANGE with the same batches, without any broker: the limit (`bare.py`).
 - `sink`: a process that answers produce requests and keeps nothing: the floor of the client and of one hop (`sink.py`).
@@ -39,16 +41,20 @@ from benchmarks.redis_engine.entrants import (
     wait_for_rest,
 )
 from benchmarks.redis_engine.rdkafka import BATCH_BYTES, IN_FLIGHT, LINGER_MS
+from benchmarks.redis_engine.sink import ONE
+from tools import kafka_jars
 
 SIZES: Final = {"1k": (1024, 100_000), "100b": (100, 400_000)}
 """Bytes of a record, and records of a run."""
+JAVA_RECORDS: Final = 200_000
+"""So many that the Java machine has compiled its code long before the end."""
 RATE: Final = 5_000
 SECONDS: Final = 4
 WARM: Final = 0.2
 """The part of a steady run at its beginning that does not count."""
 MANY: Final = 10_000
 """Records of 1 KB over PARTITIONS_MAX partitions."""
-CASES: Final = ("plain", "idempotent", "steady", "many")
+CASES: Final = ("plain", "idempotent", "java", "steady", "many")
 LIMIT: Final = "bare"
 OURS: Final = "redis"
 BESIDE: Final = (LIMIT, "relay", "checking")
@@ -91,6 +97,21 @@ def idempotent(entrant: Entrant, turn: int, scale: float) -> Figures:
     return found
 
 
+def java(entrant: Entrant, turn: int, scale: float) -> Figures:
+    """Produce by Java's idempotent producer, with as many batches in flight as it may have, and with one. The time of
+    the Java machine's own start is not in the rate, but it is in the processor time."""
+    size, _ = SIZES["1k"]
+    count, found = round(JAVA_RECORDS * scale), Figures()
+    for name, in_flight in (("produce-1k-java", IN_FLIGHT), ("produce-1k-java-one-in-flight", 1)):
+        topic = f"{name}-{turn}{ONE}"
+        entrant.make([topic])
+        work = partial(entrant.write_by_java, topic, size, count, in_flight)
+        found |= measured(entrant, name, size, count, work)
+        entrant.check(topic, count)
+        entrant.delete([topic])
+    return found
+
+
 def steady(entrant: Entrant, turn: int, scale: float) -> Figures:
     """Latencies at a fixed rate."""
     topic = f"steady-{turn}"
@@ -120,6 +141,7 @@ def many(entrant: Entrant, turn: int, scale: float) -> Figures:
 WORK: Final[Mapping[str, Callable[[Entrant, int, float], Figures]]] = {
     "plain": plain,
     "idempotent": idempotent,
+    "java": java,
     "steady": steady,
     "many": many,
 }
@@ -129,7 +151,7 @@ def turn_of(entrant: Entrant, turn: int, cases: Sequence[str], scale: float) -> 
     """All figures of one entrant, and its memory after all cases."""
     found: Figures = {}
     for case in cases:
-        if case == "idempotent" and entrant.name == LIMIT:
+        if case in ("idempotent", "java") and entrant.name == LIMIT:
             continue
         found |= WORK[case](entrant, turn, scale)
         wait_for_rest(entrant)
@@ -170,7 +192,10 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=CASES, help="only those that are named")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
-    cases, turns = options.case or CASES, dict[str, list[Figures]]()
+    cases, turns = options.case or list(CASES), dict[str, list[Figures]]()
+    if "java" in cases and (missing := kafka_jars.missing_tool()):
+        print(f"The case java is left out: {missing}", flush=True)
+        cases.remove("java")
     with tempfile.TemporaryDirectory(prefix="hr") as place, entrants(Path(place), options.entrant) as all_of_them:
         for turn in range(options.turns + 1):
             for entrant in all_of_them[:: 1 if turn % 2 == 0 else -1]:

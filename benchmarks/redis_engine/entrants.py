@@ -17,8 +17,9 @@ from typing import Final, Protocol, TypeVar
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.load import perf_tools
 from benchmarks.load.cases import count as held
-from benchmarks.load.rivals import Kafka
+from benchmarks.load.rivals import Door, Kafka
 from benchmarks.redis_engine import bare, rdkafka
 from benchmarks.redis_engine.checking import CheckingRelay, state_of
 from benchmarks.redis_engine.sink import Relay, Sink, SinkProcess
@@ -31,6 +32,7 @@ from tools.redis_servers import RedisServer, valkey
 
 T = TypeVar("T")
 SAFE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+JAVA: Final = (f"batch.size={rdkafka.BATCH_BYTES}", f"linger.ms={rdkafka.LINGER_MS}", "enable.idempotence=true")
 ANSWER_S: Final = 60.0
 REST_S_MAX: Final = 10.0
 REST_LOOK_S: Final = 0.2
@@ -40,18 +42,22 @@ MEGABYTE: Final = 1_000_000
 
 
 class Costs:
-    """Processor milliseconds of this process, and of those of an entrant."""
+    """Processor milliseconds of this process with its children that have ended, and of an entrant's processes."""
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._who: Final = {name: psutil.Process(pid) for name, pid in {"client": os.getpid(), **pids}.items()}
         self._before: Final = self._now()
 
     def _now(self) -> dict[str, float]:
-        return {name: 1000 * sum(process.cpu_times()[:2]) for name, process in self._who.items()}
+        return {name: 1000 * sum(_times(process)) for name, process in self._who.items()}
 
     def by_now(self) -> dict[str, float]:
         """Return what each has taken since the beginning."""
         return {name: after - self._before[name] for name, after in self._now().items()}
+
+
+def _times(process: psutil.Process) -> Sequence[float]:
+    return tuple(process.cpu_times())[: 4 if process.pid == os.getpid() else 2]
 
 
 class Entrant(Protocol):
@@ -69,6 +75,9 @@ class Entrant(Protocol):
 
     def write(self, topic: str, size: int, count: int, partitions: int = 1, *, idempotent: bool = False) -> float:
         """Send so many records of a size; returns the seconds."""
+
+    def write_by_java(self, topic: str, size: int, count: int, in_flight: int) -> float:
+        """Send so many records of a size by Java's idempotent producer; returns the seconds."""
 
     def check(self, topic: str, count: int, partitions: int = 1) -> None:
         """See that they are there, all and no more."""
@@ -97,6 +106,9 @@ class Bare:
 
     def write(self, topic: str, size: int, count: int, partitions: int = 1, *, idempotent: bool = False) -> float:
         return self._run(lambda connection: bare.write(connection, topic, size * count, partitions))
+
+    def write_by_java(self, topic: str, size: int, count: int, in_flight: int) -> float:
+        raise AssertionError("it speaks no protocol of Kafka's")
 
     def check(self, topic: str, count: int, partitions: int = 1) -> None:
         """Each entry was answered."""
@@ -136,6 +148,11 @@ class Served:
     def write(self, topic: str, size: int, count: int, partitions: int = 1, *, idempotent: bool = False) -> float:
         options = rdkafka.IDEMPOTENT if idempotent else {}
         return rdkafka.write(self.bootstrap, topic, os.urandom(size), count, partitions, options)
+
+    def write_by_java(self, topic: str, size: int, count: int, in_flight: int) -> float:
+        props = (*JAVA, f"max.in.flight.requests.per.connection={in_flight}")
+        figures = perf_tools.produce(Door(self.bootstrap), topic, count, size, props)
+        return count / figures["records_per_s"]
 
     def check(self, topic: str, count: int, partitions: int = 1) -> None:
         found = held(self.bootstrap, topic, partitions)

@@ -57,6 +57,8 @@ HOST: Final = "127.0.0.1"
 READ_BYTES: Final = 1_000_000
 READ_ENTRIES: Final = 64
 EMPTY_WAIT_S: Final = 0.1
+ONE: Final = ".one"
+"""A topic whose name ends so has one partition: Java's tool writes to all that there are."""
 START_TIMEOUT_S: Final = 30.0
 
 Done: TypeAlias = Callable[[int, ErrorCode], object]
@@ -104,7 +106,10 @@ class Sink:
             MetadataResponsePartition(partition_index=at, leader_epoch=0, replica_nodes=(0,), isr_nodes=(0,))
             for at in range(self._partitions)
         )
-        topics = tuple(MetadataResponseTopic(name=each.name, partitions=parts) for each in request.topics or ())
+        names = [each.name or "" for each in request.topics or ()]
+        topics = tuple(
+            MetadataResponseTopic(name=name, partitions=parts[:1] if name.endswith(ONE) else parts) for name in names
+        )
         broker = MetadataResponseBroker(node_id=0, host=HOST, port=self.port)
         return MetadataResponse(brokers=(broker,), cluster_id="sink", controller_id=0, topics=topics)
 
