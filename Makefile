@@ -200,7 +200,7 @@ $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
 	  && ! [ $(VENV)/.made/build -nt $(DEV) ]; then exit 0; fi; \
 	echo "installing $< (locked versions, checked hashes)"; \
 	$(PIP) -r $<; \
-	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable .
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable . $(if $(filter core,$*),,--editable ./plugin)
 	@touch $@
 
 # Spark's classes as Java keeps them: a pipeline starts in half the time, and as ever where Java can keep none.

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NOTED: Final = ROOT / "tools/plain_words.txt"
-FOLDERS: Final = ("src", "tests", "tools", "benchmarks")
+FOLDERS: Final = ("src", "plugin", "tests", "tools", "benchmarks")
 PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "deploy", "docs")
 GENERATED: Final = (
     "src/headrace/wire/messages",

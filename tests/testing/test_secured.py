@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
-from typing import Final
 
 import aiokafka
 import kafka
@@ -15,8 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from headrace.testing import ClusterThread, RunningBroker, broker
-
-USING: Final = Path(__file__).resolve().parent.parent.parent / "docs" / "USING.md"
+from tests.testing.projects import run_pytest
 
 
 def wrote(settings: dict[str, object], topic: str) -> None:
@@ -82,12 +78,8 @@ async def test_its_directory_keeps_its_secrets(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_the_pages_example_runs_and_an_unknown_argument_is_named(tmp_path: Path) -> None:
+def test_an_unknown_argument_is_named(tmp_path: Path) -> None:
     """In a project of its own, which is strict about markers."""
-    page = USING.read_text(encoding="utf-8").split("## In tests")[1].split("\n## ")[0]
-    programs = [part.split("```")[0] for part in page.split("```python\n")[1:]]
-    for number, program in enumerate(programs):
-        (tmp_path / f"test_page_{number}.py").write_text(program)
     (tmp_path / "test_unknown.py").write_text(
         textwrap.dedent(
             """
@@ -98,14 +90,6 @@ def test_the_pages_example_runs_and_an_unknown_argument_is_named(tmp_path: Path)
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-o", "asyncio_mode=auto", str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "takes secure=True or False" in done.stdout
-    assert "1 error" in done.stdout, done.stdout[-3000:]
-    assert "failed" not in done.stdout, done.stdout[-3000:]
-    assert "secure" in programs[1]
+    done = run_pytest(tmp_path)
+    assert "takes secure=True or False" in done
+    assert "1 error" in done

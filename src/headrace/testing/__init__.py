@@ -31,16 +31,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.testing.clocks import MovableClock
+    from headrace.testing.containers import HeadraceContainer
+    from headrace.testing.faults import Faults
     from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
     from headrace.testing.thread import BrokerThread, ClusterThread
 
-__all__ = ["BrokerThread", "ClusterThread", "RunningBroker", "RunningCluster", "broker", "cluster"]
+_MODULES = {
+    "BrokerThread": "thread",
+    "ClusterThread": "thread",
+    "Faults": "faults",
+    "HeadraceContainer": "containers",
+    "MovableClock": "clocks",
+    "RunningBroker": "running",
+    "RunningCluster": "running",
+    "broker": "running",
+    "cluster": "running",
+}
+__all__ = [
+    "BrokerThread",
+    "ClusterThread",
+    "Faults",
+    "HeadraceContainer",
+    "MovableClock",
+    "RunningBroker",
+    "RunningCluster",
+    "broker",
+    "cluster",
+]
 
 
 def __getattr__(name: str) -> object:
     """Load a name on first use, so that the plugin costs nothing in runs that need no broker (PEP 562)."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
-    from headrace.testing import running, thread
+    from importlib import import_module
 
-    return getattr(thread if name.endswith("Thread") else running, name)
+    return getattr(import_module(f"headrace.testing.{_MODULES[name]}"), name)

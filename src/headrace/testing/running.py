@@ -8,13 +8,17 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.ids import BrokerId
+from headrace.base.ids import BrokerId, TopicId
 from headrace.testing.clients import Clients, Login
+from headrace.testing.clocks import MovableClock
+from headrace.testing.faults import Faults
+from headrace.testing.logs import use_standard_logging
 
 if TYPE_CHECKING:
     from headrace.broker.boot import Broker
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 DURABLE_URL: Final = "durable.url"
 HOST: Final = "127.0.0.1"
+QUICK: Final = {"group.initial.rebalance.delay.ms": "0"}
+"""Configs of every test's broker, unless it is given others: a group need not wait for members that never come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,8 @@ class RunningBroker:
     """The address of each listener, by its name."""
     login: Login | None = None
     """The administrator of a secured broker, who may do everything."""
+    faults: Faults = field(default_factory=Faults)
+    """The faults that a test orders of it: refusals, lost answers, slow ones."""
 
     @property
     def bootstrap(self) -> str:
@@ -71,6 +79,7 @@ class RunningCluster:
         self._configs = configs
         self.login: Final = login
         """The administrator of a secured cluster, who may do everything."""
+        self._faults = {key: Faults() for key in nodes}
         self._running: dict[int, _Running] = {}
         self._changed = asyncio.Event()
         """Set when a broker's metadata, or which brokers run, has changed since it was last cleared."""
@@ -89,6 +98,10 @@ class RunningCluster:
     def running(self) -> tuple[int, ...]:
         """The ids of the running brokers."""
         return tuple(sorted(self._running))
+
+    def faults(self, broker: int) -> Faults:
+        """Return the faults that a test orders of that broker. They outlive a restart. Raises UsageError."""
+        return self._faults[int(self._node(broker).id)]
 
     async def start(self, *brokers: int) -> None:
         """Start these brokers together, and wait until all serve; by default all that do not run.
@@ -129,10 +142,10 @@ class RunningCluster:
             port=node.listen.port,
             broker_id=node.id,
             join=tuple(other.listen for other in self._nodes.values() if other is not node),
-            configs=dict(self._configs or {}),
+            configs={**QUICK, **(self._configs or {})},
         )
         stack = AsyncExitStack()
-        broker = await stack.enter_async_context(_served(config))
+        broker = await stack.enter_async_context(_served(config, self._faults[int(node.id)]))
         over = asyncio.ensure_future(broker.over())
         over.add_done_callback(lambda _: self._changed.set())
         stack.callback(over.cancel)
@@ -175,24 +188,26 @@ async def broker(
     port: int = 0,
     advertised_port: int | None = None,
     secure: bool = False,
+    clock: MovableClock | None = None,
 ) -> AsyncIterator[RunningBroker]:
     """A broker on loopback while the block runs, stopped cleanly after it.
 
     `configs` are broker configs, by Kafka's names. With `durable.url` it exports there. Without `data` it lives in a
     temporary directory that is removed afterwards. With `data`, existing data are kept, so that a test can start the
     broker again. Port 0 takes a free one. Clients are told `advertised_port`, where one is given: a proxy's.
-    `secure`: as `headrace up --secure`, it lets in users by SCRAM over TLS, and ACLs say what they may. Raises
-    HeadraceError where it cannot start.
+    `secure`: as `headrace up --secure`, it lets in users by SCRAM over TLS, and ACLs say what they may. `clock`: its
+    time; timers follow it where the loop is the clock's, too. Raises HeadraceError where it cannot start.
     """
     from headrace.broker.config import BrokerConfig
 
     with _directory(data) as place:
         secured = await _secured(place) if secure else None
         config = BrokerConfig(
-            data=place, port=port, advertised_port=advertised_port, configs=_configs(secured, configs)
+            data=place, port=port, advertised_port=advertised_port, configs={**QUICK, **_configs(secured, configs)}
         )
-        async with _served(config) as made:
-            running = RunningBroker(host=made.host, port=made.port, data=place, addresses=made.addresses)
+        faults = Faults()
+        async with _served(config, faults, clock) as made:
+            running = RunningBroker(host=made.host, port=made.port, data=place, addresses=made.addresses, faults=faults)
             if secured is None:
                 yield running
             else:
@@ -259,22 +274,30 @@ def _directory(data: Path | None) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def _served(config: BrokerConfig) -> AsyncIterator[Broker]:
+async def _served(config: BrokerConfig, faults: Faults, clock: MovableClock | None = None) -> AsyncIterator[Broker]:
     from headrace.broker.boot import Broker
     from headrace.broker.system import SystemClock, system_random
     from headrace.storage.disk import LocalDisk
     from headrace.storage.log.compaction.running import run_in_child
     from headrace.storage.objects import open_objects
 
+    use_standard_logging()
     disk = LocalDisk()
     url = config.configs.get(DURABLE_URL)
     made = Broker(
         config,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         random=system_random(),
         disk=disk,
         objects=open_objects(url, disk) if url else None,
         cleaning=run_in_child,
     )
     async with made:
+        listener = made.parts.requests.listener
+        listener.serve = faults.before(listener.serve, partial(_name_of, made))
         yield made
+
+
+def _name_of(broker: Broker, topic_id: TopicId) -> str | None:
+    topic = broker.image.topic_by_id(topic_id)
+    return None if topic is None else topic.name

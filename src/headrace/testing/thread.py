@@ -11,7 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from headrace.base.errors import HeadraceError
 from headrace.testing.clients import Clients
+from headrace.testing.clocks import MovableClock
+from headrace.testing.faults import Faults
 from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
 
 START_SECONDS_MAX = 120.0
@@ -23,11 +26,14 @@ R = TypeVar("R")
 class _InThread(Generic[R]):
     """Runs a context manager in a thread, from `start` to `stop`. It is a context manager itself."""
 
-    def __init__(self, serve: Callable[[], AbstractAsyncContextManager[R]]) -> None:
+    def __init__(self, serve: Callable[[], AbstractAsyncContextManager[R]], clock: MovableClock | None = None) -> None:
+        """`clock`: the loop's time; None: the machine's."""
         self._serve = serve
+        self._clock = clock
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
+        self._main: asyncio.Task[Any] | None = None
 
     def __enter__(self) -> R:
         return self.start()
@@ -47,9 +53,27 @@ class _InThread(Generic[R]):
         self._thread.start()
         try:
             return ready.result(START_SECONDS_MAX)
+        except TimeoutError:
+            waits = self._waits_in()
+            self.stop()
+            raise HeadraceError(f"It did not serve within {START_SECONDS_MAX:.0f} s. It waits in {waits}.") from None
         except BaseException:
             self.stop()
             raise
+
+    def _waits_in(self) -> str:
+        """Where its start stands, as places in Headrace's own code."""
+        if self._loop is None or self._main is None:
+            return "the import of the broker, or for a thread"
+        frames: list[str] = []
+        waiting: Any = self._main.get_coro()
+        while waiting is not None:
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+            if frame is not None and "headrace" in frame.f_code.co_filename:
+                path = Path(frame.f_code.co_filename)
+                frames.append(f"{path.parent.name}/{path.name}:{frame.f_lineno} ({frame.f_code.co_name})")
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+        return ", which waits in ".join(frames[-3:]) or "the event loop"
 
     def stop(self) -> None:
         """Stop it cleanly and wait until it has stopped. Idempotent."""
@@ -71,10 +95,12 @@ class _InThread(Generic[R]):
             asked.cancel()
 
     def _run(self, ready: Future[R]) -> None:
-        from headrace.net.loops import run
+        from headrace.net.loops import loop_factory
 
         try:
-            run(self._served(ready))
+            factory = loop_factory() if self._clock is None else self._clock.new_loop
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(self._served(ready))
         except BaseException as error:
             if ready.done():
                 raise
@@ -82,6 +108,7 @@ class _InThread(Generic[R]):
 
     async def _served(self, ready: Future[R]) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._main = asyncio.current_task()
         async with self._serve() as running:
             ready.set_result(running)
             await self._over.wait()
@@ -97,9 +124,10 @@ class BrokerThread(_InThread[RunningBroker]):
         data: Path | None = None,
         port: int = 0,
         secure: bool = False,
+        clock: MovableClock | None = None,
     ) -> None:
-        """Takes the arguments of `headrace.testing.broker`."""
-        super().__init__(lambda: broker(configs=configs, data=data, port=port, secure=secure))
+        """Takes the arguments of `headrace.testing.broker`. Timers come due by the `clock`, too."""
+        super().__init__(lambda: broker(configs=configs, data=data, port=port, secure=secure, clock=clock), clock)
 
 
 class ClusterThread:
@@ -140,6 +168,10 @@ class ClusterThread:
     def running(self) -> tuple[int, ...]:
         """The ids of the running brokers."""
         return self._made.running
+
+    def faults(self, broker: int) -> Faults:
+        """As `RunningCluster.faults`."""
+        return self._made.faults(broker)
 
     def start(self) -> None:
         """Start all and wait until they serve. Raises HeadraceError where one cannot start."""
