@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from structlog.testing import capture_logs
 
 from headrace.base.errors import UsageError
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex
+from headrace.base.limits import REDIS_STOP_MS_MAX
+from headrace.sim.cluster.world import ClusterWorld
+from headrace.sim.loop import VirtualLoop
+from headrace.sim.redis.brokers import ADDRESS
+from headrace.sim.run import close
 from headrace.storage.engine.faults import Fenced, NotAtHand
 from headrace.storage.engine.identity import LogConfig
 from headrace.storage.redis.engine import RedisEngine
@@ -252,3 +258,27 @@ async def test_batches_of_a_closed_log_are_not_in_memory_any_more(server: RedisS
 def is_kept(batch: object) -> bool:
     """Whether a list of batches has it."""
     return any(isinstance(each, list) and any(batch is one for one in each) for each in gc.get_referrers(batch))
+
+
+def test_a_stop_waits_for_a_round_as_long_as_it_may_whenever_that_began() -> None:
+    loop, chance = VirtualLoop(random.Random(1)), random.Random(2)
+    ClusterWorld(loop, 1)
+
+    async def stopped() -> bool:
+        engine = RedisEngine(ADDRESS, random=random.Random(3))
+        await asyncio.sleep(chance.random())
+        engine.begin_waiting()
+        engine.begin_stop()
+        await asyncio.sleep(REDIS_STOP_MS_MAX / 1000 - 0.1)
+        was = engine.is_given_up
+        await asyncio.sleep(0.2)
+        await engine.disconnect()
+        return engine.is_given_up and not was
+
+    async def whole() -> bool:
+        return all([await stopped() for _ in range(50)])
+
+    try:
+        assert loop.run_until_complete(whole())
+    finally:
+        close(loop)

@@ -37,6 +37,7 @@ from headrace.storage.redis.entries import count_for, entries, number_of
 from headrace.storage.redis.errors import RedisFailure, RedisOutcomeUnknown
 from headrace.storage.redis.flushing import RedisRound, Ticket
 from headrace.storage.redis.links.address import RedisAddress, Topology
+from headrace.storage.redis.links.connection import LOOK_AGAIN_S
 from headrace.storage.redis.links.opening import client_of
 from headrace.storage.redis.links.threads import ThreadsRedis
 from headrace.storage.redis.links.troubles import Troubles
@@ -302,7 +303,8 @@ class RedisEngine:
         if left <= 0:
             self.give_up()
         else:
-            self._stopping = self._loop.call_later(left, self.begin_stop)
+            # What is left may be less than the clock can tell, and then no time would pass.
+            self._stopping = self._loop.call_later(max(left, LOOK_AGAIN_S), self.begin_stop)
 
     def give_up(self) -> None:
         """Rounds whose outcome is unknown end now, and acknowledge nothing. Called on the loop."""
