@@ -33,6 +33,7 @@ from tests.storage.redis.redis_world import (
     opened,
     refuse_once,
     restart,
+    unstarted,
 )
 from tools.redis_servers import RedisServer
 
@@ -179,6 +180,16 @@ async def test_records_are_stored_before_they_are_durable(start: Start) -> None:
     assert await flush(engine, log) is None
     assert seen == [(2, 0)]
     assert (log.stored_end, log.flushed_end) == (2, 2)
+
+
+@pytest.mark.usefixtures("engines")
+async def test_a_server_that_was_restarted_with_other_settings_is_waited_for_as_these_need_it(start: Start) -> None:
+    server = start("--appendonly", "yes", "--appendfsync", "everysec")
+    unstarted(server).blocking.call("CONFIG", "SET", "appendfsync", "always")  # and not written to its file
+    engine = engine_of(server)
+    assert not engine.servers.of("").waits_for_aof
+    await restart(server)
+    await until(lambda: engine.servers.of("").waits_for_aof)
 
 
 @pytest.mark.usefixtures("engines")

@@ -303,7 +303,7 @@ class RedisEngine:
         if left <= 0:
             self.give_up()
         else:
-            # What is left may be less than the clock can tell, and then no time would pass.
+            # A shorter time may be less than the clock can tell, and would never pass.
             self._stopping = self._loop.call_later(max(left, LOOK_AGAIN_S), self.begin_stop)
 
     def give_up(self) -> None:

@@ -96,13 +96,18 @@ def told_in(reply: Reply) -> dict[str, str]:
 def checked(server: BlockingConnection, place: str, durability: str) -> Look:
     """Look at a server that is to keep records, and refuse one that would not. Raises UsageError, RedisFailure."""
     found = look_at(server)
+    check(found, place, durability)
+    return found
+
+
+def check(found: Look, place: str, durability: str) -> None:
+    """Raises UsageError where a server would not keep records."""
     if found.policy.startswith("allkeys"):
         raise UsageError(f"The Redis at {place} evicts records ({found.policy}): set maxmemory-policy noeviction.")
     if durability == AOF and not found.has_aof:
         raise UsageError(
             f"redis.durability is {AOF}, but the Redis at {place} has no append-only file: set appendonly yes there."
         )
-    return found
 
 
 def worth_of(server: BlockingConnection, place: str, found: Look, durability: str) -> Worth:

@@ -1,7 +1,8 @@
 """Watches Redis's servers: their replicas, their room, and whether one has failed over or was restarted.
 
-Promises: a server that comes is looked at once it is connected, and one that may evict records is told then. Where a
-replica is missed, its coming is seen within REDIS_LOOK_MS. Looks are made by worker threads.
+Promises: a server that comes is looked at once it is connected, and one that may evict records is told then. One that
+was restarted may have other settings, so what its answers are worth is asked again. Where a replica is missed, its
+coming is seen within REDIS_LOOK_MS. Looks are made by worker threads.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.connection import Argument
-from headrace.storage.redis.links.server import Seen, checked, look_at, worth_of
+from headrace.storage.redis.links.server import Seen, check, checked, look_at, worth_of
 from headrace.storage.redis.links.threads import ThreadsRedis
 
 log = structlog.get_logger(__name__)
+
+REFUSED: Final = "a server of Redis is refused"
 
 
 class Servers:
@@ -40,6 +43,8 @@ class Servers:
         """By the place of each, when it was looked at last."""
         self._worst = Seen()
         self._looks = False
+        self._is_due = False
+        """Another look is wanted behind the one under way, which may have begun too early."""
         self._missed_at = 0.0
 
     @property
@@ -83,7 +88,7 @@ class Servers:
         for place, server in self._blocking.servers().items():
             found = before = was.get(place)
             try:
-                found = self._new(place, server) if before is None else before._replace(look=look_at(server))
+                found = self._new(place, server) if before is None else self._again(place, server, before)
             except (RedisFailure, UsageError) as error:
                 failure = error
             if found is not None:
@@ -97,9 +102,13 @@ class Servers:
 
     def look_soon(self) -> None:
         """Look at them in a worker thread: one has come, or come back. On the loop."""
-        if self._seen and not self._looks:
-            self._looks = True
-            self._loop.run_in_executor(None, self._look_quietly)
+        if not self._seen:
+            return
+        if self._looks:
+            self._is_due = True
+            return
+        self._looks, self._is_due = True, False
+        self._loop.run_in_executor(None, self._look_quietly).add_done_callback(self._on_looked)
 
     def miss_replica(self) -> None:
         """Look whether a replica has come, or has gone, at most every REDIS_LOOK_MS. On the loop."""
@@ -117,6 +126,23 @@ class Servers:
         found = checked(server, place, self._durability)
         return Seen(found, *worth_of(server, place, found, self._durability))
 
+    def _again(self, place: str, server: BlockingConnection, before: Seen) -> Seen:
+        """Look at one that is known. Raises RedisFailure, and then the next look does all of it."""
+        found = look_at(server)
+        if found.history == before.look.history:
+            return before._replace(look=found)
+        try:
+            check(found, place, self._durability)
+        except UsageError as error:
+            log.error(REFUSED, reason=str(error))
+            return before._replace(look=found)
+        return Seen(found, *worth_of(server, place, found, self._durability))
+
+    def _on_looked(self, _: object) -> None:
+        self._looks = False
+        if self._is_due:
+            self.look_soon()
+
     def _know(self, seen: dict[str, Seen]) -> None:
         self._seen = seen
         self._worst = min(seen.values(), key=lambda each: each.look.replicas)
@@ -127,6 +153,4 @@ class Servers:
         except RedisFailure as error:
             log.debug("Redis could not be looked at", reason=str(error))
         except UsageError as error:
-            log.error("a server of Redis is refused", reason=str(error))
-        finally:
-            self._looks = False
+            log.error(REFUSED, reason=str(error))
