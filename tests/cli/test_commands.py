@@ -156,7 +156,6 @@ def test_where_reading_starts_and_stops(headrace: Headrace, tmp_path: Path) -> N
         (["produce", "nowhere", "--acks", "2"], 2, "--acks"),
         (["produce", "nowhere", "--key-separator", ""], 2, "--key-separator is empty"),
         (["consume", "nowhere"], 1, "does not exist"),
-        (["consume", "nowhere", "--offset", "3"], 2, "--partition"),
         (["topic", "list", "--bootstrap", "here:there"], 2, "HOST:PORT"),
         (["topic", "list", "--bootstrap", "127.0.0.1:1"], 1, "headrace up"),
         (["debug", "dump-log", "/nowhere"], 1, "/nowhere: No such file"),

@@ -1045,3 +1045,5 @@ REDIS_CLUSTER_NODES_MAX: Final = 1_000
 """Servers of a Redis Cluster to which connections are kept."""
 REDIS_CLUSTER_LOOK_MS: Final = 1_000
 """Longest that a server of a Redis Cluster may take to tell the slots, before another is asked."""
+TAIL_RECORDS_MAX: Final = 100_000
+"""Records that `headrace consume --tail` keeps of each partition."""

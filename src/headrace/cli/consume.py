@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.base.limits import TAIL_RECORDS_MAX
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
+
+if TYPE_CHECKING:
+    import re
+
+    from headrace.cli.work.formatting import Shown
+    from headrace.cli.work.span import Start
+
+
+def _offset(text: str) -> str:
+    """Parser of --offset. Raises ValueError."""
+    from headrace.cli.work.span import start_at_offset
+
+    start_at_offset(text)
+    return text
 
 
 def consume(
     topic: Annotated[str, typer.Argument(help="The topic to read.", show_default=False)],
-    from_: Annotated[
-        str,
-        typer.Option("--from", metavar="WHERE", help="earliest, latest, or a time such as 2024-05-01T12:00:00Z."),
-    ] = "earliest",
-    partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be given several times.")] = None,
     offset: Annotated[
-        int | None, typer.Option(parser=whole_number, help="From this offset on; needs --partition.")
+        str | None,
+        typer.Option(
+            parser=_offset,
+            metavar="WHERE",
+            help="beginning, end, an offset, or -5 for the last five of each partition. Default: beginning.",
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="From this time on: earliest, latest, 2024-05-01T12:00:00Z, PT1H for an hour ago, or ms since 1970.",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop before the first record of this time in each partition.")
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option(parser=whole_number, metavar="N", help="Print the last N records of the topic, and stop."),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(parser=whole_number, help="Only this one; may be given several times.")
     ] = None,
     max_: Annotated[
         int | None, typer.Option("--max", parser=whole_number, metavar="N", help="Stop after N records.")
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="Stop at the end that the topic has at the start.")] = False,
+    grep: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Only records that have this in the key or the value (Python's re)."),
+    ] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="As kcat has it: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time, %K and %S "
+            "lengths, %% and \\n, \\t; or json.",
+        ),
+    ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", metavar="TEXT", help="Print the key and this before the value.")
     ] = None,
@@ -36,23 +82,54 @@ def consume(
 ) -> None:
     """Print a topic's records, each value on a line, and continue as new ones come."""
     from headrace.cli.work.consuming import Orders, print_records
+    from headrace.cli.work.span import parse_time
     from headrace.net.loops import run
 
-    if offset is not None and not partition:
-        raise UsageError("--offset needs --partition: offsets count within one partition.")
-    if offset is not None and offset < 0:
-        raise UsageError("--offset counts from 0; use --from earliest or --from latest for the ends.")
     if max_ is not None and max_ < 0:
         raise UsageError("--max is 0 or more.")
+    if tail is not None and not 0 <= tail <= TAIL_RECORDS_MAX:
+        raise UsageError(f"--tail is from 0 to {TAIL_RECORDS_MAX}: for more, use --offset -{abs(tail)} --end.")
+    if tail is not None and (max_ is not None or offset is not None):
+        raise UsageError("--tail says which records: leave --max and --offset out.")
     orders = Orders(
         topic=topic,
-        start=from_,
+        start=_start(offset, from_),
         partitions=tuple(dict.fromkeys(partition or ())),
-        offset=offset,
+        before_ms=None if to is None else parse_time(to, "--to"),
         records_max=max_,
+        tail=tail,
         stop_at_end=end,
-        key_separator=key_separator.encode() if key_separator is not None else None,
-        json=json,
+        pattern=None if grep is None else _pattern(grep),
+        shown=_shown(format_, key_separator, json=json),
         retry_forever=retry_forever,
     )
     run(print_records(bootstrap, orders))
+
+
+def _start(offset: str | None, from_: str | None) -> Start:
+    from headrace.cli.work.span import start_at_offset, start_at_time
+
+    if offset is not None and from_ is not None:
+        raise UsageError("--offset and --from both say where to start: give one of them.")
+    return start_at_time(from_ or "earliest") if offset is None else start_at_offset(offset)
+
+
+def _shown(text: str | None, key_separator: str | None, *, json: bool) -> Shown:
+    from headrace.cli.work.formatting import as_json_line, as_lines, compiled, unescaped
+
+    if text is not None and (key_separator is not None or (json and text != "json")):
+        raise UsageError("--format says all of how a record is printed: leave --key-separator and --json out.")
+    if json or text == "json":
+        return as_json_line
+    if text is not None:
+        return compiled(text)
+    return as_lines(None if key_separator is None else unescaped(key_separator))
+
+
+def _pattern(text: str) -> re.Pattern[bytes]:
+    import re
+
+    try:
+        return re.compile(text.encode(errors="surrogateescape"))
+    except re.error as error:
+        raise UsageError(f"--grep '{text}' is no regular expression: {error}.") from None

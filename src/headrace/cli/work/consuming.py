@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import base64
-import json
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from headrace.base.errors import UsageError
 from headrace.cli.command_config import reached
 from headrace.cli.output import note
+from headrace.cli.work.formatting import Shown
+from headrace.cli.work.span import Start, ends, starts
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.consumer import Consumer, Fetched
+from headrace.net.client.consumer import Consumer
 from headrace.net.client.errors import ClientError
-from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.net.client.retry import FOREVER, Backoff
-from headrace.wire.records import Record, readable_name
+from headrace.wire.records import Record
 
 TOLD_FROM_FAILURE: Final = 4
 """Failures before it is reported: a changed leader is found before that."""
 TOLD_AGAIN_SECONDS: Final = 30
+WIDER: Final = 4
+"""How much further back the last records are looked for, where the last offsets held too few of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +33,27 @@ class Orders:
     """The user's options."""
 
     topic: str
-    start: str
+    start: Start
     partitions: tuple[int, ...]
     """Empty: all."""
-    offset: int | None
+    before_ms: int | None
+    """Stop before the first record of this time."""
     records_max: int | None
+    tail: int | None
+    """Only the last of all records."""
     stop_at_end: bool
-    key_separator: bytes | None
-    json: bool
+    pattern: re.Pattern[bytes] | None
+    """Only records that have this in their key or value."""
+    shown: Shown
     retry_forever: bool = False
     """Wait for brokers and leaders without limit. Otherwise the client gives up after some tries."""
+
+
+class Found(NamedTuple):
+    """Wanted records of a partition."""
+
+    partition: int
+    records: list[Record]
 
 
 async def print_records(bootstrap: str, orders: Orders) -> None:
@@ -48,17 +61,18 @@ async def print_records(bootstrap: str, orders: Orders) -> None:
     backoff = replace(FOREVER, on_failure=Waiting().tell) if orders.retry_forever else Backoff()
     async with reached(bootstrap, backoff=backoff) as cluster:
         view = await cluster.existing_topic(orders.topic)
-        partitions = list(orders.partitions) or [part.index for part in view.partitions]
+        partitions = list(orders.partitions) or [int(part.index) for part in view.partitions]
         for index in partitions:
             if not 0 <= index < len(view.partitions):
                 raise UsageError(f"Topic '{orders.topic}' has partitions 0 to {len(view.partitions) - 1}, not {index}.")
-        starts = await _starts(cluster, orders, partitions)
-        ends = await _ends(cluster, orders, partitions) if orders.stop_at_end else None
-        async with Consumer(cluster) as consumer:
-            for index, start in starts.items():
-                if ends is None or start < ends[index]:
-                    consumer.assign(orders.topic, index, start)
-            await _print_all(consumer, orders, ends)
+        first = await starts(cluster, orders.topic, partitions, orders.start, named=bool(orders.partitions))
+        stop = orders.stop_at_end or orders.before_ms is not None or orders.tail is not None
+        last = await ends(cluster, orders.topic, partitions, orders.before_ms) if stop else None
+        if orders.tail is not None:
+            assert last is not None, "it stops"
+            await _print_tail(cluster, orders, first, last, orders.tail)
+        else:
+            await _print_all(cluster, orders, first, last)
 
 
 class Waiting:
@@ -71,95 +85,66 @@ class Waiting:
     def tell(self, error: ClientError, failures: int) -> None:
         """As `Backoff.on_failure`."""
         sentence, now = str(error).rstrip("."), self._clock()
-        readable_name, at = self._last_warning
-        if failures < TOLD_FROM_FAILURE or (sentence == readable_name and now - at < TOLD_AGAIN_SECONDS):
+        said, at = self._last_warning
+        if failures < TOLD_FROM_FAILURE or (sentence == said and now - at < TOLD_AGAIN_SECONDS):
             return
         self._last_warning = (sentence, now)
         note(f"Waiting: {sentence}; tried again until it is there.")
 
 
-async def _starts(cluster: Cluster, orders: Orders, partitions: list[int]) -> dict[int, int]:
-    if orders.offset is not None:
-        return dict.fromkeys(partitions, orders.offset)
-    at = parse_start(orders.start)
-    found = await list_offsets(cluster, orders.topic, partitions, at)
-    starts: dict[int, int] = {index: one.offset for index, one in found.items()}
-    if missing := [index for index, start in starts.items() if start < 0]:  # no record that late: the end
-        latest = await list_offsets(cluster, orders.topic, missing, LATEST)
-        starts |= {index: one.offset for index, one in latest.items()}
-    return starts
+async def _print_all(
+    cluster: Cluster, orders: Orders, first: Mapping[int, int], last: Mapping[int, int] | None
+) -> None:
+    left, out = orders.records_max, sys.stdout.buffer
+    if left == 0:
+        return
+    async for partition, records in _read(cluster, orders, first, last):
+        some = records if left is None else records[:left]
+        out.writelines(orders.shown(orders.topic, partition, record) for record in some)
+        out.flush()
+        if left is not None and (left := left - len(some)) == 0:
+            return
 
 
-async def _ends(cluster: Cluster, orders: Orders, partitions: list[int]) -> dict[int, int]:
-    found = await list_offsets(cluster, orders.topic, partitions, LATEST)
-    return {index: one.offset for index, one in found.items()}
+async def _print_tail(
+    cluster: Cluster, orders: Orders, first: Mapping[int, int], last: Mapping[int, int], count: int
+) -> None:
+    """Print the last records of all partitions together, the earliest first."""
+    kept: dict[int, deque[Record]] = {}
+    open_, reach = set(last), count
+    while open_ and count:
+        begin = {index: max(first[index], last[index] - reach) for index in open_}
+        kept |= {index: deque(maxlen=count) for index in open_}
+        async for partition, records in _read(cluster, orders, begin, last):
+            kept[partition].extend(records)
+        open_ = {index for index in open_ if len(kept[index]) < count and begin[index] > first[index]}
+        reach *= WIDER
+    found = sorted((record.timestamp, index, record.offset, record) for index in kept for record in kept[index])
+    sys.stdout.buffer.writelines(orders.shown(orders.topic, index, record) for _, index, _, record in found[-count:])
 
 
-def parse_start(text: str) -> int:
-    """ListOffsets' timestamp for `earliest`, `latest` or an ISO 8601 time (UTC where it has no zone). Raises
-    UsageError.
-    """
-    if text == "earliest":
-        return EARLIEST
-    if text == "latest":
-        return LATEST
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"--from '{text}' is none of earliest, latest and a time such as 2024-05-01T12:00:00Z."
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0, int(moment.timestamp() * 1000))
-
-
-async def _print_all(consumer: Consumer, orders: Orders, ends: dict[int, int] | None) -> None:
-    left = orders.records_max
-    out = sys.stdout.buffer
-    shown = _formatter(orders)
-    while consumer.positions and (left is None or left > 0):
-        for fetched in await consumer.poll():
-            records = fetched.records
-            if ends is not None:
-                records = [record for record in records if record.offset < ends[fetched.partition]]
-            if left is not None:
-                records = records[:left]
-                left -= len(records)
-            out.writelines(shown(fetched, record) for record in records)
-            out.flush()
-        if ends is not None:
-            for (topic, index), position in list(consumer.positions.items()):
-                if position >= ends[index]:
+async def _read(
+    cluster: Cluster, orders: Orders, first: Mapping[int, int], last: Mapping[int, int] | None
+) -> AsyncIterator[Found]:
+    """Wanted records from the first offsets on, in each partition up to its last one, if there is one."""
+    async with Consumer(cluster) as consumer:
+        for index, start in first.items():
+            if last is None or start < last[index]:
+                consumer.assign(orders.topic, index, start)
+        while consumer.positions:
+            for fetched in await consumer.poll():
+                records = fetched.records
+                if last is not None:
+                    records = [record for record in records if record.offset < last[fetched.partition]]
+                yield Found(fetched.partition, _wanted(records, orders))
+            for (topic, index), position in list(consumer.positions.items()) if last is not None else ():
+                if last is not None and position >= last[index]:
                     consumer.unassign(topic, index)
 
 
-def _formatter(orders: Orders) -> Callable[[Fetched, Record], bytes]:
-    if orders.json:
-        return lambda fetched, record: (json.dumps(as_json(fetched, record), ensure_ascii=False) + "\n").encode()
-    separator = orders.key_separator
-    if separator is None:
-        return lambda _, record: (record.value or b"") + b"\n"
-    return lambda _, record: (record.key or b"") + separator + (record.value or b"") + b"\n"
-
-
-def as_json(fetched: Fetched, record: Record) -> dict[str, Any]:
-    """A record for JSON: bytes that are UTF-8 as text, others under `..._base64`; the timestamp in ms since 1970."""
-    return {
-        "topic": fetched.topic,
-        "partition": fetched.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        **_bytes_field("key", record.key),
-        **_bytes_field("value", record.value),
-        "headers": [{"name": readable_name(name), **_bytes_field("value", value)} for name, value in record.headers],
-    }
-
-
-def _bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
+def _wanted(records: list[Record], orders: Orders) -> list[Record]:
+    if (lowest := orders.start.offset) is not None:  # a partition may not have come so far yet
+        records = [record for record in records if record.offset >= lowest]
+    if (pattern := orders.pattern) is not None:
+        records = [one for one in records if pattern.search(one.key or b"") or pattern.search(one.value or b"")]
+    return records

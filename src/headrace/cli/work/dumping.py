@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headrace.base.errors import CorruptData, UsageError
-from headrace.base.ids import Offset, PartitionIndex
 from headrace.base.limits import REQUEST_BYTES_MAX
 from headrace.base.reading import INT_MAX, is_natural, natural
 from headrace.cli.output import print_json, print_line
-from headrace.cli.work.consuming import as_json
-from headrace.net.client.consumer import Fetched
+from headrace.cli.work.formatting import as_json
 from headrace.wire.batches import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, decode_records, parse_header
 
 LOG_SUFFIX = ".log"
@@ -108,9 +106,8 @@ def _batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
 
 def _records(path: Path, header: BatchHeader, batch: bytes) -> list[dict[str, Any]]:
     topic, _, partition = path.parent.name.rpartition("-")
-    index = PartitionIndex(natural(partition) if is_natural(partition, INT_MAX) else -1)
-    place = Fetched(topic, index, [], Offset(header.base_offset))
-    return [as_json(place, record) for record in decode_records(batch)]
+    index = natural(partition) if is_natural(partition, INT_MAX) else -1
+    return [as_json(topic, index, record) for record in decode_records(batch)]
 
 
 def dump_raft_log(directory: Path, *, json: bool) -> None:

@@ -19,8 +19,10 @@ from typing import Any
 
 from headrace.cli.command_config import reached
 from headrace.cli.output import note, print_json
+from headrace.cli.work.formatting import Given, given
 from headrace.net.client.producer import Placed, Producer
 from headrace.wire.compression import Compression
+from headrace.wire.records import RecordHeaders
 
 BLOCK_BYTES = 256 * 1024
 
@@ -31,9 +33,14 @@ class Orders:
 
     topic: str
     file: Path | None
+    from_json: bool
     key_separator: bytes | None
+    key: bytes | None
+    """The key of records without one."""
     partition: int | None
-    headers: tuple[tuple[str, bytes], ...]
+    keep_partition: bool
+    headers: RecordHeaders
+    """Behind a record's own."""
     acks: int
     compression: str
     idempotent: bool
@@ -104,27 +111,37 @@ async def write_lines(bootstrap: str, orders: Orders) -> None:
 
 
 async def _send_all(producer: Producer, orders: Orders, tally: _Tally) -> None:
+    number = 0
     async for line in _lines(orders.file):
+        number += 1
         if tally.error is not None:
             return
-        key, value = _split(line, orders.key_separator)
+        if orders.from_json and not line.strip():
+            continue
+        one = given(line, number) if orders.from_json else _split(line, orders)
         tally.bytes += len(line)
         placed = await producer.send(
             orders.topic,
-            key=key,
-            value=value,
-            headers=orders.headers,
-            partition=orders.partition,
-            timestamp_ms=orders.timestamp_ms if orders.timestamp_ms is not None else time.time_ns() // 1_000_000,
+            key=one.key if one.key is not None else orders.key,
+            value=one.value,
+            headers=(*one.headers, *orders.headers) if one.headers else orders.headers,
+            partition=one.partition if orders.keep_partition else orders.partition,
+            timestamp_ms=_timestamp(one, orders),
         )
         placed.add_done_callback(tally.on_placed)
 
 
-def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator)
-    return (key, value) if found else (None, line)
+def _split(line: bytes, orders: Orders) -> Given:
+    if orders.key_separator is None:
+        return Given(None, line)
+    key, found, value = line.partition(orders.key_separator)
+    return Given(key, value) if found else Given(None, line)
+
+
+def _timestamp(one: Given, orders: Orders) -> int:
+    if orders.timestamp_ms is not None:
+        return orders.timestamp_ms
+    return one.timestamp_ms if one.timestamp_ms is not None else time.time_ns() // 1_000_000
 
 
 async def _lines(file: Path | None) -> AsyncIterator[bytes]:
