@@ -51,6 +51,8 @@ class Cluster:
         self._directory = directory
         self._racks = racks or {}
         self._objects = objects
+        self.stores: dict[int, Objects | None] = {}
+        """Stores of brokers that have another one than the rest, or none."""
         self.configs = {**CONFIGS, **(configs or {})}
         """Configs of the started brokers."""
         self._addresses: dict[int, Address] = {}
@@ -93,7 +95,8 @@ class Cluster:
             rack=self._racks.get(broker),
             configs=self.configs,
         )
-        running = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=self._objects)
+        store = self.stores.get(broker, self._objects)
+        running = Broker(config, clock=SystemClock(), random=system_random(), disk=LocalDisk(), objects=store)
         async with asyncio.timeout(DEADLINE_S):
             await running.start()
         self.brokers[broker] = running

@@ -241,10 +241,17 @@ class Moving:
 
 @asynccontextmanager
 async def moving(
-    root: Path, brokers: int = 3, *, objects: Objects | None = None, configs: Mapping[str, str] | None = None
+    root: Path,
+    brokers: int = 3,
+    *,
+    objects: Objects | None = None,
+    configs: Mapping[str, str] | None = None,
+    stores: Mapping[int, Objects | None] | None = None,
 ) -> AsyncIterator[Moving]:
+    """`stores`: of brokers that have another one than the rest, or none."""
     named = {"log.retention.check.interval.ms": "50", **(configs or {})}
     cluster = Cluster(root, named, objects=objects or objects_in(root))
+    cluster.stores |= stores or {}
     cluster.give_birth(brokers)
     try:
         await cluster.start(*range(1, brokers + 1))

@@ -41,7 +41,7 @@ def test_a_consumer_that_retries_for_ever_goes_on_where_it_stood(tmp_path: Path)
         broker.kill()
         assert reader.stderr is not None
         told = reader.stderr.readline()
-        assert re.fullmatch(rb"Waiting: .+; tried again until it is there\.\n", told), told
+        assert re.fullmatch(rb"Waiting for [0-9]+ s: .+; tried again until it is there\.\n", told), told
         broker.start()
         produce(broker.bootstrap, b"three")
         rest, complaints = reader.communicate(timeout=TIMEOUT_S)
@@ -52,6 +52,8 @@ def test_what_is_waited_for_is_told_once_in_a_while(capsys: pytest.CaptureFixtur
     now = 100.0
     waiting = Waiting(lambda: now)
     away, moved = ClientError("The broker is away."), ClientError("Partition 0 has no leader.")
+    waiting.tell(away, 1)
+    now += 3
     waiting.tell(away, TOLD_FROM_FAILURE - 1)
     waiting.tell(away, TOLD_FROM_FAILURE)
     waiting.tell(away, TOLD_FROM_FAILURE + 1)
@@ -61,9 +63,9 @@ def test_what_is_waited_for_is_told_once_in_a_while(capsys: pytest.CaptureFixtur
     told = capsys.readouterr()
     assert told.out == ""
     assert [line.partition(";")[0] for line in told.err.splitlines()] == [
-        "Waiting: The broker is away",
-        "Waiting: Partition 0 has no leader",
-        "Waiting: Partition 0 has no leader",
+        "Waiting for 3 s: The broker is away",
+        "Waiting for 3 s: Partition 0 has no leader",
+        f"Waiting for {3 + TOLD_AGAIN_SECONDS:g} s: Partition 0 has no leader",
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicId
 from headrace.controller.decision import Refusal
-from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
+from headrace.controller.moving import MoveOutcome, MoveWish, UnableBroker, move_partitions
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.wire.errors import ErrorCode
 from tests.controller.test_moves import A, B, C, Cluster
@@ -110,13 +110,35 @@ def test_a_broker_that_is_drained_is_replaced_everywhere_by_who_holds_no_copy_ye
     assert short(ask(world, broker=A)) == [], "all of it is on its way"
 
 
+def test_what_has_nowhere_to_go_is_named_and_the_rest_is_moved() -> None:
+    world = cluster((A, B, C), (A, B, D))
+    world.fence(D)
+    full, other = ask(world, broker=A)[1:]
+    assert (full.partition, full.target) == (0, -1)
+    assert full.refusal.code is ErrorCode.BROKER_NOT_AVAILABLE
+    assert "headrace topic reassign u --partition 0 --replicas 2,3" in full.refusal.message
+    assert (other.partition, other.refusal) == (1, None)
+    assert replicas(world, 0) == ((A, B, C), ())
+    assert replicas(world, 1)[1] == (A,)
+
+
+def test_nothing_is_handed_over_to_a_broker_that_cannot_take_it() -> None:
+    """Others may be given copies by it: 'u' is not handed over."""
+    world = cluster((A,))
+    unable = (UnableBroker(broker=B, reason="it has no store"), UnableBroker(broker=C, reason="nor has it"))
+    refused, copied = (ask(world, topic=name, to=B, unable=unable)[0] for name in ("t", "u"))
+    assert "cannot be handed over to broker 2, for it has no store" in refused.refusal.message
+    assert (copied.refusal, copied.is_handed_over) == (None, False)
+    (chosen,) = ask(world, topic="t", unable=unable)
+    assert (chosen.target, chosen.refusal) == (D, None)
+
+
 def test_what_cannot_be_is_refused_as_a_whole() -> None:
     world = cluster((A, B, C, D))
     for wish, code in (
         ({"topic": "nope", "to": B}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"topic": "u", "to": BrokerId(9)}, ErrorCode.BROKER_ID_NOT_REGISTERED),
         ({"broker": BrokerId(9)}, ErrorCode.BROKER_ID_NOT_REGISTERED),
-        ({"topic": "u"}, ErrorCode.BROKER_NOT_AVAILABLE),
     ):
         refused = ask(world, **wish)
         assert isinstance(refused, Refusal)

@@ -477,6 +477,10 @@ MOVE_SEAL_PAUSE_MS_MAX: Final = 60_000
 """It also writes for at least MOVE_RETRY_MS_MIN, doubled with each try up to this."""
 MOVE_OPENINGS_TRIED_MAX: Final = 6
 """Attempts of a target to open its log, with that pause between, before another broker is to go on."""
+MOVE_READS_MS_MAX: Final = 8_000
+"""Longest that a broker tries to read the store when it is asked whether it can."""
+MOVE_WAIT_TOLD_MS: Final = 10_000
+"""Time that a move waits for one thing before the log says so."""
 MOVE_SEALS_AT_ONCE_MAX: Final = 4
 """Partitions that one broker seals, or exports for moves, at a time."""
 MOVES_REMEMBERED_MAX: Final = 1_000
@@ -684,6 +688,8 @@ REGISTRATION_TOLD_MS: Final = 5_000
 """Time after which a registered broker logs that it still waits to see its registration in the quorum's log."""
 JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker which joins a cluster waits for one answer."""
+WAIT_TOLD_AGAIN_S: Final = 30
+"""Time after which a broker that still waits to join or to be registered logs so again."""
 JOIN_BACKOFF_MS: Final = 50
 """Pause after nobody answered; it doubles with each further one."""
 JOIN_BACKOFF_MS_MAX: Final = 1_000

@@ -72,6 +72,8 @@ class Setting:
     node: BrokerId
     has_store: bool = False
     """Whether there is a durable store."""
+    unable: Mapping[BrokerId, str] = field(default_factory=dict)
+    """As in `moves.Unable`."""
 
 
 class Ask(Generic[R_co]):
@@ -289,6 +291,7 @@ class ReassignPartitions(Command[Refusals]):
             self.partitions,
             factor_may_change=self.factor_may_change,
             hands_over=_handing_over(image, setting),
+            unable=setting.unable,
             bytes_per_second=self.bytes_per_second,
         )
 
@@ -303,8 +306,13 @@ class MovePartitions(Command[tuple[MoveOutcome, ...]]):
     validate_only: bool = False
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[tuple[MoveOutcome, ...] | Refusal]:
-        hands_over = _handing_over(image, setting)
-        return move_partitions(image, self.wish, hands_over=hands_over, validate_only=self.validate_only)
+        return move_partitions(
+            image,
+            self.wish,
+            hands_over=_handing_over(image, setting),
+            unable=setting.unable,
+            validate_only=self.validate_only,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,10 +330,12 @@ class RecoverPartitions(Command[Recovery]):
 
 
 def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
-    """Return a test of whether a topic's history is durable, so that its partitions can be handed over."""
+    """Return a test of whether a topic's history is durable, so that its partitions can be handed over. Where there is
+    any history, there is a store, though the controller's broker may lack it."""
+    has_store = setting.has_store or any(catalog.entries for catalog in image.catalog.values())
 
     def hands_over(topic: TopicImage) -> bool:
-        if not setting.has_store or topic.internal or image.shares_logs:
+        if not has_store or topic.internal or image.shares_logs:
             return False
         config = topic_config(image, topic, setting.broker_configs, node=setting.node)
         return config.durable_enable and "compact" not in config.cleanup_policy
@@ -481,7 +491,7 @@ class FailTarget(MoveStep):
     """As `fail_target`."""
 
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
-        return fail_target(image, **self.standing)
+        return fail_target(image, **self.standing, unable=setting.unable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

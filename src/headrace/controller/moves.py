@@ -14,9 +14,10 @@ Source: DESIGN section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Final
 
 from headrace.base.ids import (
     BrokerEpoch,
@@ -48,6 +49,19 @@ from headrace.wire.errors import ErrorCode
 
 HandsOver = Callable[[TopicImage], bool]
 """Whether partitions of a topic are handed over, with their history in the store, rather than copied."""
+
+
+Unable = Mapping[BrokerId, str]
+"""Brokers to which nothing can be handed over, each with the reason: a clause about it."""
+NOBODY: Final[Unable] = {}
+
+
+def not_to(name: str, target: BrokerId, unable: Unable) -> Refusal | None:
+    """Return a refusal where the partition of this name cannot be handed over to the broker."""
+    if (reason := unable.get(target)) is None:
+        return None
+    message = f"{name} cannot be handed over to broker {target}, for {reason}: mend that, or choose another broker."
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 def never(_: TopicImage) -> bool:
@@ -213,15 +227,16 @@ def fail_target(
     leader_epoch: LeaderEpoch,
     broker_id: BrokerId,
     broker_epoch: BrokerEpoch,
+    unable: Collection[BrokerId] = (),
 ) -> Decision[Refusal | None]:
-    """Choose another target, as this one cannot open its log, though it lives."""
+    """Choose another target, as this one cannot open its log, though it lives. `unable`: as in `Unable`."""
     known = image.partition(TopicPartition(topic_id, partition))
     if known is None or known.leader != broker_id or known.leader_epoch != leader_epoch or not known.is_sealed:
         return decided(_not_moving(partition))
     if (problem := _outdated(image, broker_id, broker_epoch)) is not None:
         return decided(problem)
     assert known.move is not None
-    another = Targets(image).choose(without=broker_id, rather_not=known.move.source)
+    another = Targets(image).choose(without=broker_id, rather_not=known.move.source, among_not=unable)
     if another is None:
         return decided(Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is alive that could go on: start one."))
     return decided(retargeted(topic_id, known, another))
@@ -358,14 +373,15 @@ class Targets:
         return chosen
 
 
-def tend_moves(image: MetadataImage, *, moves_max: int) -> Decision[int]:
+def tend_moves(image: MetadataImage, *, moves_max: int, unable: Collection[BrokerId] = ()) -> Decision[int]:
     """Let up to `moves_max` moves continue that cannot by themselves. Where the target is gone for good, a move is
-    cancelled before the seal; after the seal, a dead target is replaced. The result is their number."""
-    found = list(islice(_tended(image), moves_max))
+    cancelled before the seal; after the seal, a dead target is replaced. The result is their number. `unable`: as in
+    `Unable`."""
+    found = list(islice(_tended(image, unable), moves_max))
     return Decision(tuple(event for events in found for event in events), len(found))
 
 
-def _tended(image: MetadataImage) -> Iterator[list[MetadataEvent]]:
+def _tended(image: MetadataImage, unable: Collection[BrokerId]) -> Iterator[list[MetadataEvent]]:
     targets = Targets(image)
     for key, move in sorted(image.moves.items(), key=lambda item: item[0]):
         known = image.partition(key)
@@ -373,6 +389,6 @@ def _tended(image: MetadataImage) -> Iterator[list[MetadataEvent]]:
         if not known.is_sealed and move.target not in image.brokers:
             yield [cancelled(key.topic_id, known)[0]]
         elif known.is_sealed and not is_live(image, move.target):
-            another = targets.choose(without=move.target, rather_not=move.source)
+            another = targets.choose(without=move.target, rather_not=move.source, among_not=unable)
             if another is not None:
                 yield retargeted(key.topic_id, known, another)

@@ -17,12 +17,20 @@ from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.leaders import Election, PartitionRef, elect_leaders
-from headrace.controller.moves import HandsOver, Targets, is_live
+from headrace.controller.moves import NOBODY, HandsOver, Targets, Unable, is_live
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnableBroker:
+    """As in `moves.Unable`."""
+
+    broker: BrokerId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,8 @@ class MoveWish:
     to: BrokerId | None = None
     """None: the controller chooses."""
     bytes_per_second: int = -1
+    unable: tuple[UnableBroker, ...] = ()
+    """Brokers that were asked, and to which nothing can be handed over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +57,18 @@ class MoveOutcome:
     partition: PartitionIndex
     source: BrokerId
     target: BrokerId
+    """NO_LEADER: there is none."""
     is_handed_over: bool
     refusal: Refusal | None = None
 
 
 def move_partitions(
-    image: MetadataImage, wish: MoveWish, *, hands_over: HandsOver, validate_only: bool = False
+    image: MetadataImage,
+    wish: MoveWish,
+    *,
+    hands_over: HandsOver,
+    unable: Unable = NOBODY,
+    validate_only: bool = False,
 ) -> Decision[tuple[MoveOutcome, ...] | Refusal]:
     """Return one outcome for each partition that is to move. Partitions that are at their target, or on their way
     there, are left out. At most PARTITIONS_PER_REQUEST_MAX."""
@@ -65,13 +81,20 @@ def move_partitions(
     if wish.to is not None and not is_live(image, wish.to):
         return Decision((), Refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {wish.to} is not alive: start it first."))
     targets = Targets(image)
+    unable = {**unable, **{one.broker: one.reason for one in wish.unable}}
     wishes: dict[int, Reassignment] = {}
     outcomes: list[MoveOutcome] = []
     elected: list[PartitionRef] = []
     for found, partition, source in _leaving(image, topic, wish):
-        target = wish.to if wish.to is not None else targets.choose(without=source, among_not=partition.replicas)
+        if len(outcomes) == PARTITIONS_PER_REQUEST_MAX:
+            break
+        goes_by_store = len(partition.replicas) == 1 and source not in unable and hands_over(found)
+        not_able = unable if goes_by_store else NOBODY
+        among_not = {*partition.replicas, *not_able}
+        target = wish.to if wish.to is not None else targets.choose(without=source, among_not=among_not)
         if target is None:
-            return Decision((), Refusal(ErrorCode.BROKER_NOT_AVAILABLE, "No other broker is alive: start one."))
+            outcomes.append(_nowhere(image, found, partition, source, not_able))
+            continue
         has_copy = target in _kept(partition)
         replicas = _replaced(partition, source, target)
         is_there = replicas == partition.replicas and (partition.leader == target or not has_copy)
@@ -82,7 +105,7 @@ def move_partitions(
             wishes[len(outcomes)] = Reassignment(topic=found.name, partition=partition.index, replicas=replicas)
             if has_copy:
                 elected.append(PartitionRef(found.name, partition.index))
-        is_handed_over = not has_copy and len(replicas) == len(partition.replicas) == 1 and hands_over(found)
+        is_handed_over = goes_by_store and not has_copy and len(replicas) == 1
         outcomes.append(
             MoveOutcome(
                 topic=found.name,
@@ -93,13 +116,12 @@ def move_partitions(
                 refusal=refusal,
             )
         )
-        if len(outcomes) == PARTITIONS_PER_REQUEST_MAX:
-            break
     decision = reassign_partitions(
         image,
         list(wishes.values()),
         factor_may_change=False,
         hands_over=hands_over,
+        unable=unable,
         bytes_per_second=wish.bytes_per_second,
     )
     if isinstance(decision.result, Refusal):
@@ -109,6 +131,31 @@ def move_partitions(
     if validate_only:
         return Decision((), tuple(outcomes))
     return Decision((*decision.events, *_elections(image, decision.events, elected)), tuple(outcomes))
+
+
+def _nowhere(
+    image: MetadataImage, topic: TopicImage, partition: PartitionImage, source: BrokerId, unable: Unable
+) -> MoveOutcome:
+    """Return the outcome for a partition that no live broker can take."""
+    others = [broker.id for broker in image.live_brokers() if broker.id != source]
+    kept = [replica for replica in _kept(partition) if replica != source]
+    if not others:
+        reason = "no other broker is alive: start one"
+    elif reasons := [f"broker {broker}: {unable[broker]}" for broker in others if broker in unable]:
+        reason = f"no other live broker can take it ({'; '.join(reasons)}): mend that, or start another broker"
+    else:
+        reason = "every other live broker has a copy of it already: start another one"
+        if kept:
+            fewer = f"headrace topic reassign {topic.name} --partition {partition.index} --replicas "
+            reason += f", or let it have fewer replicas ('{fewer}{','.join(map(str, kept))}')"
+    return MoveOutcome(
+        topic=topic.name,
+        partition=partition.index,
+        source=source,
+        target=NO_LEADER,
+        is_handed_over=False,
+        refusal=Refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"It has nowhere to go, for {reason}."),
+    )
 
 
 def _cannot_lead(topic: TopicImage, partition: PartitionImage, target: BrokerId, *, leaves: bool) -> Refusal | None:

@@ -23,7 +23,7 @@ from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller import shared_logs
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import live_directories
-from headrace.controller.moves import HandsOver, cancelled, never, retargeted, started
+from headrace.controller.moves import NOBODY, HandsOver, Unable, cancelled, never, not_to, retargeted, started
 from headrace.metadata.events import DesiredReplicasChanged, IsrChanged, LeaderChanged, MetadataEvent, ReplicasChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import UNLIMITED_RATE
@@ -47,6 +47,7 @@ def reassign_partitions(
     *,
     factor_may_change: bool = True,
     hands_over: HandsOver = never,
+    unable: Unable = NOBODY,
     bytes_per_second: int = UNLIMITED_RATE,
 ) -> Decision[tuple[Refusal | None, ...] | Refusal]:
     """Return a refusal or None for each, in order, each decided on the state after those before it. `bytes_per_second`
@@ -70,11 +71,13 @@ def reassign_partitions(
         if image.shares_logs:
             done = shared_logs.reassigned(image, topic, partition, wish.replicas)
         elif partition.is_sealed:
-            done = _aimed_elsewhere(topic, partition, wish, live)
+            done = _aimed_elsewhere(topic, partition, wish, live, unable)
         else:
             done = _under_way(topic, partition, wish)
-            if done is None and hands_over(topic) and (target := _target(partition, wish)) is not None:
-                done = _handed_over(topic, partition, target, live, bytes_per_second)
+            is_able = partition.replicas[0] not in unable
+            if done is None and is_able and hands_over(topic) and (target := _target(partition, wish)) is not None:
+                problem = not_to(f"{topic.name}-{partition.index}", target, unable)
+                done = problem or _handed_over(topic, partition, target, live, bytes_per_second)
             if done is None:
                 done = _copied(image, topic, partition, wish, live, factor_may_change=factor_may_change)
         if isinstance(done, Refusal):
@@ -171,7 +174,7 @@ def _handed_over(
 
 
 def _aimed_elsewhere(
-    topic: TopicImage, partition: PartitionImage, wish: Reassignment, live: Collection[BrokerId]
+    topic: TopicImage, partition: PartitionImage, wish: Reassignment, live: Collection[BrokerId], unable: Unable
 ) -> _Done | Refusal:
     """Let a sealed partition go forward: to its target, or to another."""
     assert partition.move is not None
@@ -185,7 +188,7 @@ def _aimed_elsewhere(
     if target not in live:
         message = f"{name} cannot be handed over to broker {target}: it is not alive."
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    return _retargeted(topic, partition, target)
+    return not_to(name, target, unable) or _retargeted(topic, partition, target)
 
 
 def _retargeted(topic: TopicImage, partition: PartitionImage, target: BrokerId) -> _Done:

@@ -28,6 +28,7 @@ VERSION_AT: Final = struct.Struct(">2xh")
 KINDS: Final = (
     "partition offline",
     "store unreachable",
+    "no durable store",
     "disk full",
     "read-only disk",
     "clock",
@@ -39,6 +40,8 @@ KINDS: Final = (
     "logs in redis",
 )
 """Kinds of states, the worst first."""
+NO_STORE: Final = "no durable store"
+"""Durable history is there, and this broker cannot read it: nothing can be handed over to it."""
 IN_REDIS: Final = "logs in redis"
 """Nothing is wrong: all brokers share their logs, and the text says how safe these are."""
 

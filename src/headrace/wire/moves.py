@@ -22,6 +22,10 @@ MEASURE: Final = "measure"
 """Measure how much this broker would have to export before it hands over its partitions of a topic."""
 MOVE: Final = "move"
 """Move partitions."""
+READS: Final = "reads"
+"""Say whether this broker reads the durable store, of these partitions where it has any of them. It is sent as a dry
+run: a broker of before takes it for a move."""
+KINDS: Final = (LIST, MEASURE, MOVE, READS)
 
 
 class MoveRequest(NamedTuple):
@@ -50,7 +54,9 @@ class MoveView(NamedTuple):
     bytes_left: int
     """Bytes to export before the seal; -1: unknown, because this broker is not the source."""
     obstacle: str
-    """The reason why its last step failed; empty: it did not fail."""
+    """The reason why its last step failed, or what it waits for; empty: neither."""
+    since_ms: int = 0
+    """When that began, in milliseconds since 1970; 0: unknown."""
 
 
 class FinishedView(NamedTuple):
@@ -71,6 +77,7 @@ class AskedView(NamedTuple):
     partition: int
     source: int
     target: int
+    """-1: there is none."""
     is_handed_over: bool
     """True: through the store; False: it is copied."""
     refusal: str
@@ -95,15 +102,19 @@ def decode_request(frame: memoryview) -> MoveRequest:
     fields = _fields(frame[_HEADER.size :])
     try:
         partitions = tuple(int(each) for each in fields.pop("partitions"))
-        return MoveRequest(partitions=partitions, **fields)
+        request = MoveRequest(partitions=partitions, **fields)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"this asks nothing of moves: {error}") from error
+    if request.kind not in KINDS:
+        raise CorruptData(f"this asks something of moves that this version does not know: {request.kind!r:.40}")
+    return request
 
 
 def encode_answer(answer: MoveAnswer) -> bytes:
     """The whole frame, its length first."""
     lists = {name: [each._asdict() for each in getattr(answer, name)] for name in ("moves", "finished", "asked")}
-    body = json.dumps({"error": answer.error, **lists}).encode()
+    since = [one.pop("since_ms") for one in lists["moves"]]  # commands of before know no such field
+    body = json.dumps({"error": answer.error, **lists, "since": since}).encode()
     return struct.pack(">i", len(body)) + body
 
 
@@ -111,9 +122,11 @@ def decode_answer(frame: memoryview) -> MoveAnswer:
     """The answer in a frame without its length. Raises CorruptData."""
     fields = _fields(frame)
     try:
+        moves = tuple(MoveView(**each) for each in fields["moves"])
+        since = fields.get("since", [0] * len(moves))
         return MoveAnswer(
             error=str(fields["error"]),
-            moves=tuple(MoveView(**each) for each in fields["moves"]),
+            moves=tuple(one._replace(since_ms=int(at)) for one, at in zip(moves, since, strict=True)),
             finished=tuple(FinishedView(**each) for each in fields["finished"]),
             asked=tuple(AskedView(**each) for each in fields["asked"]),
         )

@@ -66,7 +66,13 @@ def build_cluster(
         on_bug=core.on_bug,
     )
     peers.on_peer_dead(controller.on_peer_dead)
-    elector = Elector(node=core.node, configs=core.config.configs, metadata=metadata, on_bug=core.on_bug)
+    elector = Elector(
+        node=core.node,
+        configs=core.config.configs,
+        metadata=metadata,
+        storeless=controller.storeless,
+        on_bug=core.on_bug,
+    )
     grower = Grower(metadata=metadata, on_bug=core.on_bug)
     return Cluster(
         metadata=metadata,

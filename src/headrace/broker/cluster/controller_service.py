@@ -52,7 +52,7 @@ from headrace.controller.sessions import Sessions
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import Peer
-from headrace.wire.ailments import State
+from headrace.wire.ailments import NO_STORE, State
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
@@ -210,7 +210,7 @@ class ControllerService:
     def _decided(self, ask: Command[T], image: MetadataImage) -> Decision[T | Refusal]:
         quorum = self._metadata.voters
         voters = () if quorum is None else [peer.node for peer in quorum.membership.voters]
-        return within_levels(ask.decide(image, self._setting), image, voters)
+        return within_levels(ask.decide(image, replace(self._setting, unable=self.storeless())), image, voters)
 
     def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
         """Whether another in-sync replica has reported no full disk: otherwise leadership would go round in circles."""
@@ -301,6 +301,13 @@ class ControllerService:
         controller."""
         known = self._metadata.image.brokers
         return {} if self._sessions is None else {key: said for key, said in self._heard.items() if key in known}
+
+    def storeless(self) -> Mapping[BrokerId, str]:
+        """Return the registered brokers that reported no durable store, though there is history, with what each
+        said."""
+        return {
+            broker: state.text for broker, states in self.heard.items() for state in states if state.kind == NO_STORE
+        }
 
     async def _standing(self, ask: Heartbeat) -> bool | Refusal:
         """Return whether the broker is unfenced, by all decisions so far. Its lease rests on this. Nobody else decided

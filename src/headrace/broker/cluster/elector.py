@@ -16,7 +16,7 @@ Sources: KIP-106, Kafka's auto.leader.rebalance.enable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
 
 import structlog
@@ -52,10 +52,20 @@ ONLINE = "every partition has a leader again"
 class Elector:
     """One per broker; at work only while its node is the active controller."""
 
-    def __init__(self, *, node: BrokerId, configs: Mapping[str, str], metadata: MetadataDriver, on_bug: OnBug) -> None:
+    def __init__(
+        self,
+        *,
+        node: BrokerId,
+        configs: Mapping[str, str],
+        metadata: MetadataDriver,
+        storeless: Callable[[], Collection[BrokerId]] = tuple,
+        on_bug: OnBug,
+    ) -> None:
+        """`storeless` returns the brokers to which nothing can be handed over."""
         self._node = node
         self._configs = configs
         self._metadata = metadata
+        self._storeless = storeless
         self._on_bug = on_bug
         self._work: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -116,7 +126,9 @@ class Elector:
         """Let moves continue whose target is gone. Returns whether there may be more to do."""
         if not self._metadata.image.moves:
             return False
-        tended = await self._metadata.submit(partial(tend_moves, moves_max=LEADERS_MOVED_PER_ROUND_MAX))
+        tended = await self._metadata.submit(
+            partial(tend_moves, moves_max=LEADERS_MOVED_PER_ROUND_MAX, unable=self._storeless())
+        )
         if tended:
             log.warning("moves to brokers that are gone are aimed at others, or cancelled", partitions=tended)
         return tended == LEADERS_MOVED_PER_ROUND_MAX

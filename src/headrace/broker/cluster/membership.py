@@ -40,6 +40,7 @@ from headrace.broker.home.identity import Identity
 from headrace.broker.home.lineage import Superseded
 from headrace.broker.kit.lease import Lease, lease_s
 from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.told_wait import ToldWait
 from headrace.controller.asks import Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
@@ -128,6 +129,7 @@ class Membership:
         await self._be_registered(self._ask)
 
     async def _be_registered(self, ask: RegisterBroker) -> None:
+        wait = ToldWait()
         await self._ask_to_be_registered(ask)
         while not self._registered.is_set():
             try:
@@ -137,12 +139,12 @@ class Membership:
                 if (failure := self._metadata.failure) is not None:
                     raise failure from None
                 known = self._metadata.image.index
-                log.warning("registered, and waits for the quorum's log to tell", known_to=known)
+                log.warning("registered, and waits for the quorum's log to tell", known_to=known, seconds=wait.seconds)
                 await self._ask_to_be_registered(ask)  # it may have been removed, from the quorum too, unheard
 
     async def _ask_to_be_registered(self, ask: RegisterBroker) -> None:
         """Ask until the controller has done it, or this broker has heard so. For one incarnation it is done once."""
-        has_warned, loop = False, asyncio.get_running_loop()
+        wait, loop = ToldWait(), asyncio.get_running_loop()
         patience_ends_at = loop.time() + REGISTRATION_PATIENCE_MS / 1000
         while isinstance(epoch := await self._control.submit(ask), Refusal) and not self._registered.is_set():
             if epoch.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION):
@@ -155,9 +157,8 @@ class Membership:
                 await asyncio.sleep(self._interval_s / 10)  # the other one may be dead, and not yet missed
             if (failure := self._metadata.failure) is not None:
                 raise failure
-            if not has_warned:
-                log.warning("waiting to be registered", reason=epoch.message)
-            has_warned = True
+            if wait.is_due():
+                log.warning("waiting to be registered", reason=epoch.message, seconds=wait.seconds)
 
     async def become_ready(self) -> None:
         """Have this broker unfenced, once its logs are open, and keep it so."""

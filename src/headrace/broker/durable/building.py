@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
@@ -19,7 +19,8 @@ from headrace.broker.durable.sweeper import Sweeper
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.partitions.logs.frontiers import Frontiers
 from headrace.broker.partitions.partitions import Partitions
-from headrace.wire.ailments import State
+from headrace.metadata.image import MetadataImage
+from headrace.wire.ailments import NO_STORE, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +77,15 @@ class Durable:
     exports: Exports | None
     """None: there is no durable store."""
     api: DurableApi
+    image: Callable[[], MetadataImage]
 
     def states(self) -> Iterator[State]:
         """Iterate over the problems of the exports."""
         if self.exports is not None:
             yield from self.exports.exporter.states()
+        elif any(catalog.entries for catalog in self.image().catalog.values()):
+            text = "it has no durable store, and can neither read history nor be given partitions that have some"
+            yield State(kind=NO_STORE, text=text, todo="restart it with the durable.url of the other brokers")
 
     def start(self) -> None:
         if self.exports is not None:
@@ -101,6 +106,7 @@ def build_durable(core: Core, cluster: Cluster, partitions: Partitions, readers:
         recovering = Recovering(node=core.node, image=core.image, control=cluster.control, frontiers=readers.frontiers)
     return Durable(
         exports=exports,
+        image=core.image,
         api=DurableApi(
             image=core.image,
             sweeper=None if exports is None else exports.sweeper,

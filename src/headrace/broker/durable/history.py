@@ -229,6 +229,10 @@ class History:
             self._is_out = False
             log.info("durable history can be read again")
 
+    async def check_stored(self, segment: SegmentDescriptor) -> None:
+        """Ask the store itself whether it has the segment. Raises HeadraceError, OSError."""
+        await self._threads.run(partial(self._objects.size, segment.key))
+
     # Questions about a whole history. All raise HistoryUnavailable.
 
     async def epoch_at(self, key: TopicPartition, catalog: PartitionCatalog, offset: Offset) -> LeaderEpoch:

@@ -27,6 +27,7 @@ from headrace.base.ids import BrokerId, ClusterId
 from headrace.base.limits import JOIN_BACKOFF_MS, JOIN_BACKOFF_MS_MAX, JOIN_TIMEOUT_MS
 from headrace.base.ports import Disk, Random
 from headrace.broker.home.identity import Identity, joining, load, load_or_create, new_cluster_id, write
+from headrace.broker.told_wait import ToldWait
 from headrace.net.client.connection import connect
 from headrace.net.client.errors import AuthenticationError, ClientError, RefusedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
@@ -104,11 +105,11 @@ async def identify_in(
 
 
 async def _wait_for_answer(join: Sequence[Address], security: ClientSecurity) -> ClusterId:
-    backoff_ms, has_warned, told = JOIN_BACKOFF_MS, False, set[str]()
+    backoff_ms, told, wait = JOIN_BACKOFF_MS, set[str](), ToldWait()
     while (answer := await _first_answer(join, security, told)) is None:
-        if not has_warned:
-            log.warning("waiting for a broker of the cluster to join", join=[str(address) for address in join])
-        has_warned = True
+        if wait.is_due():
+            addresses = [str(address) for address in join]
+            log.warning("waiting for a broker of the cluster to join", join=addresses, seconds=wait.seconds)
         await asyncio.sleep(backoff_ms / 1000)
         backoff_ms = min(2 * backoff_ms, JOIN_BACKOFF_MS_MAX)
     return answer[1]

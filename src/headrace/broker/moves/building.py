@@ -9,6 +9,7 @@ from headrace.broker.core import Core
 from headrace.broker.durable.building import Durable
 from headrace.broker.moves.door import MoveDoor
 from headrace.broker.moves.party import Party
+from headrace.broker.moves.reading import Readers
 from headrace.broker.moves.service import Moves
 from headrace.broker.partitions.building import Logs
 
@@ -52,4 +53,11 @@ def build_moves(core: Core, cluster: Cluster, logs: Logs, durable: Durable) -> M
             open_again=logs.assignments.open_again,
             on_bug=core.on_bug,
         )
-    return Moving(cluster=cluster, service=service, door=MoveDoor(party, service))
+    readers = Readers(
+        core.node,
+        core.image,
+        None if durable.exports is None else durable.exports.history,
+        cluster.address_of,
+        core.peer_security,
+    )
+    return Moving(cluster=cluster, service=service, door=MoveDoor(party, service, readers))

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer
 from headrace.broker.moves.handing_over import bytes_from
 from headrace.broker.moves.party import Party
+from headrace.broker.moves.reading import Readers
 from headrace.broker.moves.service import Moves, Phase
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import MovePartitions
 from headrace.controller.decision import Refusal
-from headrace.controller.moving import MoveWish
+from headrace.controller.moving import MoveOutcome, MoveWish
 from headrace.net.server.connection import Connection
 from headrace.wire.moves import (
     LIST,
     MEASURE,
+    READS,
     AskedView,
     FinishedView,
     MoveAnswer,
@@ -35,16 +38,13 @@ from headrace.wire.moves import (
 class MoveDoor:
     """One per broker. `moves`: None: there is no durable store."""
 
-    def __init__(
-        self,
-        party: Party,
-        moves: Moves | None,
-    ) -> None:
+    def __init__(self, party: Party, moves: Moves | None, readers: Readers) -> None:
         self._node = party.node
         self._image = party.image
         self._partitions = party.partitions
         self._control = party.control
         self._all_moves = moves
+        self._readers = readers
         self._is_started = False
 
     def start(self) -> None:
@@ -58,7 +58,8 @@ class MoveDoor:
             return [encode_answer(self._under_way())]
         if request.kind == MEASURE:
             return [encode_answer(self._measured(request))]
-        return Asked(asyncio.ensure_future(self._ask(request)), connection)
+        answering = self._reads(request) if request.kind == READS else self._ask(request)
+        return Asked(asyncio.ensure_future(answering), connection)
 
     def _under_way(self) -> MoveAnswer:
         image, moves = self._image(), self._all_moves if self._is_started else None
@@ -75,6 +76,7 @@ class MoveDoor:
                     phase=(moves.phase(key) if moves is not None and is_source else phase).value,
                     bytes_left=moves.bytes_left(key) if moves is not None and is_source else -1,
                     obstacle="" if moves is None else moves.obstacle(key),
+                    since_ms=0 if moves is None else moves.obstacle_since_ms(key),
                 )
             )
         finished = [] if moves is None else list(moves.finished)
@@ -106,6 +108,9 @@ class MoveDoor:
                 found.append(MoveView(topic.name, known.index, self._node, -1, "", left, ""))
         return MoveAnswer(moves=tuple(found))
 
+    async def _reads(self, request: MoveRequest) -> MoveAnswer:
+        return MoveAnswer(error=await self._readers.unreadable(request))
+
     async def _ask(self, request: MoveRequest) -> MoveAnswer:
         wish = MoveWish(
             topic=request.topic,
@@ -114,7 +119,9 @@ class MoveDoor:
             to=None if request.to is None else BrokerId(request.to),
             bytes_per_second=request.bytes_per_second,
         )
-        outcomes = await self._control.submit(MovePartitions(wish=wish, validate_only=request.dry_run))
+        wish, outcomes = await self._tried(wish)
+        if not request.dry_run and not isinstance(outcomes, Refusal):
+            outcomes = await self._control.submit(MovePartitions(wish=wish))
         if isinstance(outcomes, Refusal):
             return MoveAnswer(error=outcomes.message)
         return MoveAnswer(
@@ -130,6 +137,17 @@ class MoveDoor:
                 for one in outcomes
             )
         )
+
+    async def _tried(self, wish: MoveWish) -> tuple[MoveWish, tuple[MoveOutcome, ...] | Refusal]:
+        """Return the wish without targets that cannot read the store, and what would come of it."""
+        while True:
+            outcomes = await self._control.submit(MovePartitions(wish=wish, validate_only=True))
+            known = {one.broker for one in wish.unable}
+            unable = [] if isinstance(outcomes, Refusal) else await self._readers.unable(outcomes)
+            new = tuple(one for one in unable if one.broker not in known)
+            if not new:
+                return wish, outcomes
+            wish = replace(wish, unable=(*wish.unable, *new))
 
 
 class Asked:

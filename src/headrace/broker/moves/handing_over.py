@@ -86,24 +86,24 @@ class Owner:
         """Forget the failed tries, as the move is over."""
         self._vain.pop(key, None)
 
-    async def hand_over(self, key: TopicPartition, move: Move, changed: asyncio.Event) -> bool:
-        """Hand over as far as can be done now; `changed` is set when the image is another. Returns whether the next
-        step may be taken at once. Raises HeadraceError, OSError, TimeoutError."""
+    async def hand_over(self, key: TopicPartition, move: Move, changed: asyncio.Event) -> str | None:
+        """Hand over as far as can be done now; `changed` is set when the image is another. Returns None where the next
+        step may be taken at once, else what the move waits for. Raises HeadraceError, OSError, TimeoutError."""
         await self._partitions.settled()
         partition = self._partitions.find(key, self._image())
         if isinstance(partition, ErrorCode):
-            return False
+            return f"broker {self._node}, its owner, has not begun to lead it"
         if not partition.is_exported or bounds.keeps_all(partition):
             await self._give_up(partition, "its topic is compacted, or has durable.enable=false")
-            return True
+            return None
         vain = self._vain.get(key, NOT_TRIED)
         if vain.tries >= MOVE_SEALS_TRIED_MAX:
             await self._give_up(partition, f"it was tried {vain.tries} times: {vain.reason}")
-            return True
+            return None
         async with self._turns:
             await self._copy(partition, move)
-            if not self._may_seal(key, move):
-                return False
+            if (awaited := self._awaited(key, move)) is not None:
+                return awaited
             if now() < vain.not_before:
                 raise HeadraceError(vain.reason)
             self.sealing.add(key)
@@ -111,16 +111,20 @@ class Owner:
                 await self._seal(partition, move, changed)
             finally:
                 self.sealing.discard(key)
-        return True
+        return None
 
-    def _may_seal(self, key: TopicPartition, move: Move) -> bool:
-        """Whether the image allows the seal now."""
+    def _awaited(self, key: TopicPartition, move: Move) -> str | None:
+        """Return what has to come before the image allows the seal, as a clause; None: it allows it now."""
         image = self._image()
         known = image.moves.get(key)
         target = image.brokers.get(move.target)
-        if known is None or known.target != move.target or target is None or not is_live(image, move.target):
-            return False
-        return not image.durable(key).entries or known.proven_by == target.epoch
+        if known is None or known.target != move.target or target is None:
+            return "its move has changed"
+        if not is_live(image, move.target):
+            return f"broker {move.target} is not alive"
+        if image.durable(key).entries and known.proven_by != target.epoch:
+            return f"broker {move.target} has not read what was exported to the durable store"
+        return None
 
     # while it serves
 
@@ -170,8 +174,8 @@ class Owner:
                 mark = partial(partition.log.mark_sealed, epoch)
                 tail, producers = await _both(in_thread(mark), self._prepare(partition, steps))
             self._check_still_stopped(partition, epoch, tail)
-            if not self._may_seal(key, move):
-                raise HeadraceError("The target is not alive, or has not read what was exported.")
+            if (awaited := self._awaited(key, move)) is not None:
+                raise HeadraceError(f"It cannot be sealed: {awaited}.")
         except BaseException as error:
             if partition.leader_epoch == epoch:
                 partition.go_on_writing()

@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum
 
 import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import TopicPartition
-from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN
+from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN, MOVE_WAIT_TOLD_MS
 from headrace.broker.durable.exporter import Exporter
 from headrace.broker.durable.history import History
 from headrace.broker.kit.tasks import OnBug, started, wait_for_event
-from headrace.broker.moves.handing_over import Owner, sentence_of
+from headrace.broker.moves.handing_over import Owner, now, sentence_of
 from headrace.broker.moves.party import Party
 from headrace.broker.moves.taking_over import Finished, Target
 from headrace.broker.partitions.partition import Partition
@@ -42,6 +43,19 @@ class Phase(Enum):
     RECOVERING = "recover"
 
 
+@dataclass(slots=True)
+class Obstacle:
+    """Why the last step of a move failed, or what the move waits for."""
+
+    reason: str
+    since_ms: int
+    """In milliseconds since 1970."""
+    since: float
+    """In the loop's time."""
+    is_told: bool
+    """Whether the log says so."""
+
+
 class Moves:
     """One per broker that has a durable store."""
 
@@ -56,6 +70,7 @@ class Moves:
     ) -> None:
         """`open_again`: see `Target`."""
         self._node = party.node
+        self._now_ms = party.clock.now_ms
         self._image = party.image
         self._partitions = party.partitions
         self._on_bug = on_bug
@@ -65,8 +80,7 @@ class Moves:
         self._changed: dict[TopicPartition, asyncio.Event] = {}
         """Set when the image of a move, or of brokers, has changed."""
         self._stopping = False
-        self._obstacles: dict[TopicPartition, str] = {}
-        """Why a step failed last, as it was logged."""
+        self._obstacles: dict[TopicPartition, Obstacle] = {}
 
     def start(self) -> None:
         self._look()
@@ -86,8 +100,14 @@ class Moves:
         return self.target.finished
 
     def obstacle(self, key: TopicPartition) -> str:
-        """Return why the last step of a move failed; empty: it did not."""
-        return self._obstacles.get(key, "")
+        """Return why the last step of a move failed, or what the move waits for; empty: neither."""
+        found = self._obstacles.get(key)
+        return "" if found is None else found.reason
+
+    def obstacle_since_ms(self, key: TopicPartition) -> int:
+        """Return since when there is the obstacle, in milliseconds since 1970; 0: there is none."""
+        found = self._obstacles.get(key)
+        return 0 if found is None else found.since_ms
 
     def phase(self, key: TopicPartition) -> Phase:
         """Return the phase of a move that is under way."""
@@ -139,33 +159,52 @@ class Moves:
             if known is None or known.move is None or not self._concerns(key, known.move):
                 break
             try:
-                is_done = await self._step(key, known, known.move)
+                awaited = await self._step(key, known, known.move)
             except (HeadraceError, OSError, TimeoutError) as error:
-                self._tell(key, known, error)
+                self._tell_failure(key, known, sentence_of(error))
                 pause_ms = min(2 * pause_ms, MOVE_RETRY_MS_MAX)
                 await wait_for_event(changed, pause_ms / 1000)
                 continue
             pause_ms = MOVE_RETRY_MS_MIN
-            self._obstacles.pop(key, None)
-            if not is_done:  # a role may change without the image
+            self._note_wait(key, known, awaited or "")
+            if awaited is not None:  # a role may change without the image
                 await wait_for_event(changed, MOVE_RETRY_MS_MAX / 1000)
         self._obstacles.pop(key, None)
         self.owner.forget(key)
         self.target.forget(key)
         del self._tasks[key], self._changed[key]
 
-    def _tell(self, key: TopicPartition, known: PartitionImage, error: Exception) -> None:
-        reason = sentence_of(error)
-        if self._obstacles.get(key) != reason:
-            self._obstacles[key] = reason
-            log.warning("a move is tried again", topic=self._name(key), partition=known.index, reason=reason)
+    def _tell_failure(self, key: TopicPartition, known: PartitionImage, reason: str) -> None:
+        if self._noted(key, reason).is_told:
+            return
+        self._obstacles[key].is_told = True
+        log.warning("a move is tried again", topic=self._name(key), partition=known.index, reason=reason)
+
+    def _note_wait(self, key: TopicPartition, known: PartitionImage, reason: str) -> None:
+        """Note what the move waits for; empty: nothing. It is logged where that lasts."""
+        if not reason:
+            self._obstacles.pop(key, None)
+            return
+        found = self._noted(key, reason)
+        waited_s = now() - found.since
+        if not found.is_told and waited_s * 1000 >= MOVE_WAIT_TOLD_MS:
+            found.is_told = True
+            seconds = round(waited_s)
+            log.warning("a move waits", topic=self._name(key), partition=known.index, reason=reason, seconds=seconds)
+
+    def _noted(self, key: TopicPartition, reason: str) -> Obstacle:
+        found = self._obstacles.get(key)
+        if found is None or found.reason != reason:
+            found = self._obstacles[key] = Obstacle(reason, self._now_ms(), now(), is_told=False)
+        return found
 
     def _name(self, key: TopicPartition) -> str:
         topic = self._image().topics.get(key.topic_id)
         return str(key.topic_id) if topic is None else topic.name
 
-    async def _step(self, key: TopicPartition, known: PartitionImage, move: Move) -> bool:
-        """Take the next step. Returns whether another may follow at once; else something has to change first."""
+    async def _step(self, key: TopicPartition, known: PartitionImage, move: Move) -> str | None:
+        """Take the next step. Returns None where another may follow at once; else what the move waits for, as a
+        clause, or nothing where the other broker tells that."""
         if move.state is not None:
             return await self.target.finish(key, known, move.source, move.state)
         if move.source == self._node:

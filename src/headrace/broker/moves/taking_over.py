@@ -60,22 +60,24 @@ class Target:
         """Forget the failures, as the move is over."""
         self._failures.pop(key, None)
 
-    async def prove(self, key: TopicPartition, move: Move) -> bool:
-        """Read what the owner has exported, where there is anything, and tell the controller so. Returns False."""
+    async def prove(self, key: TopicPartition, move: Move) -> str:
+        """Read what the owner has exported, where there is anything, and tell the controller so. Returns nothing: the
+        owner tells what the move waits for."""
         catalog = self._image().durable(key)
         if not catalog.entries or move.proven_by == self._broker_epoch():
-            return False
+            return ""
         await self._history.epoch_at(key, catalog, catalog.end_offset)
         ask = ProveMove(
             topic_id=key.topic_id, partition=key.partition, broker_id=self._node, broker_epoch=self._broker_epoch()
         )
         check_accepted(await self._control.submit(ask))
-        return False
+        return ""
 
     async def finish(
         self, key: TopicPartition, known: PartitionImage, source: BrokerId, state: StorageStateSealed
-    ) -> bool:
-        """Ask the controller to finish, once the log is open, and durable where the owner's ended."""
+    ) -> str | None:
+        """Ask the controller to finish, once the log is open, and durable where the owner's ended. Returns None, or
+        what is missing."""
         seen_ms = self._since(state)
         await self._partitions.settled()
         if key in self._partitions.offline:
@@ -84,7 +86,7 @@ class Target:
         if (problem := _unable(role, self._partitions.offline.get(key))) is not None:
             await self._count_failure(key, known, problem)
         if not isinstance(role, Partition) or not role.takes_over or role.leader_epoch != known.leader_epoch:
-            return False
+            return f"broker {self._node} has not opened its log yet"
         recovered_ms = self._since(state)
         ask = FinishMove(
             topic_id=key.topic_id,
@@ -106,7 +108,7 @@ class Target:
             recovered_ms=recovered_ms,
             pause_ms=pause_ms,
         )
-        return True
+        return None
 
     def _since(self, state: StorageStateSealed) -> int:
         """Return the milliseconds since the owner accepted its last record."""

@@ -81,15 +81,19 @@ class Waiting:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last_warning: tuple[str, float] = ("", 0.0)
+        self._since = 0.0
+        """When the first of the failures came that have had no success between them."""
 
     def tell(self, error: ClientError, failures: int) -> None:
         """As `Backoff.on_failure`."""
         sentence, now = str(error).rstrip("."), self._clock()
         said, at = self._last_warning
+        if failures <= 1:
+            self._since = now
         if failures < TOLD_FROM_FAILURE or (sentence == said and now - at < TOLD_AGAIN_SECONDS):
             return
         self._last_warning = (sentence, now)
-        note(f"Waiting: {sentence}; tried again until it is there.")
+        note(f"Waiting for {now - self._since:.0f} s: {sentence}; tried again until it is there.")
 
 
 async def _print_all(

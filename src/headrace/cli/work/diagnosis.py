@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from headrace.base.errors import HeadraceError
-from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX, DOCTOR_MS_MAX, DOCTOR_TOPICS_PER_ASK_MAX
+from headrace.base.limits import (
+    AILMENTS_TIMEOUT_MS,
+    DOCTOR_ASK_MS_MAX,
+    DOCTOR_MS_MAX,
+    DOCTOR_TOPICS_PER_ASK_MAX,
+    MOVE_WAIT_TOLD_MS,
+)
 from headrace.cli.command_config import reached
 from headrace.cli.work.bearing import losses_borne
 from headrace.cli.work.finding import Finding
+from headrace.cli.work.moving import since
 from headrace.cli.work.opened import OPENED, opened
 from headrace.cli.work.unended import UNENDED, unended
 from headrace.net.client.admin import Admin
@@ -19,10 +27,12 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError, RefusedError
 from headrace.net.client.members import BrokerView, Members, QuorumView
+from headrace.net.client.moves import under_way
 from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
 from headrace.wire.ailments import IN_REDIS, KINDS, Ailment, Report, State
 from headrace.wire.errors import ErrorCode
+from headrace.wire.moves import MoveView
 
 T = TypeVar("T")
 Ends: TypeAlias = Mapping[tuple[str, int], int]
@@ -41,6 +51,7 @@ ORDER: Final = (
     "damaged",
     "not asked",
     "not told",
+    "move held up",
     *UNENDED,
     "below min.insync.replicas",
     "voter down",
@@ -51,6 +62,8 @@ ORDER: Final = (
     OPENED,
 )
 """Order of findings, the worst first."""
+RECOVERING: Final = "recover"
+"""The phase of a move after its seal, when it can only go forward."""
 PATIENCE: Final = Backoff(attempts_max=2)
 
 
@@ -96,6 +109,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     durable = await _durable(cluster, {view.name for view in ailing if _are_gone(view, brokers)}, brokers)
     for topic in ailing:
         found += _of_topic(topic, least.get(topic.name, 1), brokers, durable)
+    found += [_of_move(view) for view in await _answered(_moves(cluster)) or () if _is_held_up(view)]
     found += await _unended(cluster, is_well=not any(finding.is_wrong for finding in found))
     if settings is None or isinstance(settings, Finding):
         found.append(settings or _untold("its configuration"))
@@ -287,6 +301,25 @@ def _of_damage(broker: int, ailment: Ailment) -> Finding:
     else:
         text = f"its log is damaged between offsets {ailment.start} and {ailment.end - 1}"
     return Finding("damaged", name, text, todo)
+
+
+async def _moves(cluster: Cluster) -> list[MoveView]:
+    return (await under_way(cluster))[0]
+
+
+def _is_held_up(view: MoveView) -> bool:
+    """Whether a move has waited for one thing for long."""
+    return bool(view.obstacle) and view.since_ms > 0 and time.time() * 1000 - view.since_ms >= MOVE_WAIT_TOLD_MS
+
+
+def _of_move(view: MoveView) -> Finding:
+    waits = f"{view.obstacle.rstrip('.')}{since(view.since_ms)}"
+    text = f"its move from broker {view.source} to broker {view.target} is held up: {waits}"
+    todo = "mend that: it goes on by itself"
+    if view.phase != RECOVERING:
+        stay = f"headrace topic reassign {view.topic} --partition {view.partition} --replicas {view.source}"
+        todo += f"; '{stay}' leaves it where it is"
+    return Finding("move held up", f"{view.topic}-{view.partition}", text, todo)
 
 
 def _of_silence(broker: BrokerView) -> Finding:

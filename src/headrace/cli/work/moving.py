@@ -104,11 +104,16 @@ def moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
             one.target,
             one.phase,
             "-" if one.bytes_left < 0 else one.bytes_left,
-            one.obstacle or "-",
+            one.obstacle + since(one.since_ms) if one.obstacle else "-",
         )
         for one in found
     ]
     print_table(("PARTITION", "FROM", "TO", "PHASE", "BYTES LEFT", "HELD UP BY"), rows)
+
+
+def since(since_ms: int) -> str:
+    """How long something has lasted that began then, by this machine's clock; empty where that is not known."""
+    return f" (for {max(0, round(time.time() - since_ms / 1000))} s)" if since_ms else ""
 
 
 def _rate(throttle: float | None) -> int:

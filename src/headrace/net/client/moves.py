@@ -83,9 +83,16 @@ async def under_way(cluster: Cluster) -> tuple[list[MoveView], list[FinishedView
     for answer in answers:
         for one in answer.moves:
             known = found.get((one.topic, one.partition))
-            if known is None or one.bytes_left >= 0 or one.obstacle:
-                found[one.topic, one.partition] = one
+            found[one.topic, one.partition] = one if known is None else _together(known, one)
     return [view for _, view in sorted(found.items())], [one for answer in answers for one in answer.finished]
+
+
+def _together(one: MoveView, other: MoveView) -> MoveView:
+    """The move as both brokers tell of it: the owner knows how far it is, and the target best why it fails."""
+    owners, others = (other, one) if other.bytes_left >= 0 else (one, other)
+    if not others.obstacle:
+        return owners
+    return owners._replace(obstacle=others.obstacle, since_ms=others.since_ms)
 
 
 async def measured(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, int]:
