@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
+import pytest
 from structlog.dev import ConsoleRenderer
 from structlog.processors import JSONRenderer
 from structlog.testing import capture_logs
 
-from headrace.broker.watchdog import Watchdog
+from headrace.base.limits import WATCHDOG_SUMMARY_S
+from headrace.broker.watchdog import STARVED, Hold, Summaries, Watchdog, shown, spent_in
 
 
 def hold_the_loop(seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    """By work: with nobody else on the machine it lasts so long."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
         pass
 
 
 async def test_what_holds_the_loop_is_named() -> None:
     named: list[MutableMapping[str, Any]] = []
-    with capture_logs() as lines, Watchdog(held_seconds_max=0.05):
-        while not named:  # the machine may hold it before, or keep the watchdog from looking in time
+    while not named:  # the machine may hold it before, or keep the watchdog from looking in time
+        with capture_logs() as lines, Watchdog(held_seconds_max=0.05):
             hold_the_loop(0.4)
             await asyncio.sleep(0)
-            named = [each for each in lines if any("hold_the_loop" in frame for frame in each["frames"])]
+        named = [each for each in lines if any("hold_the_loop" in frame for frame in each.get("frames", ()))]
     line = named[0]
     assert line["event"] == "the event loop was held"
     assert line["milliseconds"] >= 50
@@ -60,13 +65,90 @@ async def test_the_lines_are_limited() -> None:
     assert lines[-1]["left_out"] == 7
 
 
+def test_what_comes_within_a_minute_is_told_in_one_line_with_the_worst() -> None:
+    now = 0.0
+    summaries = Summaries(lambda: now)
+
+    def hold(lasted: float, *, queued: float = 0.0) -> Hold:
+        return Hold(
+            lasted=lasted, worked=lasted - queued, queued=queued, frames=(f"{lasted:g}",), is_starved=bool(queued)
+        )
+
+    with capture_logs() as lines:
+        assert summaries.due_in_s() is None
+        summaries.add(hold(50))
+        for lasted in (70, 300, 60):
+            now += 10
+            summaries.add(hold(lasted))
+        summaries.add(hold(400, queued=390))
+        assert len(lines) == 1, "the first is told at once"
+        assert summaries.due_in_s() == WATCHDOG_SUMMARY_S - 30
+        now = WATCHDOG_SUMMARY_S
+        summaries.tell_due()
+        now += WATCHDOG_SUMMARY_S
+        summaries.tell_due()
+    first, held, starved = lines
+    assert (first["milliseconds"], first["times"]) == (50, 1)
+    assert (held["milliseconds"], held["times"], held["all_ms"], held["frames"]) == (300, 3, 430, ["300"])
+    assert starved["event"] == STARVED
+    assert (starved["milliseconds"], starved["processor_ms"], starved["waited_ms"]) == (400, 10, 390)
+    assert "frames" not in starved
+
+
+@pytest.fixture
+def rival() -> Iterator[None]:
+    """Another process has the only processor that this thread may use, and comes first there."""
+    allowed = os.sched_getaffinity(0)
+    one = {min(allowed)}
+    turns = f"import os\nos.sched_setaffinity(0, {one})\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", turns])
+    os.sched_setaffinity(0, one)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.sched_setaffinity(0, allowed)
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no such scheduling")
+def test_a_thread_that_gets_no_processor_is_told_as_that(rival: None) -> None:
+    async def work() -> list[MutableMapping[str, Any]]:
+        told = list[MutableMapping[str, Any]]()
+        with capture_logs() as lines, Watchdog(held_seconds_max=0.005):
+            while not told:
+                hold_the_loop(0.001)
+                await asyncio.sleep(0)
+                told = [each for each in lines if each["event"] == STARVED]
+        return told
+
+    line = asyncio.run(work())[0]
+    assert line["milliseconds"] >= 10
+    assert line["processor_ms"] <= 10 or line["milliseconds"] - line["waited_ms"] <= 10
+    assert "frames" not in line
+
+
+def test_frames_of_what_runs_the_loop_are_left_out() -> None:
+    frames = list[str]()
+
+    async def look() -> None:
+        frames.extend(shown(sys._getframe()))
+
+    asyncio.run(look())
+    assert frames[-1].startswith("look (")
+    assert not any("asyncio" in each for each in frames)
+
+
 async def test_a_loop_that_only_waits_is_not_held_however_late_it_wakes() -> None:
     """As on a machine that is short of processors: its thread has nothing to do, and is not woken in time."""
     loop, loops_thread = asyncio.get_running_loop(), threading.get_ident()
     waits, seen = loop.create_future(), list[bool]()
 
     def is_waiting() -> bool:
-        return watchdog._is_waiting(sys._current_frames().get(loops_thread))
+        before = spent_in(watchdog._last_turn[1])
+        return watchdog._is_waiting(sys._current_frames().get(loops_thread), before)
 
     def look_until_it_waits() -> None:
         while not is_waiting():

@@ -98,6 +98,8 @@ CAUSED_LOG_LINES_PER_SECOND_MAX: Final = 1
 
 LOOP_HELD_MS_MAX: Final = 20
 """Time that anything may hold the event loop before the watchdog reports it."""
+WATCHDOG_SUMMARY_S: Final = 60
+"""Time for which the watchdog reports the holds of the event loop together, after it has reported one."""
 LOOP_STACK_FRAMES_MAX: Final = 12
 """Innermost frames of the loop's stack that the watchdog reports."""
 

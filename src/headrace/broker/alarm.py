@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import sys
 import time
 from typing import Final
@@ -46,6 +47,8 @@ class Alarm:
         self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "a timer could not be made")
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
         self._setting = _Setting()
         self._pointer = ctypes.byref(self._setting)
 
@@ -55,9 +58,12 @@ class Alarm:
         first.seconds, first.nanos = divmod(max(1, int(seconds * _NANOS)), _NANOS)
         self._libc.timerfd_settime(self._fd, 0, self._pointer, None)
 
-    def wait(self) -> None:
-        """Wait until it rings."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it rings, or for so long. Returns whether it rang."""
+        if seconds is not None and not self._poll.poll(seconds * 1000):
+            return False
         os.read(self._fd, _EXPIRATIONS_BYTES)
+        return True
 
     def close(self) -> None:
         """Close the timer. Nobody waits any more."""

@@ -2,9 +2,11 @@
 
 Promises:
 - Every hold of the loop for more than twice LOOP_HELD_MS_MAX is noticed, and most of more than once that time.
-- Each hold gets one log line, as far as LogLimit lets it through.
-- A loop that only waits is not held: where the machine gives its thread no processor, nothing is logged.
+- The first one is logged at once. Those of the next WATCHDOG_SUMMARY_S are logged together, in one line with the worst.
+- A loop that only waits is not held. Nor is one that would have turned in time, had its thread not waited for a
+  processor: the machine is short of them, and the log says that instead.
 - A turning loop pays for one timer: the thread sleeps until nobody has set the alarm again (`broker.alarm`).
+- Of the stack, frames of asyncio, of the command line and of what runs them are left out.
 
 For the real broker only: it reads the real clock. Where the system has no such alarm, nothing is watched. It only logs.
 """
@@ -14,21 +16,109 @@ from __future__ import annotations
 import asyncio
 import asyncio.base_events
 import asyncio.runners
+import os
 import selectors
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from headrace.base.limits import LOOP_HELD_MS_MAX, LOOP_STACK_FRAMES_MAX
+import structlog
+
+from headrace.base.limits import LOOP_HELD_MS_MAX, LOOP_STACK_FRAMES_MAX, WATCHDOG_SUMMARY_S
 from headrace.broker.alarm import Alarm, has_alarms
-from headrace.net.server.loglimit import LogLimit
+
+log = structlog.get_logger(__name__)
 
 WAITS_IN: Final = frozenset(module.__file__ for module in (asyncio.runners, asyncio.base_events, selectors))
 """Files of the innermost Python code while a loop waits."""
 LOOP_HELD_SECONDS_MAX: Final = LOOP_HELD_MS_MAX / 1000
+AROUND: Final = ("__main__", "asyncio", "click", "headrace.cli", "runpy", "threading", "typer", "uvloop")
+"""Modules whose frames say nothing of what holds the loop."""
+STARVED: Final = "the machine had no processor for the event loop"
+HELD: Final = "the event loop was held"
+_NANOS_PER_MS: Final = 1_000_000
+_STATISTICS_BYTES: Final = 128
+
+
+class Spent(NamedTuple):
+    """What a thread has had of the machine so far, in nanoseconds."""
+
+    worked: int
+    queued: int
+    """The time that it was ready to run and waited for a processor; 0 where the system does not tell."""
+
+
+class Hold(NamedTuple):
+    """One time in which the loop did not turn, in milliseconds."""
+
+    lasted: float
+    worked: float
+    """The processor's time that its thread had."""
+    queued: float
+    frames: tuple[str, ...]
+    is_starved: bool
+    """Whether the thread was kept from working, rather than at work or blocked in a call."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """The holds of one kind since the last line."""
+
+    times: int = 0
+    all_ms: float = 0.0
+    worst: Hold | None = None
+
+    def add(self, hold: Hold) -> None:
+        self.times += 1
+        self.all_ms += hold.lasted
+        if self.worst is None or hold.lasted > self.worst.lasted:
+            self.worst = hold
+
+
+class Summaries:
+    """The log of holds: the first at once, then one line of each kind for a span of time. `now`: monotonic seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._held, self._starved = Summary(), Summary()
+        self._next = now()
+        """When the next line may come."""
+
+    def add(self, hold: Hold) -> None:
+        (self._starved if hold.is_starved else self._held).add(hold)
+        self.tell_due()
+
+    def due_in_s(self) -> float | None:
+        """Return the seconds until there is something to tell; None: there is nothing."""
+        if self._held.worst is None and self._starved.worst is None:
+            return None
+        return max(0.0, self._next - self._now())
+
+    def tell_due(self) -> None:
+        if self.due_in_s() == 0:
+            self.tell()
+
+    def tell(self) -> None:
+        """Log what there is, whenever it is due."""
+        for event, summary in ((HELD, self._held), (STARVED, self._starved)):
+            if (worst := summary.worst) is None:
+                continue
+            log.warning(
+                event,
+                milliseconds=round(worst.lasted),
+                processor_ms=round(worst.worked),
+                waited_ms=round(worst.queued),
+                times=summary.times,
+                all_ms=round(summary.all_ms),
+                **({"frames": list(worst.frames)} if event == HELD else {}),
+            )
+        self._held, self._starved = Summary(), Summary()
+        self._next = self._now() + WATCHDOG_SUMMARY_S
 
 
 class Watchdog:
@@ -36,12 +126,10 @@ class Watchdog:
 
     def __init__(self, held_seconds_max: float = LOOP_HELD_SECONDS_MAX) -> None:
         self._held_seconds_max = held_seconds_max
-        self._log = LogLimit(time.monotonic)
+        self._summaries = Summaries(time.monotonic)
         self._alarm = Alarm() if has_alarms() else None
-        self._turned_at = 0.0
-        """When the loop last set the alarm again."""
-        self._spent_then = 0.0
-        """The seconds of processor that the loop's thread had spent by then."""
+        self._last_turn = 0.0, b""
+        """When the loop last set the alarm again, and what its thread had spent by then (`spent_in`)."""
         self._turned = threading.Event()
         """Set when the loop has turned since the thread began to wait for that."""
         self._is_over = False
@@ -51,7 +139,7 @@ class Watchdog:
         if self._alarm is not None:
             self._loop = asyncio.get_running_loop()
             self._watched = threading.get_ident()
-            self._spent = time.pthread_getcpuclockid(self._watched)
+            self._statistics = statistics_of(self._watched, threading.get_native_id())
             self._turn(self._alarm)
             self._thread.start()
         return self
@@ -64,10 +152,11 @@ class Watchdog:
             self._alarm.set(0)
             self._thread.join()
             self._alarm.close()
+            self._summaries.tell()
 
     def _turn(self, alarm: Alarm) -> None:
         """Note that the loop turns."""
-        self._turned_at, self._spent_then = time.monotonic(), time.clock_gettime(self._spent)
+        self._last_turn = time.monotonic(), self._statistics()
         self._turned.set()
         alarm.set(2 * self._held_seconds_max)
         self._next = self._loop.call_later(self._held_seconds_max, self._turn, alarm)
@@ -75,28 +164,77 @@ class Watchdog:
     def _watch(self) -> None:
         assert self._alarm is not None
         while True:
-            self._alarm.wait()
-            since = self._turned_at
+            rang = self._alarm.wait(self._summaries.due_in_s())
+            since, spent = last_turn = self._last_turn
             self._turned.clear()
             if self._is_over:
                 return
-            if self._turned_at == since and time.monotonic() - since >= 2 * self._held_seconds_max:
-                frame = sys._current_frames().get(self._watched)
-                if not self._is_waiting(frame):
-                    self._tell(since, frame)
-                del frame
+            if not rang:
+                self._summaries.tell_due()
+            elif self._last_turn is last_turn and time.monotonic() - since >= 2 * self._held_seconds_max:
+                self._look(since, spent_in(spent))
 
-    def _is_waiting(self, frame: FrameType | None) -> bool:
-        """Whether the thread runs no callback, and has not worked either: it is late to wake up."""
-        worked = time.clock_gettime(self._spent) - self._spent_then >= self._held_seconds_max
-        return frame is not None and frame.f_code.co_filename in WAITS_IN and not worked
-
-    def _tell(self, since: float, frame: FrameType | None) -> None:
-        stack = traceback.extract_stack(frame, limit=LOOP_STACK_FRAMES_MAX) if frame is not None else []
+    def _look(self, since: float, before: Spent) -> None:
+        """Look at a loop that does not turn, and wait until it does."""
+        frame = sys._current_frames().get(self._watched)
+        was_idle = self._is_waiting(frame, before)
+        frames = () if was_idle or frame is None else tuple(shown(frame))
         del frame
         self._turned.wait()
-        self._log.warning(
-            "the event loop was held",
-            milliseconds=round((time.monotonic() - since) * 1000),
-            frames=[f"{each.name} ({each.filename}:{each.lineno})" for each in stack],
+        after = spent_in(self._statistics())
+        lasted, queued = (time.monotonic() - since) * 1000, (after.queued - before.queued) / _NANOS_PER_MS
+        self._summaries.add(
+            Hold(
+                lasted=lasted,
+                worked=(after.worked - before.worked) / _NANOS_PER_MS,
+                queued=queued,
+                frames=frames,
+                is_starved=was_idle or lasted - queued < 2 * self._held_seconds_max * 1000,
+            )
         )
+
+    def _is_waiting(self, frame: FrameType | None, before: Spent) -> bool:
+        """Whether the thread runs no callback, and has not worked either: it is late to wake up."""
+        worked_s = (spent_in(self._statistics()).worked - before.worked) / 1e9
+        return frame is not None and frame.f_code.co_filename in WAITS_IN and worked_s < self._held_seconds_max
+
+
+def statistics_of(thread: int, native: int) -> Callable[[], bytes]:
+    """Return a function that reads what the thread has spent, as `spent_in` takes it. It is cheap, for the loop calls
+    it: one system call, and nothing is taken apart."""
+    try:
+        descriptor = os.open(f"/proc/self/task/{native}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        clock = time.pthread_getcpuclockid(thread)
+        return lambda: b"%d 0" % time.clock_gettime_ns(clock)
+    return _Statistics(descriptor).read
+
+
+class _Statistics:
+    """The kernel's statistics of one thread (Documentation/scheduler/sched-stats.rst)."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self) -> bytes:
+        return os.pread(self._descriptor, _STATISTICS_BYTES, 0)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+def spent_in(statistics: bytes) -> Spent:
+    worked, queued = statistics.split()[:2]
+    return Spent(int(worked), int(queued))
+
+
+def shown(frame: FrameType) -> Iterator[str]:
+    """Iterate over the innermost frames that say what holds the loop, the outermost first."""
+    found = [(each, line) for each, line in traceback.walk_stack(frame) if not _is_around(each)]
+    for each, line in reversed(found[:LOOP_STACK_FRAMES_MAX]):
+        yield f"{each.f_code.co_name} ({each.f_code.co_filename}:{line})"
+
+
+def _is_around(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))
+    return any(module == name or module.startswith(f"{name}.") for name in AROUND)
