@@ -180,7 +180,7 @@ class Parts:
     def _build_metrics(self) -> Metrics | None:
         if self.counts is None:
             return None
-        return Metrics(self.core, self.cluster, self.logs, self.requests, self.condition, self.counts)
+        return Metrics(self.core, self.cluster, self.membership, self.logs, self.requests, self.condition, self.counts)
 
     # life
 

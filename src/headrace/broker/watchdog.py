@@ -3,8 +3,8 @@
 Promises:
 - Every hold of the loop for more than twice LOOP_HELD_MS_MAX is noticed, and most of more than once that time.
 - The first one is logged at once. Those of the next WATCHDOG_SUMMARY_S are logged together, in one line with the worst.
-- A loop that only waits is not held. Nor is one that would have turned in time, had its thread not waited for a
-  processor: the machine is short of them, and the log says that instead.
+- A loop that only waits is not held. Nor is one whose thread waited for a processor, and would else have turned in
+  time. The machine is short of processors then, and the log says that instead.
 - A turning loop pays for one timer: the thread sleeps until nobody has set the alarm again (`broker.alarm`).
 - Of the stack, frames of asyncio, of the command line and of what runs them are left out.
 
@@ -46,7 +46,7 @@ _STATISTICS_BYTES: Final = 128
 
 
 class Spent(NamedTuple):
-    """What a thread has had of the machine so far, in nanoseconds."""
+    """Times of a thread since its start, in nanoseconds."""
 
     worked: int
     queued: int

@@ -785,8 +785,8 @@ _BROKER_ONLY: Final = (
         dynamic=False,
         pattern=r"|\S+:\d{1,5}",
         form="HOST:PORT, or empty",
-        doc="Address where metrics are served for Prometheus, by HTTP at /metrics; empty: nowhere. Beyond loopback it "
-        "needs metrics.credentials.",
+        doc="Address where metrics are served for Prometheus, by HTTP at /metrics, and health at /livez, /readyz and "
+        "/healthz; empty: nowhere. Beyond loopback it needs metrics.credentials.",
     ),
     ConfigDef(
         key="metrics.credentials",

@@ -177,6 +177,12 @@ class Membership:
         known = self._mine(self._metadata.image)
         return known is not None and not known.fenced
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether the controller has answered within the last session, and this broker has replayed what it answered
+        from."""
+        return asyncio.get_running_loop().time() - self._heard_at < self._session_s
+
     async def leave(self) -> None:
         """Hand leadership to others as far as they can lead, before this broker stops; the controller's too, where it
         was this one."""
@@ -296,7 +302,7 @@ class Membership:
         """Report the contact at every interval. This does not wait for a heartbeat under way, which may take long."""
         while not self._over:
             await asyncio.sleep(self._interval_s)
-            self._on_contact(asyncio.get_running_loop().time() - self._heard_at < self._session_s)
+            self._on_contact(self.is_heard)
 
     # changes of the image
 

@@ -25,6 +25,11 @@ class SerialWork:
             await asyncio.wait([before])
         await work()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything that was added is not over."""
+        return self._last is not None and not self._last.done()
+
     async def settled(self) -> None:
         """Wait until everything that was added is over."""
         while self._last is not None and not self._last.done():

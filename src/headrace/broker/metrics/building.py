@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.cluster.building import Cluster
+from headrace.broker.cluster.membership import Membership
 from headrace.broker.core import Core
 from headrace.broker.metrics.led_before import LedBefore
 from headrace.broker.metrics.requests import RequestCounts
@@ -49,10 +50,18 @@ class Metrics:
     """The endpoint of metrics."""
 
     def __init__(
-        self, core: Core, cluster: Cluster, logs: Logs, requests: Requests, condition: Condition, counts: Counts
+        self,
+        core: Core,
+        cluster: Cluster,
+        membership: Membership,
+        logs: Logs,
+        requests: Requests,
+        condition: Condition,
+        counts: Counts,
     ) -> None:
         self._core = core
         self._cluster = cluster
+        self._membership = membership
         self._logs = logs
         self._requests = requests
         self._condition = condition
@@ -64,6 +73,7 @@ class Metrics:
         """Serve metrics. The modules for that are loaded only here. Raises UsageError."""
         from headrace.broker.metrics.collecting import Collector, Watched
         from headrace.broker.metrics.endpoint import Access, Endpoint
+        from headrace.broker.metrics.health import Health
 
         watched = Watched(
             node=self._core.node,
@@ -78,11 +88,12 @@ class Metrics:
             condition=self._condition,
             room=self._logs.room,
         )
+        health = Health(self._membership, self._logs.partitions, self._condition)
         credentials = self._core.config.configs.get("metrics.credentials")
         access = Access(credentials) if credentials else None
         has_tls = self._core.flag("metrics.tls")
         tls = await self._requests.doors.tls_of(METRICS) if has_tls else None
-        self.endpoint = Endpoint(Collector(watched).collect, access, tls)
+        self.endpoint = Endpoint(Collector(watched).collect, health.reasons, access, tls)
         await self.endpoint.start(self._core.text("metrics.listen"))
 
     async def stop(self) -> None:

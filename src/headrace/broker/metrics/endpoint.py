@@ -1,4 +1,4 @@
-"""Serves `GET /metrics` over HTTP, and nothing else.
+"""Serves `GET /metrics` over HTTP, and the answers of `health`; nothing else.
 
 Promises:
 - One scrape is made at a time, and each shows its own moment.
@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 Collect = Callable[[], Awaitable[Callable[[], list[Metric]]]]
 """Reads the values on the loop; the function that it returns puts them together in a worker thread."""
+Reasons = Callable[[str], Sequence[str] | None]
+"""As `Health.reasons`."""
 END: Final = b"\r\n\r\n"
 BEARER: Final = "Bearer "
 
@@ -56,9 +58,12 @@ class Access:
 class Endpoint:
     """One per broker whose metrics are asked for."""
 
-    def __init__(self, collect: Collect, access: Access | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self, collect: Collect, reasons: Reasons, access: Access | None = None, tls: Tls | None = None
+    ) -> None:
         """`access`: None: everybody may see the metrics. `tls`: None: they are served over plain HTTP."""
         self._collect = collect
+        self._reasons = reasons
         self._access = access
         self._tls = tls
         self._server: asyncio.AbstractServer | None = None
@@ -121,15 +126,19 @@ class Endpoint:
             return _response(
                 "401 Unauthorized", b"Say who you are.\n", more=f"WWW-Authenticate: {self._access.asks}\r\n"
             )
-        if target.partition("?")[0] != "/metrics":
-            return _response("404 Not Found", b"There is /metrics.\n")
+        path, with_body = target.partition("?")[0], method == "GET"
+        if (reasons := self._reasons(path)) is not None:
+            text = "".join(f"{reason}\n" for reason in reasons) or "ok\n"
+            return _response("503 Service Unavailable" if reasons else "200 OK", text.encode(), with_body=with_body)
+        if path != "/metrics":
+            return _response("404 Not Found", b"There are /metrics, /livez, /readyz and /healthz.\n")
         accept = _header(lines, "accept")
         async with self._busy:
             put_together = await self._collect()
             encode, kind = choose_encoder(accept)
             loop = asyncio.get_running_loop()
             body = await loop.run_in_executor(None, lambda: encode(_registry(put_together())))
-        return _response("200 OK", body, kind, with_body=method == "GET")
+        return _response("200 OK", body, kind, with_body=with_body)
 
 
 class _Collected(Source):
