@@ -302,6 +302,9 @@ def test_min_insync_replicas_is_two_from_three_replicas_on_where_nobody_sets_it(
 
 def test_static_broker_configs_are_checked_and_read(image: MetadataImage) -> None:
     check_broker_configs({"log.retention.ms": "1", "auto.create.topics.enable": "FALSE"})
+    check_broker_configs({"broker.session.timeout.ms": "2000"})
+    with pytest.raises(UsageError, match="fenced between two heartbeats"):
+        check_broker_configs({"broker.session.timeout.ms": "1999"})
     with pytest.raises(UsageError, match=r"Unknown broker config name: retention\.ms\."):
         check_broker_configs({"retention.ms": "1"})
     with pytest.raises(UsageError, match=r"num\.partitions"):

@@ -15,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from headrace.testing.clocks import MovableClock
+    from headrace.testing.processes import ProcessCluster
     from headrace.testing.running import RunningBroker
     from headrace.testing.thread import ClusterThread
 
@@ -80,6 +81,16 @@ def headrace_cluster(request: pytest.FixtureRequest, headrace_configs: Mapping[s
     from headrace.testing.thread import ClusterThread
 
     with ClusterThread(**_wanted(request, headrace_configs)) as running:
+        yield running
+
+
+@pytest.fixture
+def headrace_processes(headrace_configs: Mapping[str, str]) -> Iterator[ProcessCluster]:
+    """Three Kafka-compatible brokers, for this test alone. Each is a process: `.kill(1)`, `.pause(2)`, `.cut(3)`. They
+    take a second or two to start."""
+    from headrace.testing.processes import ProcessCluster
+
+    with ProcessCluster(configs=headrace_configs) as running:
         yield running
 
 

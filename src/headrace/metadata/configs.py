@@ -357,6 +357,16 @@ def _first_problem(configs: Mapping[str, str | None], table: Mapping[str, Config
 
 
 def check_broker_configs(configs: Mapping[str, str]) -> None:
-    """Raises UsageError, naming the key, where a static broker config is unknown or not allowed."""
+    """Raises UsageError, naming the key, where a static broker config is unknown or not allowed. Brokers must not be
+    silent for longer than they may."""
     if problem := broker_config_problem(configs):
         raise UsageError(problem)
+    session, interval = (
+        int(configs.get(key) or EVERY_BROKER_DEF[key].default or 0)
+        for key in ("broker.session.timeout.ms", "broker.heartbeat.interval.ms")
+    )
+    if session < interval:
+        raise UsageError(
+            f"broker.session.timeout.ms ({session}) is less than broker.heartbeat.interval.ms ({interval}), so that "
+            "brokers would be fenced between two heartbeats: raise the one, or lower the other."
+        )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.testing.clocks import MovableClock
     from headrace.testing.containers import HeadraceContainer
     from headrace.testing.faults import Faults
+    from headrace.testing.processes import ProcessCluster
     from headrace.testing.running import RunningBroker, RunningCluster, broker, cluster
     from headrace.testing.thread import BrokerThread, ClusterThread
 
@@ -43,6 +44,7 @@ _MODULES = {
     "Faults": "faults",
     "HeadraceContainer": "containers",
     "MovableClock": "clocks",
+    "ProcessCluster": "processes",
     "RunningBroker": "running",
     "RunningCluster": "running",
     "broker": "running",
@@ -54,6 +56,7 @@ __all__ = [
     "Faults",
     "HeadraceContainer",
     "MovableClock",
+    "ProcessCluster",
     "RunningBroker",
     "RunningCluster",
     "broker",
