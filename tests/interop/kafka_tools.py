@@ -54,6 +54,10 @@ class KafkaTools:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ends.close()
 
+    def settle(self) -> None:
+        """Wait until all brokers know what another program has changed."""
+        self._heard()
+
     def run(self, tool: str, *arguments: str) -> Said:
         """The tool with its class's name, at the cluster."""
         return self.run_bare(tool, "--bootstrap-server", self.bootstrap, *arguments)

@@ -18,7 +18,7 @@ import pytest
 from headrace.metadata.config_table import STANDARD_AUTHORIZER
 from tests.interop.hanging import VERIFICATION, hang
 from tests.interop.kafka_tools import KafkaTools, Said
-from tools import kafka_jars
+from tools import kafka_jars, warm
 from tools.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
@@ -428,6 +428,33 @@ def test_quotas_are_set_told_and_removed(tools: KafkaTools) -> None:
     assert "connection_creation_rate=100000.0" in tools.did("ConfigCommand", *address, "--describe").text
     tools.did("ConfigCommand", *address, "--alter", "--delete-config", "connection_creation_rate")
     assert "connection_creation_rate" not in tools.did("ConfigCommand", *address, "--describe").text
+
+
+def test_kafkas_tool_tells_the_settings_that_headrace_has_set(tools: KafkaTools) -> None:
+    tools.did("TopicCommand", "--create", "--topic", "settings", "--partitions", "1")
+
+    def headrace(*words: str) -> str:
+        done = warm.ran(*words, "--bootstrap", tools.bootstrap, timeout=150)
+        assert done.returncode == 0, done.stderr
+        tools.settle()
+        return done.stdout
+
+    headrace("quota", "set", "--user", "alice", "--default-client-id", "producer_byte_rate=1024")
+    headrace("config", "set", "client", "c1", "request_percentage=12.5")
+    headrace("config", "set", "topic", "settings", "retention.ms=5000")
+    both = ("--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-default")
+    assert quotas(tools.did("ConfigCommand", *both, "--describe")) == {
+        "user-principal 'alice', the default client-id": {"producer_byte_rate=1024.0"}
+    }
+    client = ("--entity-type", "clients", "--entity-name", "c1")
+    assert quotas(tools.did("ConfigCommand", *client, "--describe")) == {"client-id 'c1'": {"request_percentage=12.5"}}
+    topic = ("--entity-type", "topics", "--entity-name", "settings")
+    assert "retention.ms=5000" in tools.did("ConfigCommand", *topic, "--describe").text
+    tools.did("ConfigCommand", *client, "--alter", "--add-config", "consumer_byte_rate=7")
+    assert "consumer_byte_rate  7 " in headrace("quota", "get", "--client-id", "c1")
+    headrace("quota", "unset", "--user", "alice", "--default-client-id", "producer_byte_rate")
+    headrace("config", "unset", "client", "c1", "request_percentage", "consumer_byte_rate")
+    assert quotas(tools.did("ConfigCommand", "--entity-type", "clients", "--describe")) == {}
 
 
 def test_a_java_producer_is_throttled_and_says_so(tools: KafkaTools) -> None:

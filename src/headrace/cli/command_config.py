@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -95,6 +96,17 @@ def security() -> ClientSecurity:
     from headrace.net.client.security import ClientSecurity
 
     return ClientSecurity.from_properties(properties())
+
+
+def as_reached(bootstrap: str) -> list[str]:
+    """The options with which another command reaches the brokers of this one, beside the environment."""
+    words = []
+    if bootstrap not in (DEFAULT_BOOTSTRAP, os.environ.get("HEADRACE_BOOTSTRAP")):
+        words += ["--bootstrap", bootstrap]
+    path = _FILE.get()
+    if path is not None and str(path) != os.environ.get("HEADRACE_COMMAND_CONFIG"):
+        words += ["--command-config", str(path)]
+    return words
 
 
 def reached(bootstrap: str, **settings: Any) -> Cluster:

@@ -24,6 +24,8 @@ MODULES: Final = {
     "sim": "headrace.cli.sim",
     "topic": "headrace.cli.topic",
     "group": "headrace.cli.group",
+    "config": "headrace.cli.settings.config",
+    "quota": "headrace.cli.settings.quota",
     "txn": "headrace.cli.txn",
     "user": "headrace.cli.user",
     "acl": "headrace.cli.acl",

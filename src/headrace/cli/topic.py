@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from headrace.base.errors import UsageError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.reading import INT_MAX, natural
 from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs, whole_number
@@ -17,6 +17,7 @@ from headrace.cli.work import moving
 if TYPE_CHECKING:
     from headrace.net.client.admin import Admin
     from headrace.net.client.cluster import Cluster
+    from headrace.net.client.errors import RefusedError
     from headrace.net.client.view import TopicView
 
 T = TypeVar("T")
@@ -65,6 +66,15 @@ def create(
     configs = parse_pairs(config, "--config")
 
     async def action(_: Cluster, admin: Admin) -> dict[str, Any]:
+        async def allowed(pairs: Mapping[str, str]) -> None:
+            await admin.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=pairs,
+                validate_only=True,
+            )
+
         try:
             made = await admin.create_topic(
                 name,
@@ -76,7 +86,9 @@ def create(
         except RefusedError as error:
             if if_not_exists and error.code.name == IGNORED_IF_THERE:
                 return {"topic": name, "created": False}
-            raise
+            words = ["topic", "create", name, "--partitions", str(partitions)]
+            words += ["--replication-factor", str(replication_factor)]
+            raise await _with_hint(error, bootstrap, configs, words, allowed) from error
         return {
             "topic": made.name,
             "created": None if not made.acknowledged else not dry_run,  # None: by this command, or by another
@@ -169,13 +181,21 @@ def alter(
 ) -> None:
     """Change a topic's configs, or raise its number of partitions."""
     configs = parse_pairs(config, "--config")
+    from headrace.net.client.errors import RefusedError
+
     removed = list(delete_config or ())
     if partitions is None and not configs and not removed:
         raise UsageError("Nothing to alter: give --partitions N, --config KEY=VALUE or --delete-config KEY.")
 
     async def action(_: Cluster, admin: Admin) -> None:
+        async def allowed(pairs: Mapping[str, str]) -> None:
+            await admin.alter_topic_configs(name, set_=pairs, validate_only=True)
+
         if configs or removed:
-            await admin.alter_topic_configs(name, set_=configs, delete=removed)
+            try:
+                await admin.alter_topic_configs(name, set_=configs, delete=removed)
+            except RefusedError as error:
+                raise await _with_hint(error, bootstrap, configs, ["topic", "alter", name], allowed) from error
         if partitions is not None:
             await admin.create_partitions(name, total=partitions)
 
@@ -302,6 +322,20 @@ def delete(
             print_json({"topic": name, "deleted": deleted})
         else:
             print_line(f"deleted topic {name}" if deleted else f"topic {name} was not there")
+
+
+async def _with_hint(
+    error: RefusedError,
+    bootstrap: str,
+    configs: Mapping[str, str],
+    words: Sequence[str],
+    allowed: Callable[[Mapping[str, str]], Awaitable[None]],
+) -> HeadraceError:
+    """The error, with the command that was meant, if one is known that would not be refused."""
+    from headrace.cli.settings.changing import suggestion
+
+    hint = await suggestion(error, bootstrap, "topic", configs, words, allowed, "--config")
+    return error if hint is None else HeadraceError(hint)
 
 
 def _replication(view: TopicView) -> int:

@@ -21,7 +21,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("headrace qu", {"quorum"}),
+        ("headrace quor", {"quorum"}),
         ("headrace topic el", {"elect"}),
         ("headrace consume --key", {"--key-separator"}),
         ("headrace produce t --acks ''", {"all", "1", "0"}),

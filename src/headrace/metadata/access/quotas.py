@@ -28,6 +28,15 @@ IP_KEYS: Final = (CONNECTION_CREATION_RATE,)
 WHOLE_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE)
 """The keys whose values are whole numbers."""
 
+QUOTA_DOCS: Final[Mapping[str, str]] = {
+    PRODUCER_BYTE_RATE: "Bytes of produce requests in a second.",
+    CONSUMER_BYTE_RATE: "Bytes of fetch answers in a second.",
+    REQUEST_PERCENTAGE: "Share of a broker's event loop: 100 is all of it.",
+    CONTROLLER_MUTATION_RATE: "Partitions that are created or deleted in a second.",
+    CONNECTION_CREATION_RATE: "Connections of an address that are accepted in a second.",
+}
+"""The meaning of each key, for users."""
+
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 """(kind, name) of each part, by kind. A name None stands for all of this kind that have no quota of their own."""
 
@@ -35,3 +44,8 @@ QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
     """The entity of these parts, in its one form."""
     return tuple(sorted(parts.items()))
+
+
+def keys_of(kind: str) -> tuple[str, ...]:
+    """The keys of quotas of a user, a client-id or an ip."""
+    return IP_KEYS if kind == IP else CLIENT_KEYS

@@ -22,6 +22,7 @@ from headrace.wire.errors import ErrorCode
 ADMIN_TIMEOUT_MS = 20_000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 
 class ConfigSource(IntEnum):
@@ -33,6 +34,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class AlterOperation(IntEnum):
@@ -216,42 +220,103 @@ class Admin:
         """Every effective config of a broker, as reported by that broker, in its order."""
         return await self._configs(BROKER_RESOURCE, str(broker), f"Broker {broker}", asked=BrokerId(broker))
 
+    async def default_broker_configs(self) -> tuple[ConfigValue, ...]:
+        """The configs that were set for all brokers at once."""
+        return await self._configs(BROKER_RESOURCE, "", "All brokers")
+
+    async def group_configs(self, name: str) -> tuple[ConfigValue, ...]:
+        """Every effective config of a group, whether or not it exists."""
+        return await self._configs(GROUP_RESOURCE, name, f"Group '{name}'")
+
     async def alter_topic_configs(
-        self, name: str, *, set_: Mapping[str, str] | None = None, delete: Sequence[str] = ()
+        self,
+        name: str,
+        *,
+        set_: Mapping[str, str] | None = None,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
     ) -> None:
         """Set and remove configs of one topic, all or none."""
-        from headrace.wire.messages import incremental_alter_configs as wire
+        change = _changes(set_ or {}, delete)
 
-        changes = [
-            *((key, AlterOperation.SET, value) for key, value in (set_ or {}).items()),
-            *((key, AlterOperation.DELETE, None) for key in delete),
-        ]
-        resource = wire.AlterConfigsResource(
-            resource_type=TOPIC_RESOURCE,
-            resource_name=name,
-            configs=tuple(
-                wire.AlterableConfig(name=key, config_operation=int(operation), value=value)
-                for key, operation, value in changes
-            ),
-        )
-        request = wire.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        async def known() -> tuple[ConfigValue, ...]:
+            return await self.topic_configs(name)
 
         async def ask() -> bool:
-            response = await self._cluster.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
-            result = _only(response.responses)
+            result = await self._alter(TOPIC_RESOURCE, name, change, validate_only=validate_only)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
             return True
 
-        async def seen() -> bool | None:
-            values = {config.name: config for config in await self.topic_configs(name)}
-            as_set = all(key in values and values[key].value == value for key, value in (set_ or {}).items())
-            own = ConfigSource.DYNAMIC_TOPIC_CONFIG.name
-            gone = all(key not in values or values[key].source != own for key in delete)
-            return True if as_set and gone else None
-
+        if validate_only:
+            await self._cluster.retried(ask)
+            return
+        seen = _seen(known, set_ or {}, delete, ConfigSource.DYNAMIC_TOPIC_CONFIG)
         await self._change_topic(name, ask, seen)
+
+    async def alter_broker_configs(
+        self,
+        broker: int | None,
+        *,
+        set_: Mapping[str, str] | None = None,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set and remove configs of one broker, or (None) of all of them, all or none."""
+        subject = "All brokers" if broker is None else f"Broker {broker}"
+        change = _changes(set_ or {}, delete)
+        own = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG if broker is None else ConfigSource.DYNAMIC_BROKER_CONFIG
+
+        async def known() -> tuple[ConfigValue, ...]:
+            return await (self.default_broker_configs() if broker is None else self.broker_configs(broker))
+
+        async def ask() -> bool:
+            name = "" if broker is None else str(broker)
+            result = await self._alter(BROKER_RESOURCE, name, change, validate_only=validate_only)
+            check(result.error_code, subject, result.error_message)
+            return True
+
+        if validate_only:
+            await self._cluster.retried(ask)
+            return
+        look = f"headrace config list broker {'all' if broker is None else broker}"
+        await self._cluster.changed(ask, seen=_seen(known, set_ or {}, delete, own), subject=subject, look=look)
+
+    async def alter_group_configs(
+        self,
+        name: str,
+        *,
+        set_: Mapping[str, str] | None = None,
+        delete: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Set and remove configs of one group, all or none."""
+        subject, change = f"Group '{name}'", _changes(set_ or {}, delete)
+
+        async def known() -> tuple[ConfigValue, ...]:
+            return await self.group_configs(name)
+
+        async def ask() -> bool:
+            result = await self._alter(GROUP_RESOURCE, name, change, validate_only=validate_only)
+            check(result.error_code, subject, result.error_message)
+            return True
+
+        if validate_only:
+            await self._cluster.retried(ask)
+            return
+        seen = _seen(known, set_ or {}, delete, ConfigSource.DYNAMIC_GROUP_CONFIG)
+        look = f"headrace config list group {name}"
+        await self._cluster.changed(ask, seen=seen, subject=subject, look=look)
+
+    async def _alter(self, kind: int, name: str, configs: Sequence[Any], *, validate_only: bool) -> Any:
+        """The result of one resource."""
+        from headrace.wire.messages import incremental_alter_configs as wire
+
+        resource = wire.AlterConfigsResource(resource_type=kind, resource_name=name, configs=tuple(configs))
+        request = wire.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+        response = await self._cluster.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        return _only(response.responses)
 
     async def topics(self) -> tuple[TopicView, ...]:
         """All topics, by name."""
@@ -291,6 +356,33 @@ class Admin:
             return tuple(_config_value(config) for config in result.configs)
 
         return await self._cluster.retried(ask)
+
+
+def _changes(set_: Mapping[str, str], delete: Sequence[str]) -> list[Any]:
+    from headrace.wire.messages import incremental_alter_configs as wire
+
+    changes: list[tuple[str, AlterOperation, str | None]] = [
+        *((key, AlterOperation.SET, value) for key, value in set_.items()),
+        *((key, AlterOperation.DELETE, None) for key in delete),
+    ]
+    return [wire.AlterableConfig(name=key, config_operation=int(op), value=value) for key, op, value in changes]
+
+
+def _seen(
+    known: Callable[[], Awaitable[tuple[ConfigValue, ...]]],
+    set_: Mapping[str, str],
+    delete: Sequence[str],
+    own: ConfigSource,
+) -> Callable[[], Awaitable[bool | None]]:
+    """A look whether a change was made. `own`: the source of values that are the resource's own."""
+
+    async def look() -> bool | None:
+        values = {config.name: config for config in await known()}
+        as_set = all(key in values and values[key].value == value for key, value in set_.items())
+        gone = all(key not in values or values[key].source != own.name for key in delete)
+        return True if as_set and gone else None
+
+    return look
 
 
 def _only(results: Sequence[Any]) -> Any:

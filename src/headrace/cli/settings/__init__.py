@@ -1,0 +1,1 @@
+"""Commands about settings: configs, quotas and contexts."""
