@@ -132,7 +132,12 @@ FAST: Final[Mapping[str, Sequence[str]]] = {
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""
 NATIVE: Final[Mapping[str, Sequence[str]]] = {
     "wire": ("wire", "net", "replica", "test_native.py", "sim/test_both_roads.py"),
-    "brokers": ("broker/handlers", "broker/partitions", "promises/test_an_acknowledged_write_is_never_lost.py"),
+    "brokers": (
+        "broker/handlers",
+        "broker/partitions",
+        "broker/replication",
+        "promises/test_an_acknowledged_write_is_never_lost.py",
+    ),
 }
 """As FAST, of the tier that runs on the native road: all that its functions are a part of."""
 NOT_FAST: Final = ("wire/test_java.py", "storage/redis")

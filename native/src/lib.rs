@@ -7,6 +7,7 @@
 mod attributes;
 mod batches;
 mod bytes;
+mod copying;
 mod fetch;
 mod panics;
 mod partition;
@@ -18,7 +19,7 @@ mod varint;
 use pyo3::prelude::*;
 
 /// Rises when a function takes or gives something else than before: `headrace.native` knows the same number.
-const INTERFACE: u32 = 5;
+const INTERFACE: u32 = 6;
 
 #[pymodule]
 fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -32,6 +33,11 @@ fn headrace_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(panics::fail, module)?)?;
     module.add_function(wrap_pyfunction!(produce::read_plain_produce, module)?)?;
     module.add_class::<partition::HotPartition>()?;
+    module.add_class::<copying::copy::HotCopy>()?;
+    module.add_function(wrap_pyfunction!(copying::taking::copy_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(copying::taking::write_reports, module)?)?;
+    module.add_function(wrap_pyfunction!(copying::reports::take_reports, module)?)?;
+    module.add_function(wrap_pyfunction!(copying::answering::take_ready, module)?)?;
     module.add_class::<partition::state::LogState>()?;
     module.add_class::<partition::state::SegmentState>()?;
     module.add_class::<partition::state::ContentsState>()?;

@@ -16,7 +16,7 @@ from headrace.base.ports import Buffer
 
 VARIABLE: Final = "HEADRACE_NATIVE"
 """0: the extension is not used. 1: it has to be there. Otherwise it is used where it is there."""
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 """Rises when a function of the extension takes or gives something else than before."""
 NAME: Final = "headrace_native"
 
@@ -39,6 +39,10 @@ class Hot(Protocol):
         """The twin is `Partition._on_durable`."""
 
 
+class HotCopy(Protocol):
+    """As `Hot`, of one partition that this broker copies. It is used by `copy_rows` and `write_reports`."""
+
+
 class Native(Protocol):
     """The functions of the extension. Each returns None where its twin is to look at the bytes."""
 
@@ -46,6 +50,29 @@ class Native(Protocol):
 
     def HotPartition(self, partition: object, kinds: tuple[object, ...], /) -> Hot:  # noqa: N802 - it is a class
         """`kinds`: classes and constants that it makes and compares with."""
+
+    def HotCopy(self, copy: object, kinds: tuple[object, ...], sound: object, /) -> HotCopy:  # noqa: N802 - it is a class
+        """As `HotPartition`. `sound`: a leader's report of no damage."""
+
+    def copy_rows(self, source: object, frame: memoryview, /) -> int:
+        """Take the rows of a leader's frame, in order. Returns how many are taken, of which none is left to the twin;
+        -1: all. The twin is `headrace.broker.replication.copying.Source._on_row`. Raises as `Source.on_native_failure`,
+        which it calls."""
+
+    def take_reports(
+        self, session: object, frame: memoryview, at: int, may_join: bool, /
+    ) -> tuple[int, bool, int] | None:
+        """Take a follower's frame that reports flushed ends, and nothing else; its first `at` bytes identify it.
+
+        Returns how many reports are taken (-1: all), whether an answer is wanted, and its most bytes. The twin is
+        `headrace.broker.replication.followers.FollowerSession._on_flushed`."""
+
+    def take_ready(self, session: object, bytes_max: int, /) -> list[Buffer] | None:
+        """The twin is `FollowerSession._take`, and `wire.replica_fetch.encode_answer` of that, where all that is ready
+        is in memory, and nothing else is to be told."""
+
+    def write_reports(self, source: object, who: bytes, wants: bool, bytes_max: int, rows_max: int, /) -> bytes | None:
+        """The frame of `Source._send`, where nothing is placed or forgotten. The reports are given then."""
 
     LogState: type
     SegmentState: type
@@ -189,6 +216,10 @@ if TYPE_CHECKING or ROAD.native is None:
 
         __slots__ = ("leader",)
         leader: Any
+
+        @property
+        def high_watermark(self) -> Any:
+            return self.leader.high_watermark
 
     class RoleState:
         """As `LogState`, of a broker's part in a partition."""

@@ -6,7 +6,8 @@ the batch. The other does not have it. After each operation both have to be in t
 answer, and told the same to whoever waits. At the end of a case, all files have to be the same. The first difference is
 printed with the operations that led there, and the exit code is 1. So it is where the native road took too few appends.
 
-With --fetches, a case is several partitions on each road, which consumers read together (see `fetching`).
+With --fetches, a case is several partitions on each road, which consumers read together (see `fetching`). With --copies
+it is a leader with a follower that copies from it (see `copying`).
 
 It needs HEADRACE_NATIVE=1: the fields of both partitions lie in native memory then. Where these behave otherwise than
 Python's own, the simulator tells another story (tests/sim/test_both_roads.py).
@@ -33,7 +34,9 @@ from headrace.wire.errors import ErrorCode
 from tools.partition_fuzz import operations as do
 from tools.partition_fuzz.batches import Bodies
 from tools.partition_fuzz.choosing import Chooser, Operation, settings_of, to
-from tools.partition_fuzz.fetching import CountedReads, Group, Side, answer_of
+from tools.partition_fuzz.copying import CountedCopies, Pair, Side
+from tools.partition_fuzz.fetching import CountedReads, Group, answer_of
+from tools.partition_fuzz.fetching import Side as ReadSide
 from tools.partition_fuzz.observed import Seen, differing, seen_of
 from tools.partition_fuzz.world import Clock, InlineLoop, World
 
@@ -48,6 +51,10 @@ TAKEN_MIN: Final = 0.35
 """The least share of all appends that the native road has to take."""
 READS_TAKEN_MIN: Final = 0.6
 """The least share of all fetches that it has to take."""
+COPIES_TAKEN_MIN: Final = 0.3
+"""The least share of all frames that each function of the copy stream has to take."""
+OPERATIONS_OF_A_PAIR: Final = 500
+"""Operations of a case with a follower."""
 STEP: Final = 1_000
 
 
@@ -82,6 +89,26 @@ class Fetches:
 
 
 @dataclass
+class Copies:
+    """Frames of the copy stream: by function of the native road, how many it was asked for, and how many it took."""
+
+    asked: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+
+    def add(self, counted: CountedCopies) -> None:
+        for own, more in ((self.asked, counted.asked), (self.taken, counted.taken)):
+            own.update({name: own.get(name, 0) + number for name, number in more.items()})
+
+    @property
+    def share(self) -> float:
+        """Of the function that takes the least."""
+        return min((self.taken[name] / max(number, 1) for name, number in self.asked.items()), default=0.0)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {self.taken[name]} of {number}" for name, number in self.asked.items())
+
+
+@dataclass
 class Counts:
     operations: int = 0
     appended: int = 0
@@ -89,6 +116,7 @@ class Counts:
     natively: int = 0
     refused: int = 0
     fetches: Fetches = field(default_factory=Fetches)
+    copies: Copies = field(default_factory=Copies)
 
     @property
     def share(self) -> float:
@@ -104,20 +132,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, default=0, help="the first case")
     parser.add_argument("--fetches", action="store_true", help="fetches of many partitions, beside the appends")
+    parser.add_argument("--copies", action="store_true", help="a follower that copies what is appended")
     options = parser.parse_args()
     counts = Counts()
     console = Console()
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("operations", total=options.operations)
-        run = run_group if options.fetches else run_case
+        run = run_group if options.fetches else run_pair if options.copies else run_case
         try:
             for _ in fuzz(options.seed, options.operations, counts, first_case=options.case, run=run):
                 progress.update(task, completed=counts.operations)
         except (DifferenceError, StoppedError) as found:
             print(found)
             return 1
-    told = str(counts.fetches if options.fetches else counts)
-    if (counts.fetches.share < READS_TAKEN_MIN) if options.fetches else (counts.share < TAKEN_MIN):
+    told = str(counts.fetches if options.fetches else counts.copies if options.copies else counts)
+    if options.fetches:
+        too_few = counts.fetches.share < READS_TAKEN_MIN
+    elif options.copies:
+        too_few = counts.copies.share < COPIES_TAKEN_MIN
+    else:
+        too_few = counts.share < TAKEN_MIN
+    if too_few:
         print(f"seed {options.seed}: too few by the native road: {told}")
         return 1
     print(
@@ -246,7 +281,7 @@ def run_group(
             left -= 1
             if group.python.has_ended:
                 left = min(left, AFTER_ITS_END)
-        carry_out(None, to(Side.leave_all))
+        carry_out(None, to(ReadSide.leave_all))
         for at, _ in enumerate(group.python.worlds):
             carry_out(at, to(do.unpacked))
             carry_out(at, to(do.close), all_of_it=True)
@@ -289,6 +324,54 @@ def _compare_group(group: Group, at: int | None, operation: Operation, counts: C
     if found:
         raise DifferenceError("\n".join(found))
     counts.fetches.after_a_wait += sum(each[1] != "left" for each in python.told)
+    for side in sides:
+        side.forget_told()
+    if answers[1][0] is AssertionError:
+        raise StoppedError(f"both stop: {answers[1][1]}")
+
+
+def run_pair(
+    seed: int, case: int, bodies: Bodies, loops: tuple[InlineLoop, InlineLoop], native: Native, counts: Counts
+) -> None:
+    """As `run_case`, for a leader with a follower."""
+    chance = Random(f"{seed} {case} copies")
+    pair = Pair(chance, bodies, native)
+    done: list[Operation] = []
+    looks_every = chance.choice((1, 2, 5))
+    try:
+        left = OPERATIONS_OF_A_PAIR
+        while left:
+            done.append(pair.next())
+            _compare_pair(pair, done[-1], counts, looks_at_leader=len(done) % looks_every == 0)
+            left -= 1
+            if any(world.partition.availability is not ErrorCode.NONE for world in pair.python.worlds):
+                left = min(left, AFTER_ITS_END)
+        done.append(to(Side.close))
+        _compare_pair(pair, done[-1], counts, looks_at_leader=True, all_of_it=True)
+    except (DifferenceError, StoppedError) as found:
+        story = "\n".join(f"  {at}: {_told(each)}" for at, each in enumerate(done))
+        raise type(found)(
+            f"seed {seed}, case {case}, operation {len(done) - 1}\n{pair.told}\n{story}\n{found}"
+        ) from found
+    finally:
+        pair.close()
+    counts.copies.add(pair.counted)
+
+
+def _compare_pair(
+    pair: Pair, operation: Operation, counts: Counts, *, looks_at_leader: bool, all_of_it: bool = False
+) -> None:
+    counts.operations += 1
+    sides = pair.natively, pair.python
+    answers = [side.carry_out(operation) for side in sides]
+    found = [f"answer:\n  native: {answers[0]!r}\n  python: {answers[1]!r}"] if answers[0] != answers[1] else []
+    if pair.natively.has_failed:
+        found.append("the native road failed, and the twin went on")
+    views = [side.seen(looks_at_leader=looks_at_leader, all_of_it=all_of_it) for side in sides]
+    for (name, natively), (_, python) in zip(*views, strict=True):
+        found += [f"{name}{line}" for line in differing(natively, python)]
+    if found:
+        raise DifferenceError("\n".join(found))
     for side in sides:
         side.forget_told()
     if answers[1][0] is AssertionError:

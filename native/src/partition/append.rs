@@ -89,7 +89,7 @@ impl HotPartition {
             && !attribute!(parts.line.bind(py), "_places").is_truthy()?)
     }
 
-    pub(super) fn settings(&self, py: Python<'_>) -> PyResult<Settings> {
+    pub fn settings(&self, py: Python<'_>) -> PyResult<Settings> {
         self.settings.settings(&self.role().settings(py)?)
     }
 

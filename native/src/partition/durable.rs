@@ -69,7 +69,7 @@ impl HotPartition {
     }
 
     /// Whether the last stable offset is the high watermark, as no transaction is open or has lately ended.
-    pub(super) fn has_no_transactions(&self, py: Python<'_>) -> PyResult<bool> {
+    pub fn has_no_transactions(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(!self.parts.open.bind(py).is_truthy()? && !self.parts.ended.bind(py).is_truthy()?)
     }
 }

@@ -6,10 +6,10 @@
 
 mod append;
 mod durable;
-mod parts;
+pub mod parts;
 pub mod producing;
 pub mod reading;
-mod rules;
+pub mod rules;
 pub mod state;
 
 use pyo3::PyTraverseError;
@@ -143,15 +143,23 @@ impl HotPartition {
         }
     }
 
-    fn role(&self) -> &RoleState {
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    pub fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    pub fn role(&self) -> &RoleState {
         self.parts.partition.get()
     }
 
-    fn log(&self) -> &LogState {
+    pub fn log(&self) -> &LogState {
         self.parts.log.get()
     }
 
-    fn isr(&self) -> &LeaderState {
+    pub fn isr(&self) -> &LeaderState {
         self.parts.isr.get()
     }
 

@@ -187,7 +187,7 @@ impl HotPartition {
     }
 
     /// `Replica.start_offset`.
-    pub(super) fn start_offset(&self, py: Python<'_>) -> PyResult<i64> {
+    pub fn start_offset(&self, py: Python<'_>) -> PyResult<i64> {
         match self.role().kept_from() {
             None => Ok(self.log().log_start_offset()),
             Some(_) => attribute!(self.parts.partition.bind(py), "start_offset").extract(),

@@ -89,7 +89,7 @@ pub fn read_places<'py>(
 }
 
 /// The partition's native road, where it has one.
-pub(super) fn hot_of<'py>(partition: &Bound<'py, PyAny>) -> Option<Bound<'py, HotPartition>> {
+pub fn hot_of<'py>(partition: &Bound<'py, PyAny>) -> Option<Bound<'py, HotPartition>> {
     partition.cast::<RoleState>().ok()?.get().hot(partition.py())?.cast_into().ok()
 }
 
@@ -141,7 +141,7 @@ impl HotPartition {
     }
 
     /// `Newest.read`: whole batches in memory from `start` on, or none where some are not there.
-    fn newest<'py>(
+    pub fn newest<'py>(
         &self,
         py: Python<'py>,
         start: i64,

@@ -74,7 +74,7 @@ impl<T: Copy> Known<T> {
         Self(Mutex::new(None))
     }
 
-    fn of(&self, owner: &Bound<'_, PyAny>, read: fn(&Bound<'_, PyAny>) -> PyResult<T>) -> PyResult<T> {
+    pub fn of(&self, owner: &Bound<'_, PyAny>, read: fn(&Bound<'_, PyAny>) -> PyResult<T>) -> PyResult<T> {
         if let Some((of, found)) = self.lock().as_ref()
             && of.is(owner)
         {

@@ -14,14 +14,17 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::attribute;
 use crate::attributes::field;
+use crate::copying::others::{Noted, Others, Report};
 
 /// Where the fields of `Leader` lie.
-const NODE: usize = 0;
+pub const NODE: usize = 0;
 const EPOCH: usize = 1;
-const ISR_ENDS: usize = 3;
+pub const ISR_ENDS: usize = 3;
 const HIGH_WATERMARK: usize = 4;
+pub const REPLICAS: usize = 6;
 const ISR: usize = 7;
 const PROPOSED: usize = 8;
+pub const FOLLOWERS: usize = 9;
 
 /// A reference to an object, or to none.
 pub struct Slot(Mutex<Option<Py<PyAny>>>);
@@ -206,8 +209,9 @@ pub fn known<'py>(object: Option<Bound<'py, PyAny>>, name: &'static str) -> PyRe
 #[pyclass(frozen, subclass, module = "headrace_native")]
 pub struct LeaderState {
     leader: Slot,
-    /// `leader` lacks the last `own_end` and `high_watermark`.
+    /// `leader` lacks the last `own_end` and `high_watermark`, and the last reports of `others`.
     is_behind: AtomicBool,
+    others: Others,
     epoch: AtomicI64,
     own_end: AtomicI64,
     /// The smallest end of the others in `isr_ends`; `i64::MAX`: there are none.
@@ -226,6 +230,7 @@ impl LeaderState {
         Self {
             leader: Slot::empty(),
             is_behind: AtomicBool::new(false),
+            others: Others::unknown(),
             epoch: AtomicI64::new(-1),
             own_end: AtomicI64::new(0),
             others_end: AtomicI64::new(0),
@@ -244,13 +249,22 @@ impl LeaderState {
         let fields = known.cast::<PyTuple>()?.to_list();
         let ends = field(&known, ISR_ENDS)?.cast_into::<PyDict>()?.copy()?;
         ends.set_item(field(&known, NODE)?, self.own_end.load(Relaxed))?;
+        if let Some(followers) = self.others.told(&known, &ends)? {
+            fields.set_item(FOLLOWERS, followers)?;
+        }
         fields.set_item(ISR_ENDS, ends)?;
         fields.set_item(HIGH_WATERMARK, self.high_watermark.load(Relaxed))?;
         let new = attribute!(py.get_type::<PyTuple>(), "__new__");
         let leader = new.call1((known.get_type(), fields))?;
         self.leader.set(Some(leader.clone().unbind()));
+        self.others.forget();
         self.is_behind.store(false, Relaxed);
         Ok(leader)
+    }
+
+    #[getter(high_watermark)]
+    fn known_high_watermark(&self) -> i64 {
+        self.high_watermark()
     }
 
     #[setter]
@@ -274,6 +288,7 @@ impl LeaderState {
         self.in_sync.store(in_sync, Relaxed);
         self.is_proposed.store(!proposed.is_none(), Relaxed);
         self.is_behind.store(false, Relaxed);
+        self.others.forget();
         self.leader.set(Some(leader.unbind()));
         Ok(())
     }
@@ -306,6 +321,19 @@ impl LeaderState {
         (!self.is_proposed.load(Relaxed)).then(|| self.in_sync.load(Relaxed))
     }
 
+    /// `Leader.on_fetch` of a follower that has reported before, and counts. Returns the high watermark where it has
+    /// risen.
+    pub fn on_report(&self, py: Python<'_>, replica: i64, report: &Report) -> PyResult<Noted> {
+        let known = self.leader.get(py).ok_or_else(|| PyAttributeError::new_err("leader"))?;
+        let noted = self.others.on_report(&known, replica, report)?;
+        self.is_behind.fetch_or(!matches!(noted, Noted::Nothing), Relaxed);
+        let Noted::End(lowest) = noted else {
+            return Ok(noted);
+        };
+        self.others_end.store(lowest, Relaxed);
+        Ok(self.reach(lowest.min(self.own_end.load(Relaxed))).map_or(Noted::Unchanged, Noted::End))
+    }
+
     /// `Leader.on_flushed`. Returns the high watermark where it has risen.
     pub fn on_flushed(&self, end: i64) -> Option<i64> {
         if end <= self.own_end.load(Relaxed) {
@@ -313,7 +341,10 @@ impl LeaderState {
         }
         self.own_end.store(end, Relaxed);
         self.is_behind.store(true, Relaxed);
-        let reached = end.min(self.others_end.load(Relaxed));
+        self.reach(end.min(self.others_end.load(Relaxed)))
+    }
+
+    fn reach(&self, reached: i64) -> Option<i64> {
         if reached <= self.high_watermark() {
             return None;
         }

@@ -138,12 +138,15 @@ class Leader(NamedTuple):
             return self, ()
         known = self.followers.get(replica)
         progress = _progress(known, self.began_at, broker_epoch, flushed_end, log_end, now, may_join, readable_from)
-        leader = self._replace(followers={**self.followers, replica: progress})
-        if replica in leader.isr_ends:
-            if flushed_end == leader.isr_ends[replica]:
-                return leader, ()
-            return leader._with_ends({**leader.isr_ends, replica: flushed_end})
-        return leader._let_join()
+        leader = tuple.__new__(
+            Leader, (*self[:_FOLLOWERS], {**self.followers, replica: progress}, self.began_at)
+        )  # the quick way
+        before = leader.isr_ends.get(replica)
+        if before is None:
+            return leader._let_join()
+        if flushed_end == before:
+            return leader, ()
+        return leader._with_ends({**leader.isr_ends, replica: flushed_end})
 
     def on_liveness(self, replica: BrokerId, *, may_join: bool) -> tuple[Leader, Effects]:
         """Note that a follower that has reported is live now, or is not any more."""
@@ -289,6 +292,9 @@ class Leader(NamedTuple):
     def epoch_is_committed(self) -> bool:
         """Whether the high watermark has reached this epoch's start: until then "latest" is not known (KIP-207)."""
         return self.high_watermark >= self.start_offset
+
+
+_FOLLOWERS: Final = Leader._fields.index("followers")
 
 
 def _progress(

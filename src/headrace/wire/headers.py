@@ -15,6 +15,8 @@ from headrace.wire.apis import Api, ApiKey, flexible_since
 from headrace.wire.codec import DecodeError, EncodeError, skip_tags
 
 _FIXED: Final = struct.Struct(">hhih")
+FIXED_BYTES: Final = _FIXED.size
+"""The shortest header: key, version, correlation id, and no client id."""
 _KEY: Final = struct.Struct(">hh")
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION: Final = struct.Struct(">i")

@@ -104,7 +104,7 @@ def test_who_stands_where_the_leader_has_deleted_says_where_it_is_and_keeps_its_
         await world.until_end("t", 10, leader, follower)
         sessions = world.cluster.brokers[leader].parts.replication.followers._sessions
         session, key = sessions[BrokerId(follower)], world.key("t")
-        session._places[key] = session._places[key]._replace(next_offset=Offset(7))
+        session._places[key].next_offset = Offset(7)
         await write(world, b"more")
         await world.until_end("t", 11, leader, follower)
         assert sessions[BrokerId(follower)] is session

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Unpack
+from typing import Final, NamedTuple, Unpack
 
 import structlog
 
@@ -24,9 +24,11 @@ from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset
 from headrace.base.limits import FRONTIER_RETRY_MS
 from headrace.base.ports import Buffer
 from headrace.broker.partitions import bounds
+from headrace.broker.partitions.hot import hot_copy
 from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.broker.partitions.replica import Common, Replica, damaged_range
 from headrace.broker.partitions.sight import Sight
+from headrace.native import HotCopy
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.copying import Copying
@@ -47,6 +49,9 @@ class LeaderReport(NamedTuple):
 
     damaged: tuple[Offset, Offset] | None
     """As `Replica.damaged`."""
+
+
+SOUND: Final = LeaderReport(None)
 
 
 class FollowerPartition(Replica):
@@ -87,6 +92,8 @@ class FollowerPartition(Replica):
         self._began_at: Offset | None = None
         """The offset at which it last began, in this role."""
         self._shuns_history_until = 0.0
+        self.hot: HotCopy | None = hot_copy(self, SOUND)
+        """The native road of its appends; None: they run as pure Python."""
         self.changing = asyncio.Lock()
         """Held while the log is cut: nothing is appended, and no other role begins, meanwhile."""
         self.is_changing = False
@@ -207,10 +214,10 @@ class FollowerPartition(Replica):
         try:
             self._copied.append_verbatim(records, headers, now_ms=now_ms, gaps_below=gaps_below)
         except NoRoom as error:
-            self._fail(error)
+            self.on_unwritten(error)
             raise
         except (OSError, StorageFailure) as error:
-            self._fail(error)
+            self.on_unwritten(error)
             raise StorageFailure(str(error)) from error
         self._learn(records, headers, now_ms)
         self._appended_bytes += len(records)
@@ -221,6 +228,10 @@ class FollowerPartition(Replica):
             self.open_since_ms = now_ms
         if self.log.needs_flush:
             self._flusher.request(self)
+
+    def on_unwritten(self, cause: Exception) -> None:
+        """Note that an append has failed."""
+        self._fail(cause)
 
     def _learn(self, records: Buffer, headers: Sequence[tuple[int, BatchHeader]], now_ms: int) -> None:
         """Note the producers of appended batches. Raises StorageFailure."""

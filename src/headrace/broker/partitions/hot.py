@@ -1,7 +1,8 @@
-"""The native road of a led partition: appends of plain batches, and what follows a flush.
+"""The native roads of partitions. Of a led one: appends of plain batches, and what follows a flush. Of a copied one:
+appends.
 
-It is a twin of `headrace.broker.partitions.partition`, which has all rules. `docs/rooms/native.md` tells how the two
-share the partition's state.
+They are twins of `headrace.broker.partitions.partition` and `following`, which have all rules. `docs/rooms/native.md`
+tells how the two share the partition's state.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from headrace.base import limits
-from headrace.native import ROAD, Hot
+from headrace.native import ROAD, Hot, HotCopy
 from headrace.replica.leader import AdvanceHighWatermark
 from headrace.replica.producer_snapshots import RememberedBatch
 from headrace.storage.engine.appending import Appended
@@ -20,7 +21,9 @@ from headrace.wire.batches import BatchHeader
 from headrace.wire.walking import UNWALKED, Walked
 
 if TYPE_CHECKING:
+    from headrace.broker.partitions.following import FollowerPartition
     from headrace.broker.partitions.partition import Partition
+    from headrace.broker.partitions.replica import Replica
 
 log = structlog.get_logger(__name__)
 
@@ -51,13 +54,20 @@ def hot_road(partition: Partition) -> Hot | None:
     return ROAD.native.HotPartition(partition, KINDS)
 
 
-def give_up(partition: Partition) -> None:
+def hot_copy(copy: FollowerPartition, sound: object) -> HotCopy | None:
+    """As `hot_road`, of a partition that is copied. `sound`: a leader's report of no damage."""
+    if ROAD.native is None or not copy.log.is_open_to_native:
+        return None
+    return ROAD.native.HotCopy(copy, KINDS, sound)
+
+
+def give_up(partition: Replica) -> None:
     """Trust the log no more, as the native road may have stopped half-way in an append. A clean close would vouch for
     what the files hold; recovery finds it out."""
     cast("Any", partition.log).give_up()  # no other log is open to native
 
 
-def leave(partition: Partition, unchanged: UnchangedError) -> None:
+def leave(partition: Replica, unchanged: UnchangedError) -> None:
     """Leave the native road, as it has a bug, so that the twins go on. Raises the cause where that is no bug: no memory
     is left, or the broker is interrupted. A twin that runs out of memory, too, may stop half-way."""
     cause = unchanged.__cause__

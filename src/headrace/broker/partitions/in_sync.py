@@ -20,6 +20,7 @@ class InSyncReplicas(LeaderState):
 
     __slots__ = ("_carry_out", "_clock", "_log")
     leader: Leader
+    high_watermark: Offset
 
     def __init__(self, leader: Leader, log: PartitionLog, clock: Clock, carry_out: Callable[[Effects], object]) -> None:
         self.leader = leader

@@ -93,11 +93,11 @@ class Partition(Replica):
 
     @property
     def high_watermark(self) -> Offset:
-        return self.isr.leader.high_watermark
+        return self.isr.high_watermark
 
     @property
     def visible_end(self) -> Offset:
-        return self.isr.leader.high_watermark
+        return self.isr.high_watermark
 
     @property
     def latest_is_known(self) -> bool:
@@ -392,7 +392,7 @@ class Partition(Replica):
     def park_commit(self, end: Offset, waiter: Commit) -> None:
         """Settle `waiter` once everything below `end` is committed; at once where it is. Where too few copies have
         it, that is an error, and they are counted again for the client's next try."""
-        if end <= self.isr.leader.high_watermark:
+        if end <= self.isr.high_watermark:
             waiter.on_outcome(outcome := _outcome_of(self))
             if outcome is not ErrorCode.NONE:
                 self.log.count_again()
@@ -403,7 +403,7 @@ class Partition(Replica):
     def has_committed(self, end: Offset) -> bool:
         """Whether everything below `end` is committed, on enough copies: then `park_commit` would settle its waiter at
         once, without an error."""
-        return end <= self.isr.leader.high_watermark and _outcome_of(self) is ErrorCode.NONE
+        return end <= self.isr.high_watermark and _outcome_of(self) is ErrorCode.NONE
 
     def park_stored(self, end: Offset, waiter: Commit) -> None:
         """Settle `waiter` once everything below `end` is stored, durable or not (acks=1); at once where it is."""
@@ -416,7 +416,7 @@ class Partition(Replica):
         if self._ended is not ErrorCode.NONE or self.log.read_only is not None or len(self.isr.leader.isr_ends) > 1:
             return None
         end = self.log.log_end_offset
-        if end <= self.isr.leader.high_watermark:
+        if end <= self.isr.high_watermark:
             return None
         if self._visible is None or self._visible.end < end or self._visible.done.done():
             self._visible = _Visible(end)

@@ -8,7 +8,7 @@ later. Loop-only, but for the sync of a FlushTicket.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import structlog
 
@@ -24,7 +24,7 @@ from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.metadata.segments import PartitionCatalog
-from headrace.native import Hot, RoleState
+from headrace.native import RoleState
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import Abandoned, DamagedRange, Diverged, Overloaded
 from headrace.storage.engine.flushing import FlushTicket, Outcome
@@ -66,8 +66,8 @@ class Replica(RoleState, ABC):
     """See the module."""
 
     def __init__(self, **common: Unpack[Common]) -> None:
-        self.hot: Hot | None = None
-        """Only a leader may have one."""
+        self.hot: Any = None
+        """The native road of this role."""
         self.topic = common["topic"]
         self.topic_partition = common["topic_partition"]
         self.log = partition_log = common["partition_log"]

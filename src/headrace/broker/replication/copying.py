@@ -33,8 +33,10 @@ from headrace.base.limits import (
     REPLICA_UNFLUSHED_BYTES_MAX,
 )
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.following import FollowerPartition, LeaderReport
+from headrace.broker.partitions.following import SOUND, FollowerPartition, LeaderReport
+from headrace.broker.partitions.hot import UnchangedError, give_up, leave
 from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.native import ROAD
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
@@ -202,12 +204,19 @@ class Source:
         link = self._link
         if link is None or self._stopped:
             return
+        wants = not link.awaited and self._has_room and bool(self._generations)
+        if not (wants or self._to_place or self._flushed or self._to_forget):
+            return
+        if ROAD.native is not None and not (self._to_place or self._to_forget):
+            reports = ROAD.native.write_reports(
+                self, self._me_here(), wants, REPLICA_ANSWER_BYTES_MAX, REPLICA_FRAME_ROWS_MAX
+            )
+            if reports is not None:
+                link.send(reports, answered=wants)
+                return
         placed = [self._placed(key) for key in _some(self._to_place)]
         flushed = [self._told_flushed(key) for key in _some(self._flushed)]
         forgotten = _some(self._to_forget)
-        wants = not link.awaited and self._has_room and bool(self._generations)
-        if not (wants or placed or flushed or forgotten):
-            return
         frame = ReplicaFetch(wants, REPLICA_ANSWER_BYTES_MAX, placed, flushed, forgotten)
         link.send(encode_request(self._me_here(), frame), answered=wants)
         if self._to_place or self._flushed or self._to_forget:
@@ -254,7 +263,8 @@ class Source:
         """Take an answer. Raises CorruptData, for which the link is given up."""
         self._failures = 0
         self._answer_bytes = len(frame)
-        for row in decode_answer(frame):
+        taken = 0 if ROAD.native is None else ROAD.native.copy_rows(self, frame)
+        for row in decode_answer(frame)[taken:] if taken >= 0 else ():
             copy = self._placed_as.get(row.generation)
             if copy is not None:
                 self._on_row(copy, row)
@@ -268,7 +278,7 @@ class Source:
         elif row.diverging_epoch != -1:
             self._on_diverging(copy, EpochEnd(row.diverging_epoch, row.diverging_end))
         else:
-            copy.leader_report = LeaderReport(row.damaged)
+            copy.leader_report = SOUND if row.damaged is None else LeaderReport(row.damaged)
             if not self._append(copy, row):
                 return
             self._refused.pop(copy.topic_partition, None)
@@ -297,21 +307,43 @@ class Source:
                 copy.append(row.records, gaps_below=row.gaps_below)
             if copy.log.log_end_offset < row.skip_to <= row.gaps_below:
                 copy.skip_to(row.skip_to)
-        except NoRoom:
-            self._stop_for_now(key)
+        except StorageFailure as error:
+            self._on_unwritten(key, error)
             return False
-        except StorageFailure:
-            return False  # it is offline, and was dropped
         except CorruptData as error:
             self._on_stuck(copy, f"what it sent cannot be appended: {error}")
             return False
         if not row.records:
             return True
-        self._unflushed.setdefault(key, deque()).append((copy.log.log_end_offset, len(row.records)))
+        self.unflushed_of(key).append((copy.log.log_end_offset, len(row.records)))
         self._unflushed_bytes += len(row.records)
         if copy.is_flushed:
             self._on_flushed(copy)
         return True
+
+    def unflushed_of(self, key: TopicPartition) -> deque[tuple[Offset, int]]:
+        """The appends of a copy that are not yet flushed."""
+        return self._unflushed.setdefault(key, deque())
+
+    def _on_unwritten(self, key: TopicPartition, error: StorageFailure) -> None:
+        """A row could not be written, as the copy was told. Unless the disk was full, it has ended, and was dropped."""
+        if isinstance(error, NoRoom):
+            self._stop_for_now(key)
+
+    def on_native_failure(self, copy: FollowerPartition, error: BaseException) -> bool:
+        """Note that the native road has failed in a row. Returns whether it had changed nothing, so that the twin is to
+        take the row. Otherwise it may be half appended, and the copy ends. Raises the error where it is none of the
+        disk."""
+        if isinstance(error, UnchangedError):
+            leave(copy, error)
+            return True
+        if isinstance(error, OSError | StorageFailure):
+            copy.on_unwritten(error)
+            self._on_unwritten(copy.topic_partition, error if isinstance(error, StorageFailure) else StorageFailure())
+            return False
+        give_up(copy)
+        copy.on_unwritten(error if isinstance(error, Exception) else StorageFailure(str(error)))
+        raise error
 
     def _on_refused(self, copy: FollowerPartition, error: int) -> None:
         """Pause after a refusal. The leader's image may be behind ours, or ours behind its own: it is asked again,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
@@ -38,12 +39,14 @@ from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
+from headrace.native import ROAD
 from headrace.net.server.connection import Answer, Connection
 from headrace.replica.follower import diverges, is_older_than_all
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import DamagedRange
 from headrace.storage.engine.reading import EpochEnd
 from headrace.wire.batches import end_of, parse_header
+from headrace.wire.codec import new
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
     Copied,
@@ -65,7 +68,8 @@ SESSION: Final = "follower"
 """The key under which a connection keeps its session."""
 
 
-class Place(NamedTuple):
+@dataclass(slots=True)
+class Place:
     """The position of a follower in one partition."""
 
     partition: Partition
@@ -120,26 +124,40 @@ class FollowerSession:
 
     # frames of the follower
 
-    def on_frame(self, frame: ReplicaFetch, image: MetadataImage, *, may_join: bool) -> Waiting | None:
+    def on_frame(self, frame: memoryview, image: MetadataImage, *, may_join: bool) -> Waiting | None:
         """Take a frame; return the answer that it wants, which may come later, or None. `may_join`: as `_may_join` of
-        the image."""
+        the image. Raises CorruptData."""
         self.heard_at = self._followers.clock.monotonic()
-        for generation in frame.forgotten:
+        reported = None
+        if ROAD.native is not None:
+            reported = ROAD.native.take_reports(self, frame, len(self.begins), may_join)
+        if reported is None or reported[0] >= 0:
+            request = decode_request(frame, len(self.begins))
+            self._on_request(request, 0 if reported is None else reported[0], image, may_join=may_join)
+            wants_answer, bytes_max = request.wants_answer, request.bytes_max
+        else:
+            _, wants_answer, bytes_max = reported
+        if self._throttled:
+            self._look_at_throttled()
+        return self._wait(bytes_max) if wants_answer else None
+
+    def _on_request(self, request: ReplicaFetch, reported: int, image: MetadataImage, *, may_join: bool) -> None:
+        """Take what a frame says, except for the first reports, which are taken already."""
+        for generation in request.forgotten:
             if (key := self._placed_as.get(generation)) is not None:
                 self._forget(key)
-        for placed in frame.placed:
+        for placed in request.placed:
             self._place(placed, image)
             if len(self._told) + len(self._beginning) > REPLICA_TOLD_MAX:
                 raise CorruptData(f"broker {self.replica} wants no answer, and places more than it can be told of")
-        for flushed in frame.flushed:
+        for flushed in request.flushed[reported:]:
             self._on_flushed(flushed, may_join=may_join)
-        if self._throttled:
-            self._look_at_throttled()
-        if not frame.wants_answer:
-            return None
+
+    def _wait(self, bytes_max: int) -> Waiting:
+        """Return the answer to a frame that wants one, as soon as there is something to say."""
         self.answer_now()
         self._gathering.answered()
-        waiting = self._waiting = Waiting(self, min(frame.bytes_max, REPLICA_ANSWER_BYTES_MAX))
+        waiting = self._waiting = Waiting(self, min(bytes_max, REPLICA_ANSWER_BYTES_MAX))
         if self._told or self._is_behind:
             self.answer_now()
         elif self._ready:
@@ -343,9 +361,17 @@ class FollowerSession:
 
     # answers
 
-    def take(self, bytes_max: int) -> list[Copied]:
-        """Return everything to send now, up to `bytes_max`, except that one first batch may have any size."""
+    def answer(self, bytes_max: int) -> Answer:
+        """Return a frame with everything to send now, up to `bytes_max`, except that one first batch may have any
+        size."""
         self._gathering.begun()
+        if ROAD.native is not None and not (self._told or self._beginning):
+            frame = ROAD.native.take_ready(self, bytes_max)
+            if frame is not None:
+                return frame
+        return encode_answer(self._take(bytes_max))
+
+    def _take(self, bytes_max: int) -> list[Copied]:
         rows: list[Copied] = []
         size = self._take_told(rows, bytes_max)
         for key in list(self._ready):
@@ -395,7 +421,8 @@ class FollowerSession:
         return size
 
     def _went_on(self, key: TopicPartition, next_offset: Offset) -> None:
-        place = self._places[key] = self._places[key]._replace(next_offset=next_offset)
+        place = self._places[key]
+        place.next_offset = next_offset
         del self._ready[key]
         if next_offset < place.partition.log.log_end_offset:
             self._ready[key] = None
@@ -512,7 +539,7 @@ class Waiting(Deferred):
         self.is_due = self.is_hurried = False
 
     def settle_now(self) -> None:
-        self.settle(lambda: encode_answer(self._session.take(self._bytes_max)))
+        self.settle(lambda: self._session.answer(self._bytes_max))
 
     def cancel(self) -> bool:
         """End the session, as the connection is gone."""
@@ -566,8 +593,7 @@ class Followers:
             # It is not known yet, or no longer, or has a newer connection. A broker that may copy comes again.
             connection.abort()
             return None
-        request = decode_request(frame, len(session.begins))
-        return session.on_frame(request, image, may_join=not broker.fenced)
+        return session.on_frame(frame, image, may_join=not broker.fenced)
 
     def _begin(self, frame: memoryview) -> FollowerSession:
         """Begin a session: the frame is the first on this connection, or names another broker or process than
@@ -608,15 +634,6 @@ class Followers:
 
 def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = NO_OFFSET) -> Copied:
     partition = place.partition
-    return Copied(
-        place.generation,
-        error,
-        partition.high_watermark,
-        partition.start_offset,
-        NO_EPOCH,
-        Offset(-1),
-        partition.log.gaps_below,
-        skip_to,
-        partition.damaged,
-        records,
-    )
+    gaps_below, start = partition.log.gaps_below, partition.start_offset
+    marks = (partition.high_watermark, start, NO_EPOCH, Offset(-1), gaps_below, skip_to, partition.damaged)
+    return new(Copied, (place.generation, error, *marks, records))

@@ -29,7 +29,7 @@ from headrace.broker.requests.quotas import ClientUsage
 from headrace.broker.requests.turns import names_very_much
 from headrace.net.server.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
-from headrace.wire.headers import RequestHeader, decode_request_header, encode_key, encode_response_frame
+from headrace.wire.headers import FIXED_BYTES, RequestHeader, decode_request_header, encode_key, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
 from headrace.wire.quirks import repaired
 
@@ -100,11 +100,12 @@ class Dispatcher:
                 return Pending(self, decode_request_header(frame)[0], answer, connection, pipelined=False)
             if answer is not None:
                 return answer
+        private = self._private.get(int.from_bytes(frame[:2])) if len(frame) >= FIXED_BYTES else None
+        if private is not None:
+            return self._serve_private(private, frame, connection)
         header, body_at = decode_request_header(frame)
         handler = self._handlers.get(header.api_key)
         if handler is None:
-            if header.api_key in self._private:
-                return self._serve_private(header, frame, connection)
             raise CorruptData(f"API {header.api_key} is not served; ask for ApiVersions first")
         if header.api_key not in BEFORE_READY and not self._opened.is_set():
             waiting = self._once_open(bytes(frame), connection)
@@ -149,9 +150,9 @@ class Dispatcher:
             raise
         return answer.answer()
 
-    def _serve_private(self, header: RequestHeader, frame: memoryview, connection: Connection) -> Answer | Later | None:
+    def _serve_private(self, private: Private, frame: memoryview, connection: Connection) -> Answer | Later | None:
         try:
-            return self._private[header.api_key](frame, connection, self._authority.rights(connection, header.api_key))
+            return private(frame, connection, self._authority.rights(connection, int.from_bytes(frame[:2])))
         except CorruptData:
             raise
         except Exception as error:
