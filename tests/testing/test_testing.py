@@ -15,10 +15,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.broker.cluster.membership import Membership
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.storage.commit_log import Committed
-from headrace.testing import BrokerThread, ClusterThread, RunningBroker, RunningCluster, broker, cluster
+from headrace.testing import BrokerThread, ClusterThread, RunningBroker, RunningCluster, broker, cluster, thread
 
 READY_SECONDS_MAX = 0.3
 TURNS_LATE = 10_000
@@ -155,6 +156,18 @@ def test_a_session_broker_is_one_and_the_same(
 def test_a_broker_that_cannot_start_says_why() -> None:
     with pytest.raises(HeadraceError, match=r"no\.such\.config"):
         BrokerThread(configs={"no.such.config": "1"}).start()
+
+
+def test_a_start_that_takes_too_long_says_where_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the quorum's first leader never comes."""
+
+    async def register(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Membership, "register", register)
+    monkeypatch.setattr(thread, "START_SECONDS_MAX", 2.0)
+    with pytest.raises(HeadraceError, match=r"did not serve within 2 s. It waits in .*boot\.py:\d+ \(_enter_cluster\)"):
+        BrokerThread().start()
 
 
 def test_stopping_twice_is_no_error() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Generic, TypeVar
 
 from headrace.base.errors import HeadraceError
@@ -34,6 +36,8 @@ class _InThread(Generic[R]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event | None = None
         self._main: asyncio.Task[Any] | None = None
+        self._serves = False
+        """Its start is over. Before that, a stop cancels it."""
 
     def __enter__(self) -> R:
         return self.start()
@@ -62,26 +66,23 @@ class _InThread(Generic[R]):
             raise
 
     def _waits_in(self) -> str:
-        """Where its start stands, as places in Headrace's own code."""
-        if self._loop is None or self._main is None:
+        """Return where its start stands, as places in Headrace's own code."""
+        if self._main is None:
             return "the import of the broker, or for a thread"
-        frames: list[str] = []
-        waiting: Any = self._main.get_coro()
-        while waiting is not None:
-            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
-            if frame is not None and "headrace" in frame.f_code.co_filename:
-                path = Path(frame.f_code.co_filename)
-                frames.append(f"{path.parent.name}/{path.name}:{frame.f_lineno} ({frame.f_code.co_name})")
-            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
-        return ", which waits in ".join(frames[-3:]) or "the event loop"
+        places = [
+            f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_name})"
+            for frame in _suspended(self._main.get_coro())
+            if "headrace" in frame.f_code.co_filename
+        ]
+        return ", which waits in ".join(places[-3:]) or "the event loop"
 
     def stop(self) -> None:
         """Stop it cleanly and wait until it has stopped. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        if self._loop is not None and self._over is not None and thread.is_alive():
-            self._loop.call_soon_threadsafe(self._over.set)
+        if self._loop is not None and self._over is not None and self._main is not None and thread.is_alive():
+            self._loop.call_soon_threadsafe(self._over.set if self._serves else self._main.cancel)
         thread.join(STOP_SECONDS_MAX)
         assert not thread.is_alive(), "the broker did not stop"
 
@@ -110,6 +111,7 @@ class _InThread(Generic[R]):
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         self._main = asyncio.current_task()
         async with self._serve() as running:
+            self._serves = True
             ready.set_result(running)
             await self._over.wait()
 
@@ -193,3 +195,15 @@ class ClusterThread:
     def _made(self) -> RunningCluster:
         assert self._cluster is not None, "it was started"
         return self._cluster
+
+
+def _suspended(waiting: Any) -> Iterator[FrameType]:
+    """Yield the frames of a suspended coroutine, from the outermost on. A step of an asynchronous generator names its
+    generator to the garbage collector alone."""
+    while waiting is not None:
+        if type(waiting).__name__ == "async_generator_asend":
+            waiting = next((each for each in gc.get_referents(waiting) if inspect.isasyncgen(each)), None)
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        if frame is not None:
+            yield frame
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
