@@ -16,6 +16,7 @@ from headrace.base.limits import SPARK_REPEATS_WINDOW_MAX, SPARK_TASKS_MAX
 from headrace.base.reading import INT_MAX, is_natural, json_value
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.spark.read.columns import Columns
+from headrace.spark.synonyms import own_names
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -120,6 +121,7 @@ def parse_options(
     word for the start of partitions that `startingOffsets` does not name; None: Spark's default. Raises UsageError.
     """
     given, security = without_security(options)
+    given = own_names(given, OPTIONS)
     if "path" in given:  # set by load(path)
         path = given.pop("path")
         if given.setdefault("store", path) != path:

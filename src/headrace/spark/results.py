@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError
+from headrace.spark.telling import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,5 @@ def _answers(spark: SparkSession) -> bool:
 def reason(error: Exception) -> str:
     """One sentence of a failure: Spark wraps an exception of a worker, or of Java, in many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line.partition(": ")[2] for line in lines if line.startswith("headrace.") and ": " in line]
     causes = [line.removeprefix(": ") for line in lines if line.startswith((": ", "Caused by: "))]
-    return (ours or causes or lines or [type(error).__name__])[0]
+    return sentence_of(str(error)) or (causes or lines or [type(error).__name__])[0]

@@ -34,11 +34,13 @@ from headrace.spark.read.columns import Columns
 from headrace.spark.read.extent import Sources
 from headrace.spark.read.filters import ALL, wanted_by
 from headrace.spark.read.plan import Task, plan_tasks
+from headrace.spark.telling import alone
 
 START_DIGITS: Final = 8
 """Hexadecimal digits of the name of a start of a query. Spark copies one data source for all that a start does."""
 
 
+@alone
 class HeadraceDataSource(DataSource):
     """``spark.read.format("headrace").option("store", URL).option("topic", NAME).load()``, and ``spark.readStream``;
     ``df.write.format("headrace").option("bootstrap", HOST).option("topic", NAME).mode("append").save()``, and
@@ -87,6 +89,7 @@ def columns_of(schema: StructType) -> Columns:
     return columns
 
 
+@alone
 class HeadraceReader(DataSourceReader):
     """Plans in the driver, reads in the workers."""
 
@@ -109,6 +112,7 @@ class HeadraceReader(DataSourceReader):
         return rows_of(self._options, self._columns, partition)
 
 
+@alone
 class FilteringReader(HeadraceReader):
     """A reader that Spark gives a query's filters. Spark refuses it unless spark.sql.python.filterPushdown.enabled is
     set.

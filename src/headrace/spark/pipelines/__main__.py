@@ -157,9 +157,10 @@ def session_of(spec: Spec) -> SparkSession:
 
     quick = {"spark.sql.catalogImplementation": SHORT_JOB["spark.sql.catalogImplementation"]}
     settings = {**quick, **spec.spark.settings}
-    session = spark_session(f"headrace {spec.name}", master=spec.spark.master, settings=settings)
+    quiet = not os.environ.get("HEADRACE_DEBUG")
+    session = spark_session(f"headrace {spec.name}", master=spec.spark.master, settings=settings, quiet=quiet)
     if not spec.spark.master.startswith("sc://"):
-        session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.setLogLevel("FATAL" if quiet else "ERROR")
     if spec.spark.master.startswith("local"):
         make_way(session, spec.spark.nice, spare_processors=spec.spark.spare_processors)
     return session

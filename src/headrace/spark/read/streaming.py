@@ -16,6 +16,7 @@ from headrace.spark.read.columns import Columns
 from headrace.spark.read.follow import Follower, Limits
 from headrace.spark.read.positions import StreamOffsets
 from headrace.spark.source import rows_of
+from headrace.spark.telling import alone
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
@@ -26,6 +27,7 @@ else:
         SupportsTriggerAvailableNow = object
 
 
+@alone
 class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans in a process that the driver keeps; reads in the workers."""
 

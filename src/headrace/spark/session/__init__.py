@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,8 @@ from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_CORES, PIPELINE_NICE_MAX
 from headrace.spark.session.home import ARCHIVE, home_without_archives
 from headrace.spark.session.java import find_java
+from headrace.spark.session.quiet import LOG, quietly
+from headrace.spark.telling import tell_sentences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,11 +50,17 @@ LOCAL_SETTINGS: Final[dict[str, str]] = {
 
 
 def spark_session(
-    app_name: str = "headrace", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    app_name: str = "headrace",
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> SparkSession:
     """A session on `master`: ``local[*]``, ``spark://host:port``, or a Spark Connect URL, ``sc://host:port``.
 
-    Returns the running session where there is one. Raises UsageError where PySpark or Java is missing.
+    Returns the running session where there is one. `quiet`: a local session writes no log on the terminal, but for
+    what ends it. From then on PySpark's exceptions for failures of Headrace consist of one sentence
+    (`headrace.spark.telling`). Raises UsageError where PySpark or Java is missing.
     """
     try:
         import pyspark
@@ -73,7 +81,11 @@ def spark_session(
             os.environ["SPARK_HOME"] = str(home)
         if (archive := Path(os.environ.get("SPARK_HOME", os.devnull), ARCHIVE)).exists():
             wanted.setdefault(DEFAULT_JAVA_OPTIONS, SHARED_CLASSES.format(archive))
-    return builder.config(map=wanted).master(master).getOrCreate()
+        if quiet:
+            wanted[DEFAULT_JAVA_OPTIONS] = f"{wanted.get(DEFAULT_JAVA_OPTIONS, '')} {LOG}".strip()
+    tell_sentences()
+    with quietly() if quiet else nullcontext():
+        return builder.config(map=wanted).master(master).getOrCreate()
 
 
 def cores_of(spark: SparkSession) -> int:

@@ -15,6 +15,7 @@ from headrace.base.errors import UsageError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.spark.options import OPTIONS as READ_OPTIONS
 from headrace.spark.options import boolean, positive, without_security
+from headrace.spark.synonyms import own_names
 from headrace.wire.compression import Compression
 
 OPTIONS: Final = (
@@ -73,6 +74,7 @@ class WriteOptions:
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Parse options; their names are case-insensitive. Raises UsageError."""
     given, security = without_security(options)
+    given = own_names(given, OPTIONS)
     if "path" in given:
         raise UsageError("A topic has no path: leave it out of save() or start(), and give option topic.")
     for own in ("checkpointlocation", "queryname"):  # Spark's own

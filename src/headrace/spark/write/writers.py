@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from headrace.base.errors import UsageError
 from headrace.net.client.two_phase import Prepared
 from headrace.spark.brokers import Brokers
+from headrace.spark.telling import alone
 from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, give_up, new_run
 from headrace.spark.write.exactly.names import TaskName
 from headrace.spark.write.packing import Stamp
@@ -61,6 +62,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, overwrite: bool, 
     return parsed
 
 
+@alone
 class HeadraceWriter(DataSourceArrowWriter):
     """One batch write: planned in the driver, which looks up the topic, and written in the workers."""
 
@@ -95,6 +97,7 @@ class HeadraceWriter(DataSourceArrowWriter):
             tell_aborted("The write", messages)
 
 
+@alone
 class HeadraceStreamWriter(DataSourceStreamArrowWriter):
     """The micro-batches of a stream. The tasks look up the topic.
 
