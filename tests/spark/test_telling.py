@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def test_the_sentence_is_found_in_what_spark_says() -> None:
-    text = "Job aborted: x.PythonException: Traceback\n  File\nheadrace.base.errors.CorruptData: It is damaged.\n\tat org"
+    text = "Job aborted: x.PythonException: Traceback\n  File\nheadrace.base.errors.CorruptData: It is damaged.\n\tat x"
     assert sentence_of(text) == "It is damaged."
     assert sentence_of("[A] Failed to plan headrace: headrace.base.errors.UsageError: Give one.") == "Give one."
     assert sentence_of("ValueError: headrace is no error") is None

@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.cli.options import DEFAULT_BOOTSTRAP, FilesBootstrap, Json
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, FilesBootstrap, Json
+from headrace.cli.output import print_json, print_line
 
 pipeline = typer.Typer(
     name="pipeline",
@@ -24,6 +26,35 @@ pipeline = typer.Typer(
 @pipeline.callback()
 def root() -> None:
     """Run pipelines on Spark: history as tables, audits, statistics, replays."""
+
+
+@pipeline.command()
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Where it is written.", show_default=False)],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic that it reads.")] = "orders",
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="PATH", help="The table's place. Default: tables/TOPIC beside the file."),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    """Write a commented file that makes a table of a topic, and that `headrace pipeline run` takes as it is."""
+    from headrace.cli.work.sample_pipeline import sample
+
+    path = table or str(file.absolute().parent / "tables" / topic)
+    text = sample(file=str(file), topic=topic, bootstrap=bootstrap, path=path)
+    try:
+        with file.open("x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already: name another file, or remove it.") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror or error}.") from error
+    if json:
+        print_json({"file": str(file), "topic": topic, "table": path})
+    else:
+        print_line(f"{file} makes a table of {topic} at {path}: headrace pipeline run {file}")
 
 
 @pipeline.command()

@@ -43,7 +43,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "kafka.auto.offset.reset": "give startingOffsets",
     "kafka.enable.auto.commit": "a stream's checkpoint has its offsets, so leave it out",
 }
-"""What to do instead."""
+"""By name, the advice that ends the refusal."""
 
 
 def own_names(given: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
@@ -64,6 +64,6 @@ def own_names(given: Mapping[str, str], known: Collection[str]) -> dict[str, str
 
 
 def hint(name: str) -> str:
-    """What a key is called here, as the end of a sentence; nothing where it is not known."""
+    """The end of a sentence: the name that a key has here. It is empty for unknown keys."""
     own = SYNONYMS.get(name.lower())
     return "" if own is None else f"; it is called {own} here"

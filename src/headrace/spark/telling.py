@@ -48,7 +48,7 @@ def tell_sentences() -> None:
     from pyspark.errors.exceptions import captured
 
     if not os.environ.get(DEBUG) and not hasattr(captured.convert_exception, "__wrapped__"):
-        captured.convert_exception = _converting(captured.convert_exception)
+        captured.convert_exception = _converting(captured.convert_exception)  # type: ignore[assignment]
 
 
 def _converting(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:

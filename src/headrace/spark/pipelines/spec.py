@@ -24,6 +24,7 @@ from headrace.base.limits import (
     STATISTICS_TOP_MAX,
 )
 from headrace.spark.options import KAFKA, SECURITY_OPTIONS, STREAM_OPTIONS, ReadOptions, parse_options
+from headrace.spark.synonyms import hint
 from headrace.spark.write.sink import WriteOptions, parse_write_options
 
 MATERIALISE: Final = "materialise"
@@ -93,7 +94,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
 }
 """The sections of each kind, with their keys. An empty tuple: any key."""
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,98}[A-Za-z0-9._-])?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +222,7 @@ def parse(data: Mapping[str, Any]) -> Spec:
     if kind not in KINDS:
         raise UsageError(f"Key pipeline must be one of {', '.join(KINDS)}, not {kind!r:.50}.")
     if not isinstance(name, str) or not _NAME.match(name):
-        raise UsageError(f"Key name must be a name of letters, digits, '.', '_' and '-', not {name!r:.50}.")
+        raise UsageError(f"Key name must be a name of letters, digits, blanks, '.', '_' and '-', not {name!r:.50}.")
     sections = SECTIONS[kind]
     if unknown := set(data) - {"pipeline", "name", *sections}:
         raise UsageError(f"There is no section '{min(unknown)}'; there are: {', '.join(sections)}.")
@@ -364,7 +365,8 @@ class _Section:
         self.given: Mapping[str, Any] = _flat(given) if "bootstrap" in keys else given
         unknown = {key for key in self.given if key not in keys and not key.startswith(SECURITY_OPTIONS)}
         if keys and unknown:
-            raise UsageError(f"Section [{name}] has no key '{min(unknown)}'; it has: {', '.join(keys)}.")
+            called = hint(min(unknown))
+            raise UsageError(f"Section [{name}] has no key '{min(unknown)}'{called}; it has: {', '.join(keys)}.")
 
     def wrong(self, key: str, wanted: str) -> UsageError:
         return UsageError(f"Key {key} of section [{self.name}] must be {wanted}, not {self.given.get(key)!r:.100}.")

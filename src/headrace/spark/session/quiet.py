@@ -1,7 +1,7 @@
 """Keeps what Java says at its start off the terminal, where a program tells of its failures itself.
 
-Java's log is kept off by `quiet.properties`. Three lines come beside any log: Spark asks for an incubating module, of which
-Java warns, and Spark tells how to change the log's level. What Java writes otherwise comes through.
+`quiet.properties` keeps Java's log off. Three lines come beside any log: Spark asks for an incubating module, of which
+Java warns, and Spark tells how to change the log's level. All else that Java writes comes through.
 """
 
 from __future__ import annotations
