@@ -18,6 +18,7 @@ from random import SystemRandom
 import pytest
 
 from headrace.broker.home.ports import HeldPorts
+from headrace.broker.metrics.catalog import METRICS
 from tests.tiers import IS_LONG
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -58,6 +59,48 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     )
     assert [line for line in told.stderr.splitlines() if "headrace" in line] == []
     assert told.returncode == 0, told.stderr
+
+
+def test_the_unit_is_sandboxed() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze here")
+    unit = str(DEPLOY / "headrace.service")
+    judged = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=20", unit]
+    told = subprocess.run(judged, check=False, capture_output=True, text=True)
+    if "unrecognized option" in told.stderr:
+        pytest.skip("this systemd-analyze cannot judge a unit that is not installed")
+    assert told.returncode == 0, told.stdout
+
+
+def test_alerts_are_raised_when_they_should_and_name_metrics_that_there_are() -> None:
+    rules = (DEPLOY / "prometheus" / "headrace.rules.yaml").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:kafka|headrace)_[a-z_]+", rules))
+    assert named
+    assert named <= set(METRICS)
+    if shutil.which("promtool") is None:
+        pytest.skip("there is no promtool here to test the alert rules with")
+    test = str(DEPLOY / "prometheus" / "headrace.test.yaml")
+    told = subprocess.run(["promtool", "test", "rules", test], check=False, capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_the_chart_is_taken_by_helm_and_its_objects_by_their_schemas() -> None:
+    if shutil.which("helm") is None:
+        pytest.skip("there is no helm here to render the chart with")
+    chart = str(DEPLOY / "helm" / "headrace")
+    options = ["--set", "drainOnStop=true,envFromSecret=store,storage.className=fast"]
+    for command in (["helm", "lint", chart], ["helm", "template", "a", chart], ["helm", "template", "a", chart, *options]):
+        told = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert told.returncode == 0, told.stdout + told.stderr
+        kinds = set(re.findall(r"^kind: (\w+)$", told.stdout, re.MULTILINE))
+        assert command[1] == "lint" or kinds == {"Service", "PodDisruptionBudget", "StatefulSet"}
+    if shutil.which("kubeconform") is not None:
+        judged = subprocess.run(
+            ["kubeconform", "-strict", "-"], check=False, input=told.stdout, capture_output=True, text=True
+        )
+        if "failed downloading schema" in judged.stdout + judged.stderr:
+            pytest.skip("kubeconform has no schemas here, and cannot fetch them")
+        assert judged.returncode == 0, judged.stdout + judged.stderr
 
 
 def test_the_containerfile_copies_what_there_is_and_listens_on_loopback_until_told() -> None:
@@ -111,7 +154,7 @@ def _install_locked(into: list[str]) -> None:
 def _here(word: str, ports: dict[str, int], data: Path) -> str:
     for name, port in ports.items():
         word = word.replace(name, f"127.0.0.1:{port}").replace(f"0.0.0.0:{name[-4:]}", f"127.0.0.1:{port}")
-    return word.replace("/var/lib/headrace", str(data))
+    return word.replace("/var/lib/headrace", str(data)).replace("127.0.0.1:9404", "127.0.0.1:0")
 
 
 @contextmanager
