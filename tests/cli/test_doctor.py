@@ -124,6 +124,9 @@ def test_a_partition_that_nobody_leads_is_told_with_who_has_its_records(
         assert f"start broker {holder} with its disk" in finding.todo
         assert "headrace topic elect t --partition 0 --unclean" in finding.todo
         assert (await findings(world.cluster))[0] == finding, "the worst comes first"
+        (down,) = await found(world, "broker down")
+        assert "the only in-sync copy of 1 partitions" in down.todo
+        assert await command(world, "broker", "remove", str(holder)) == 1
         capsys.readouterr()
         assert await command(world, "doctor", "--json") == 1
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
@@ -174,6 +177,7 @@ def test_a_broker_that_is_down_is_told_as_that_and_as_a_voter(tmp_path: Path) ->
         await world.fence(away)
         (broker,) = await found(world, "broker down")
         assert broker.subject == f"broker {away}"
+        assert "1 partitions have 2 of 3 replicas in sync" in broker.text
         assert f"headrace broker remove {away}" in broker.todo
         (voter,) = await found(world, "voter down")
         assert f"of the 3 voters of the quorum {away} is down: none more may go" in voter.text

@@ -89,7 +89,11 @@ def test_the_chart_is_taken_by_helm_and_its_objects_by_their_schemas() -> None:
         pytest.skip("there is no helm here to render the chart with")
     chart = str(DEPLOY / "helm" / "headrace")
     options = ["--set", "drainOnStop=true,envFromSecret=store,storage.className=fast"]
-    for command in (["helm", "lint", chart], ["helm", "template", "a", chart], ["helm", "template", "a", chart, *options]):
+    for command in (
+        ["helm", "lint", chart],
+        ["helm", "template", "a", chart],
+        ["helm", "template", "a", chart, *options],
+    ):
         told = subprocess.run(command, check=False, capture_output=True, text=True)
         assert told.returncode == 0, told.stdout + told.stderr
         kinds = set(re.findall(r"^kind: (\w+)$", told.stdout, re.MULTILINE))

@@ -126,23 +126,28 @@ def run_broker(
 
 @broker.command("list")
 def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """List the registered brokers."""
-    views = with_members(bootstrap, lambda members: members.brokers())
+    """List the registered brokers, with the partitions that each leads and holds, and what of its disk is used."""
+    from headrace.cli.work.listing import listed
+
+    found = listed(bootstrap)
     if json:
-        for view in views:
-            print_json(_fields(view))
+        for one in found:
+            print_json({**_fields(one.view), **one.fields()})
     else:
         rows = [
             (
-                view.id,
-                str(view.address),
-                _state(view),
-                "yes" if view.controller else "",
-                view.rack or "",
+                one.view.id,
+                str(one.view.address),
+                _state(one.view),
+                "yes" if one.view.controller else "",
+                one.view.rack or "",
+                one.leads,
+                one.replicas,
+                "-" if one.disk is None else f"{one.disk.percent} %",
             )
-            for view in views
+            for one in found
         ]
-        print_table(("ID", "ADDRESS", "STATE", "CONTROLLER", "RACK"), rows)
+        print_table(("ID", "ADDRESS", "STATE", "CONTROLLER", "RACK", "LEADS", "REPLICAS", "DISK"), rows)
 
 
 @broker.command()

@@ -19,6 +19,7 @@ MODULES: Final = {
     "up": "headrace.cli.up",
     "broker": "headrace.cli.broker",
     "quorum": "headrace.cli.quorum",
+    "status": "headrace.cli.status",
     "doctor": "headrace.cli.doctor",
     "top": "headrace.cli.top",
     "sim": "headrace.cli.sim",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -100,10 +101,11 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
         return
     answering = [broker for broker, report in reports.items() if report is not None]
     settings = await _allowed(_settings(admin, answering[0]), "its configuration") if answering else None
-    found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *_of_brokers(brokers)]
+    found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers)]
     found += await opened(admin, answering)
     view = await members.metadata()
     topics = view.topics
+    found += _of_brokers(brokers, [part for topic in topics.values() for part in topic.partitions])
     ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
     least = await _min_insync(admin, [view.name for view in ailing])
     durable = await _durable(cluster, {view.name for view in ailing if _are_gone(view, brokers)}, brokers)
@@ -372,12 +374,28 @@ def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
     return Finding("no loss borne", "the quorum", text, todo, is_wrong=len(quorum.members) > 2)
 
 
-def _of_brokers(brokers: Mapping[int, BrokerView]) -> Iterator[Finding]:
+def _of_brokers(brokers: Mapping[int, BrokerView], parts: Sequence[PartitionView]) -> Iterator[Finding]:
+    """Findings of brokers that are down. The removal of one is advised only where it would not be refused."""
     for broker in brokers.values():
-        if broker.fenced:
-            text = f"it is not heard of, or not ready (it is reached at {broker.address})"
+        if not broker.fenced:
+            continue
+        held = [part for part in parts if broker.id in part.replicas]
+        lacking = [part for part in held if broker.id not in part.isr]
+        alone = sum(set(part.isr) <= {broker.id} for part in held)
+        text = f"it is down, or not ready (it is reached at {broker.address})"
+        if lacking:
+            text += f": {len(lacking)} partitions have {_in_sync(lacking)} replicas in sync"
+        if alone:
+            todo = f"start it with its disk: it has the only in-sync copy of {alone} partitions"
+        else:
             todo = f"start it, or 'headrace broker remove {broker.id}' where it shall not come back"
-            yield Finding("broker down", f"broker {broker.id}", text, todo)
+        yield Finding("broker down", f"broker {broker.id}", text, todo)
+
+
+def _in_sync(parts: Sequence[PartitionView]) -> str:
+    """How many of their replicas are in sync, where it is the same for most: "2 of 3"."""
+    (in_sync, of), _ = Counter((len(part.isr), len(part.replicas)) for part in parts).most_common(1)[0]
+    return f"{in_sync} of {of}"
 
 
 def _listed(numbers: Sequence[int]) -> str:
