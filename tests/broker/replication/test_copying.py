@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from headrace.base.addresses import Address
+from headrace.base.errors import NoRoom
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Offset, TopicId, TopicPartition
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.partitions.following import FollowerPartition
@@ -829,6 +830,40 @@ def test_who_has_too_much_to_flush_asks_for_no_more(tmp_path: Path) -> None:
             assert copier.source._unflushed_bytes < REPLICA_UNFLUSHED_BYTES_MAX
 
     run(tmp_path, work)
+
+
+def test_a_copy_that_has_no_room_for_what_came_keeps_no_other_from_being_copied(tmp_path: Path) -> None:
+    """Else the other one would never find that there is no room, and stay in the ISR."""
+
+    async def work(world: World) -> None:
+        await world.make("u", partitions=3)
+        async with copying(world) as copier:
+            led, node, log = copier.led, copier.source._me.node, copier.copy.log
+            generation = (await led.placed()).generation
+            roles = [world.role(node, "u", index) for index in range(3)]
+            other = next(role for role in roles if isinstance(role, FollowerPartition))
+            copier.source.add(other)
+            of_other = (await led.placed()).generation
+            room = world.cluster.brokers[node].parts.logs.room
+            room.stop()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(log, "begin_flush", no_room)
+                led.tell(copier.row(generation, as_led(0, b"v")))
+                while not (await led.frames.get()).wants_answer:
+                    pass
+                led.tell(copier.row(of_other, as_led(0, b"w")))
+                await until(lambda: other in room._waiting)
+            await room.look()
+            placed: set[TopicPartition] = set()
+            while placed != {copier.copy.topic_partition, other.topic_partition}:
+                placed |= {each.key for each in (await led.frames.get()).placed}
+            await until(lambda: log.flushed_end == 1)
+
+    run(tmp_path, work)
+
+
+def no_room() -> None:
+    raise NoRoom("planted")
 
 
 def test_marks_of_the_leader_are_kept_within_what_the_log_has(tmp_path: Path) -> None:

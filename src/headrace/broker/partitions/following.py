@@ -81,6 +81,8 @@ class FollowerPartition(Replica):
         """No damage is at this offset or above."""
         self.on_flushed: Callable[[FollowerPartition], None] | None = None
         """Called when more appends are durable, or none ever will be."""
+        self.on_no_room: Callable[[FollowerPartition], None] | None = None
+        """Called when its appends have to wait for room on the disk."""
         self.said_in: LeaderEpoch = NO_EPOCH
         """The newest epoch in which a leader may have heard how far this copy is."""
         self.leader_report: LeaderReport | None = None
@@ -408,6 +410,11 @@ class FollowerPartition(Replica):
         self._fail(cause)
         if isinstance(cause, NoRoom) and self.log.failed:
             self.end(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _fail(self, cause: Exception) -> None:
+        super()._fail(cause)
+        if isinstance(cause, NoRoom) and self.on_no_room is not None:
+            self.on_no_room(self)
 
     # flushing and ending
 

@@ -126,6 +126,7 @@ class Source:
         key = copy.topic_partition
         self._copies[key] = copy
         copy.on_flushed = self._on_flushed
+        copy.on_no_room = self._on_no_room
         self._refused.pop(key, None)
         if copy.is_changing:
             self._work(copy, self._once_settled(copy))
@@ -155,7 +156,7 @@ class Source:
         """Stop copying it."""
         copy = self._copies.pop(key, None)
         if copy is not None:
-            copy.on_flushed = None
+            copy.on_flushed = copy.on_no_room = None
             copy.lose_sight()
         self._withdraw(key)
         if (generation := self._forget(key)) is not None:
@@ -327,7 +328,7 @@ class Source:
 
     def _on_unwritten(self, key: TopicPartition, error: StorageFailure) -> None:
         """A row could not be written, as the copy was told. Unless the disk was full, it has ended, and was dropped."""
-        if isinstance(error, NoRoom):
+        if isinstance(error, NoRoom) and key in self._generations:
             self._stop_for_now(key)
 
     def on_native_failure(self, copy: FollowerPartition, error: BaseException) -> bool:
@@ -383,6 +384,13 @@ class Source:
         self._pause(key)
         if generation is not None:
             self._to_forget[generation] = None
+
+    def _on_no_room(self, copy: FollowerPartition) -> None:
+        """Have the leader send no more of it for now. Else bytes that cannot be flushed would keep all other copies
+        waiting. None of these would find that it lacks room, and leave the ISR."""
+        if copy.topic_partition in self._generations:
+            self._stop_for_now(copy.topic_partition)
+            self._send_soon()
 
     def _pause(self, key: TopicPartition, *, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> None:
         self._withdraw(key)
