@@ -16,15 +16,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
@@ -148,6 +150,10 @@ LIMIT_S: Final = int(os.environ.get("HEADRACE_LIMIT_S", "2400"))
 """All tests of a process, and its end; LONG_LIMIT_S in the long tier. `make coverage` gives them more time."""
 LONG_LIMIT_S: Final = 6 * 3_600
 ABORTS_S: Final = 30
+MEMORY: Final = Path("/dev/shm")
+"""A file system in memory. The short tier's tests have their directories there, but for those of tests/disk.py."""
+MEMORY_BYTES_MIN: Final = 6 << 30
+"""So much has to be free there, and of the machine's memory. Otherwise all directories are on the disk."""
 SUMMARY: Final = "short test summary info"
 HUNG: Final = "++++ Hung: "
 """The line of a test that tests/guard.py has ended begins with this."""
@@ -250,11 +256,12 @@ def _run_some(processes: Mapping[str, Sequence[str]]) -> int:
 def _run_pool(tier: str, *, resume: bool) -> int:
     passed = [each for each in _kept(tier) if each["passed"]] if resume else []
     pooled, limit_s = (LONG_POOLED, LONG_LIMIT_S) if tier == "long" else (POOLED, LIMIT_S)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, _in_memory(tier) as memory:
         pool = Path(directory)
         fill(pool, without={each["path"] for each in passed})
         try:
-            code = _joined([Marked(name, [_of_pool(pool, pooled[name], name)], limit_s=limit_s) for name in pooled])
+            commands = {name: [*_of_pool(pool, pooled[name], name), *_files_in(memory, name)] for name in pooled}
+            code = _joined([Marked(name, [command], limit_s=limit_s) for name, command in commands.items()])
         finally:
             ran = [json.loads(each.read_text()) for each in (pool / RAN).iterdir()]
             _keep(tier, [*passed, *ran])
@@ -263,6 +270,31 @@ def _run_pool(tier: str, *, resume: bool) -> int:
         if left := [path for kind in ALL_KINDS for path in remaining(pool, kind)]:
             print("no process was left to run these:", *left, sep="\n", flush=True)
         return code or int(bool(left))
+
+
+@contextmanager
+def _in_memory(tier: str) -> Iterator[Path | None]:
+    """A directory in memory until the end of the block; None where the tests' files are to be on the disk."""
+    if tier != "short" or not _has_room():
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-", dir=MEMORY) as directory:
+        yield Path(directory)
+
+
+def _has_room() -> bool:
+    with suppress(OSError):
+        available = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+        bytes_left = shutil.disk_usage(MEMORY).free, int(available[1]) * 1024 if available else 0
+        return min(bytes_left) >= MEMORY_BYTES_MIN
+    return False
+
+
+def _files_in(memory: Path | None, name: str) -> list[str]:
+    """Options with which a process has its tests' directories there, each until its test has passed."""
+    if memory is None:
+        return []
+    return [f"--basetemp={memory / name.replace(' ', '-')}", "-o", "tmp_path_retention_policy=failed"]
 
 
 def _commit() -> str | None:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.disk import tmp_path
 from tools.broker_process import BrokerProcess
 from tools.redis_servers import RedisServer, valkey
+
+__all__ = ["tmp_path"]
 
 
 @pytest.fixture

@@ -113,3 +113,20 @@ def test_what_is_left_out_is_not_in_the_pool(tmp_path: Path) -> None:
     known = str(Path(__file__).relative_to(ROOT))
     run_tests.fill(tmp_path, without={known})
     assert all(known not in run_tests.remaining(tmp_path, kind) for kind in run_tests.ALL_KINDS)
+
+
+def test_the_short_tier_alone_has_its_files_in_memory_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "MEMORY", tmp_path)
+    monkeypatch.setattr(run_tests, "MEMORY_BYTES_MIN", 1)
+    with run_tests._in_memory("short") as memory:
+        assert memory is not None
+        assert [*tmp_path.iterdir()] == [memory]
+        assert f"--basetemp={memory / 'makes-way'}" in run_tests._files_in(memory, "makes way")
+    assert not [*tmp_path.iterdir()]
+    with run_tests._in_memory("long") as memory:
+        assert memory is None
+    monkeypatch.setattr(run_tests, "MEMORY_BYTES_MIN", 1 << 60)
+    with run_tests._in_memory("short") as memory:
+        assert run_tests._files_in(memory, "makes way") == []
