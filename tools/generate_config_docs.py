@@ -38,12 +38,17 @@ This page lists every config that Headrace knows, for people who set up brokers,
 `tools/generate_config_docs.py` from `src/headrace/metadata/config_table.py`: do not edit it. DescribeConfigs and the
 checks of values come from that table, too.
 
-```
-headrace up --config log.retention.hours=24                                # for a broker that starts
+```sh
+headrace up --data /var/tmp/headrace --config log.retention.ms=86400000    # for a broker that starts
 headrace topic create orders --config retention.ms=86400000                # for a topic
 headrace topic alter orders --config retention.ms=3600000
+```
+
+Kafka's tool changes running brokers:
+
+```sh
 kafka-configs.sh --bootstrap-server 127.0.0.1:9092 --alter --entity-type brokers --entity-default \\
-  --add-config message.max.bytes=2000000                                   # for running brokers
+  --add-config message.max.bytes=2000000
 ```
 
 A value comes from the first of these that has one:

@@ -1,15 +1,11 @@
-"""Pages outside docs/, the program of the README, decisions, and names of modules are as the pages say."""
+"""Pages outside docs/, decisions, and names of modules are as the pages say. tests/docs runs the pages' blocks."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
 import pytest
-
-from headrace.testing import RunningBroker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
@@ -26,15 +22,6 @@ def test_every_link_of_a_page_outside_the_site_leads_to_a_file(name: str) -> Non
 
 def test_the_readme_has_at_most_nine_hundred_words() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
-
-
-def test_the_readmes_program_runs(headrace_broker: RunningBroker) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    program = text.split("```python\n")[1].split("```")[0]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(program.replace("127.0.0.1:9092", headrace_broker.bootstrap), {})
-    assert "orders 0 b'42' b'two coffees'" in printed.getvalue().splitlines()  # beside what the broker logs
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.name[:4])

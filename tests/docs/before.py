@@ -1,0 +1,165 @@
+"""Things that a page takes for granted before one of its blocks: a broker, topics with records, a file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import confluent_kafka
+
+from tests.docs.machine import Machine
+from tests.docs.pages import TOML, blocks_of
+from tools import s3_server
+from tools.redis_servers import RedisServer, valkey
+
+Key = tuple[str, str]
+"""A page, and the first line of one of its blocks."""
+LOOK_EVERY_S: Final = 0.05
+SHOP: Final = "def clean(frame):\n    return frame\n"
+BROKER: Final = "headrace up --data /var/tmp/headrace"
+SEGMENT: Final = "--config segment.bytes=1024 --config retention.ms=-1"
+
+
+def send(machine: Machine, topic: str, values: Sequence[bytes]) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": machine.bootstrap, "batch.num.messages": 10})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, key=b"%d" % (number % 7))
+    assert producer.flush(60) == 0
+
+
+def commit(machine: Machine, topic: str, group: str) -> None:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": machine.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    assert consumer.poll(60) is not None
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def orders(count: int) -> list[bytes]:
+    return [b'{"id": %d, "city": "Ulm", "amount": 2.5}' % number for number in range(count)]
+
+
+def until_durable(machine: Machine, topic: str) -> None:
+    """Wait until some of the topic is durable. The test's own timeout ends a wait in vain."""
+    pause = threading.Event()
+    while (
+        '"segments": 0' in (told := machine.typed(f"headrace durable list --json | grep {topic} || true")) or not told
+    ):
+        pause.wait(LOOK_EVERY_S)
+
+
+def a_broker(machine: Machine) -> None:
+    machine.typed(BROKER)
+
+
+def a_full_segment(machine: Machine) -> None:
+    machine.typed("headrace topic alter orders --config segment.bytes=1024")
+    send(machine, "orders", orders(100))
+    until_durable(machine, "orders")
+
+
+def history(machine: Machine) -> None:
+    """A broker with topics that are durable but for their newest records, and what pipelines import; made once."""
+    if (machine.home / "shop").exists():
+        return
+    machine.typed(f"{BROKER} --durable file:///srv/store")
+    for topic in ("orders", "flights"):
+        machine.typed(f"headrace topic create {topic} {SEGMENT}")
+        send(machine, topic, orders(100))
+    machine.typed("headrace topic create orders-clean; headrace topic create totals")
+    for topic in ("orders", "flights"):
+        until_durable(machine, topic)
+    (machine.home / "shop").mkdir()
+    (machine.home / "shop" / "tables.py").write_text(SHOP)
+    table = next(each for each in blocks_of("docs/PIPELINES.md") if each.language == TOML)
+    (machine.home / "orders.toml").write_text(machine.translated(table.text))
+
+
+def a_redis(machine: Machine) -> None:
+    server = RedisServer(valkey(), machine.place / "redis", ["--appendonly", "yes"], tcp=True)
+    server.directory.mkdir()
+    machine.until_the_end.callback(server.kill)
+    server.start()
+    machine.names["redis://127.0.0.1:6379/0"] = f"redis://localhost:{server.port}/0"
+
+
+def broker_3_dies(machine: Machine) -> None:
+    machine.kill_broker(3)
+
+
+def a_group(machine: Machine) -> None:
+    machine.typed("headrace topic create orders --partitions 2")
+    send(machine, "orders", orders(20))
+    commit(machine, "orders", "billing")
+
+
+def an_object_store(machine: Machine) -> None:
+    """One that speaks S3, where the machine has a program for that; else a directory."""
+    if s3_server.missing() is not None:
+        machine.names["s3://history/production"] = machine.store
+        return
+    (machine.place / "s3").mkdir()
+    server = s3_server.S3Server(machine.place / "s3")
+    machine.until_the_end.callback(server.kill)
+    server.start()
+    keys = server.environment
+    given = f"AWS_ACCESS_KEY_ID={keys['AWS_ACCESS_KEY_ID']} AWS_SECRET_ACCESS_KEY={keys['AWS_SECRET_ACCESS_KEY']}"
+    machine.names["AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=..."] = given
+    machine.names["http://127.0.0.1:7070"] = f"http://localhost:{server.port}"
+    machine.environment |= keys
+
+
+def durable_orders(machine: Machine) -> None:
+    machine.typed(f"headrace topic create orders {SEGMENT}")
+    send(machine, "orders", orders(100))
+    until_durable(machine, "orders")
+
+
+def alice(machine: Machine) -> None:
+    (machine.home / "alice.password").write_text("wonderland")
+
+
+def the_broker_stops(machine: Machine) -> None:
+    machine.typed(
+        "kill $(cat %s/brokers/*.pid); tail --pid=$(cat %s/brokers/*.pid) -f /dev/null" % ((machine.place,) * 2)
+    )
+
+
+BEFORE: Final[Mapping[Key, Callable[[Machine], None]]] = {
+    ("docs/PIPELINES.md", "from headrace.spark"): history,
+    ("docs/PIPELINES.md", 'pipeline = "materialise"'): history,
+    ("docs/REDIS.md", "headrace up --engine redis --redis"): a_redis,
+    ("docs/SECURITY.md", "export HEADRACE_COMMAND_CONFIG"): alice,
+    ("docs/SPARK.md", "from headrace.spark.session import spark_session"): history,
+    ("docs/USING.md", "headrace broker remove 3"): broker_3_dies,
+    ("docs/USING.md", "headrace group list"): a_group,
+    ("docs/USING.md", "export AWS_ACCESS_KEY_ID"): an_object_store,
+    ("docs/USING.md", "headrace durable list"): durable_orders,
+    ("docs/USING.md", "spark.read.format"): history,
+    ("docs/first/backup.md", "cp -a /var/lib/headrace"): the_broker_stops,
+    ("docs/first/backup.md", "cp -a /srv/store"): a_full_segment,
+    ("docs/api/client.md", "headrace topic create orders"): a_broker,
+}
+"""Done before the block of that page that begins so."""
+
+SESSION: Final = """\
+from headrace.spark.session import spark_session
+
+spark = spark_session()
+"""
+ORDERS: Final = f"""{SESSION}
+orders = spark.createDataFrame([(7, "Ulm")], "order_id bigint, city string")
+rows = spark.readStream.format("rate").load().selectExpr("cast(value as string) as value")
+"""
+AS_PIPELINES: Final = f"{SESSION}URL = 'file:///srv/store'\n"
+PREAMBLES: Final[Mapping[Key, str]] = {
+    ("docs/PIPELINES.md", "from headrace.spark"): SESSION,
+    ("docs/SPARK.md", "spark.conf.set"): AS_PIPELINES,
+    ("docs/SPARK.md", "from headrace.spark.session import make_way"): SESSION,
+    ("docs/SPARK.md", "orders.selectExpr"): ORDERS,
+    ("docs/USING.md", "spark.read.format"): SESSION,
+}
+"""Lines before a program's own, where the page speaks of a session or of rows of its reader's."""
