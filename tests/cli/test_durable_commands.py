@@ -237,3 +237,11 @@ def test_small_segments_are_merged_and_history_is_proven_again(stored: Stored) -
         (proven,) = run.json("durable", "verify", "orders", *at)
         assert (proven["segments"], proven["problems"]) == (2, [])
     assert "nothing" in run.refused("durable", "merge", "nothing", code=2)
+
+
+def test_topics_of_which_nothing_is_exported_yet_are_named(stored: Stored) -> None:
+    assert "nothing is exported yet" not in stored.headrace("durable", "list")[2]
+    stored.headrace.ok("topic", "create", "fresh")
+    stored.headrace.ok("topic", "create", "kept", "--config", "durable.enable=false")
+    assert "nothing is exported yet of fresh\n" in stored.headrace("durable", "list")[2]
+    assert "fresh" not in stored.headrace("durable", "list", "orders")[2]

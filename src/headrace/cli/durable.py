@@ -60,12 +60,23 @@ def _to_prove(store: str | None, bootstrap: str, topics: list[str] | None, parti
     return found
 
 
+def _bare(bootstrap: str, found: list[History], topics: list[str] | None) -> list[str]:
+    """Topics that are to be exported, and of which nothing is yet."""
+    from headrace.cli.work.durable_views import exported_topics
+
+    have = {each.topic for each in found}
+    wanted = _run(exported_topics(bootstrap))
+    return [topic for topic in wanted if topic not in have and (not topics or topic in topics)]
+
+
 @durable.command("list")
 def list_(
     topics: Topics = None, store: StoreUrl = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 ) -> None:
     """List the partitions that have durable history, and how far each is behind its log."""
     found = _histories(store, bootstrap, topics, None)
+    if store is None and (bare := _bare(bootstrap, found, topics)):
+        note(f"nothing is exported yet of {', '.join(bare)}")
     if json:
         for each in found:
             print_json(each.summary())

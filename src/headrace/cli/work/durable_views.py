@@ -282,6 +282,15 @@ async def known(bootstrap: str, topics: Sequence[str]) -> list[History]:
         return found
 
 
+async def exported_topics(bootstrap: str) -> list[str]:
+    """Names of the topics with durable.enable. Raises ClientError."""
+    async with reached(bootstrap) as cluster:
+        admin = Admin(cluster)
+        names = [view.name for view in await admin.topics() if not view.internal]
+        configured = await admin.one_config_of_topics(names, "durable.enable") if names else {}
+        return sorted(name for name, value in configured.items() if value == "true")
+
+
 async def _known(cluster: Cluster, topics: Sequence[str]) -> list[History]:
     found, names = [], set()
     async with DurableLink(_address((await _brokers(cluster))[0]), cluster.security) as link:
