@@ -202,7 +202,7 @@ def test_a_broker_ends_with_its_supervisor_however_that_ends(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["broker"], "A broker needs an id and a directory"),
+        (["broker", "--id", "1"], "A broker needs an id and a directory"),
         (["broker", "--id", "-1", "--data", "d"], "--id -1 is not a broker's id"),
         (["broker", "--id", "1", "--data", "d", "--join", ","], "No bootstrap address given"),
         (["up", "--data", "d", "--nodes", "3", "--advertise", "h:1"], "--advertise names one address"),
