@@ -35,7 +35,7 @@ from tests.broker.replication_world import ALL, World, replicating
 
 def run(directory: Path, work: Callable[[World], Awaitable[None]], **configs: str) -> None:
     named = {key.replace("_", "."): value for key, value in configs.items()}
-    lasting = {"broker.session.timeout.ms": "600000", **named}
+    lasting = {"broker.session.timeout.ms": "600000", "broker.heartbeat.interval.ms": "600000", **named}
 
     async def whole() -> None:
         async with replicating(directory, {**BY_HAND, **lasting}) as world:
