@@ -29,6 +29,7 @@ from headrace.broker.replication.followers import Followers, FollowerSession, Wa
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.native import PURE, ROAD, Native, Road
 from headrace.replica.producers import ProducerStates
+from headrace.wire.errors import ErrorCode
 from tools.partition_fuzz import observed
 from tools.partition_fuzz import operations as do
 from tools.partition_fuzz.batches import Bodies
@@ -182,7 +183,7 @@ class Side:
             self.followers = Followers(
                 cluster_id=CLUSTER,
                 node=NODE,
-                partitions=cast("Any", SimpleNamespace(find=lambda *_: self.leader.partition)),
+                partitions=cast("Any", SimpleNamespace(find=self._find)),
                 image=lambda: self.image,
                 clock=clock,
                 throttle=BrokerThrottle(clock, 1e15),
@@ -202,6 +203,10 @@ class Side:
 
     def _on_bug(self, error: BaseException) -> None:
         raise AssertionError from error
+
+    def _find(self, key: TopicPartition, _: object) -> object:
+        """As `Partitions.find`: a frame that was changed may name another partition, of which there is none."""
+        return self.leader.partition if key == KEY else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _in_loop(self, work: Callable[[], Any]) -> Any:
         """Do this on the loop, and let it turn."""
