@@ -30,7 +30,9 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 def test_bash_completes_commands_and_options(words: str, offered: set[str]) -> None:
     at = len(words.split()) - 1
     script = ASKING.format(python=sys.executable, words=words, at=at)
-    shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=150)
+    installed = str(Path(sys.executable).parent)  # the completion calls the command by its name
+    found = {**os.environ, "PATH": f"{installed}{os.pathsep}{os.environ['PATH']}"}
+    shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=150, env=found)
     assert set(shown.stdout.split()) == offered, shown.stderr
 
 
