@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import textwrap
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -14,12 +15,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.errors import UsageError
-from headrace.testing import ClusterThread, RunningBroker, broker
+from headrace.testing import ClusterThread, RunningBroker
 from headrace.testing.faults import Faults
 from headrace.testing.refusing import SHAPES, refusal
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.catalog import FACTS
+from tests.testing.projects import run_pytest
 
 
 def make_topic(running: RunningBroker, topic: str, partitions: int = 1) -> None:
@@ -189,11 +191,23 @@ def test_every_refusal_can_be_sent_in_each_version() -> None:
             assert codec.encode_response(version, response)
 
 
-async def test_logs_of_a_broker_are_pythons(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "headrace"):
-        async with broker():
-            pass
-    ready = [record for record in caplog.records if record.getMessage().startswith("ready ")]
-    assert len(ready) == 1
-    assert ready[0].name == "headrace.broker.boot"
-    assert "listeners=" in ready[0].getMessage()
+def test_logs_of_a_broker_are_pythons(tmp_path: Path) -> None:
+    """In a process of its own, where nobody has set up structlog."""
+    (tmp_path / "test_logs.py").write_text(
+        textwrap.dedent(
+            """
+            import logging
+
+            from headrace.testing import broker
+
+            async def test_it(caplog):
+                with caplog.at_level(logging.INFO, "headrace"):
+                    async with broker():
+                        pass
+                (ready,) = [each for each in caplog.records if each.getMessage().startswith("ready ")]
+                assert ready.name == "headrace.broker.boot"
+                assert "listeners=" in ready.getMessage()
+            """
+        )
+    )
+    assert "1 passed" in run_pytest(tmp_path)
