@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from headrace.sim.guard import RealWorldUsed, guarded
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.process import Process
 from headrace.sim.workers import Mutex
+from headrace.testing.logs import use_standard_logging
 
 
 @pytest.fixture
@@ -56,6 +58,25 @@ def test_a_process_is_stopped_in_the_act(loop: VirtualLoop, what: str) -> None:
         for each in (act(), act_in_a_worker()):
             with pytest.raises(RealWorldUsed, match=r"headrace\.base\.ports"):
                 loop.run_until_complete(loop.spawn(Process("broker"), each))
+
+
+def test_logs_that_a_program_has_set_up_are_not_reached(loop: VirtualLoop) -> None:
+    """Python's own logging reads the clock. The test is in a process where others may have run brokers before."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    use_standard_logging()
+
+    async def tell() -> None:
+        structlog.get_logger("headrace.told").critical("the broker stops")
+
+    try:
+        here = structlog.get_config()
+        with guarded():
+            loop.run_until_complete(loop.spawn(Process("broker"), tell()))
+        assert structlog.get_config() == here
+    finally:
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
 
 
 def test_who_waits_for_a_lock_lets_its_holder_go_on(loop: VirtualLoop) -> None:

@@ -1,5 +1,6 @@
 """Keeps the real world out of a simulated process. It may not read a real clock, draw real randomness, open a real file
-or start a real thread: these raise. Its locks and thread pools are the simulator's.
+or start a real thread: these raise. Its locks and thread pools are the simulator's. Its logs go where the run says, and
+nowhere otherwise: a program's own logging reads the clock.
 
 The simulator itself, the tests and the interpreter's own imports are left alone: only code that runs as a `Process` is
 refused.
@@ -19,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
+
+import structlog
 
 from headrace.broker.kit import store_threads
 from headrace.sim.process import CURRENT
@@ -57,7 +60,27 @@ def guarded() -> Iterator[None]:
         for module in LOCKING:
             stack.enter_context(patch.object(module, "threading", SimpleNamespace(Lock=Mutex)))
         stack.enter_context(patch.object(store_threads, "DaemonThreads", Pool))
+        stack.enter_context(logs_to(_nowhere))
         yield
+
+
+@contextmanager
+def logs_to(processor: structlog.typing.Processor) -> Iterator[None]:
+    """While it lasts, this process's logs go to `processor` alone; it raises `structlog.DropEvent`. Afterwards all
+    is as the process had set it up, or had not."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.reset_defaults()
+    structlog.configure(processors=[processor], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
+
+
+def _nowhere(_: object, __: str, ___: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    raise structlog.DropEvent
 
 
 def _locked(name: str, door: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from headrace.sim.committer import Committer
 from headrace.sim.consumers import Prober, Reader
 from headrace.sim.counting import JournalFigures, counted
 from headrace.sim.final import read_everything
-from headrace.sim.guard import guarded
+from headrace.sim.guard import guarded, logs_to
 from headrace.sim.history import FinalState, Problem
 from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.machine import Machine
@@ -134,12 +134,8 @@ def _logs_in(world: World) -> Iterator[None]:
             world.history.problem("broker-error", text)
         raise structlog.DropEvent
 
-    before = structlog.get_config()
-    structlog.configure(processors=[note], cache_logger_on_first_use=False)
-    try:
+    with logs_to(note):
         yield
-    finally:
-        structlog.configure(**before)
 
 
 def close(loop: VirtualLoop) -> None:

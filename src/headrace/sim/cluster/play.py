@@ -16,7 +16,7 @@ import structlog
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge
 from headrace.sim.cluster.world import ClusterWorld
-from headrace.sim.guard import guarded
+from headrace.sim.guard import guarded, logs_to
 from headrace.sim.history import Problem
 from headrace.sim.loop import Stuck, VirtualLoop
 from headrace.sim.run import close, garbage_kept
@@ -128,9 +128,5 @@ def logs_in(world: ClusterWorld) -> Iterator[None]:
         world.tell_of(f"{level}: {text}")
         raise structlog.DropEvent
 
-    before = structlog.get_config()
-    structlog.configure(processors=[note], cache_logger_on_first_use=False)
-    try:
+    with logs_to(note):
         yield
-    finally:
-        structlog.configure(**before)
