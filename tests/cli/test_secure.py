@@ -194,7 +194,7 @@ def test_a_directory_that_was_secured_is_not_opened_without_a_word(tmp_path: Pat
     securing.secure(data / "security", [])
     if form == "one of three":
         (data / "nodes.json").write_text("{}")
-    (tmp_path / "other").write_text("retention.ms=1000\n")
+    (tmp_path / "other").write_text("log.retention.ms=1000\n")
     words = {
         "up": ("up", "--data", str(data)),
         "up of three": ("up", "--data", str(data), "--nodes", "3"),

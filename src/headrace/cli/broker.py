@@ -27,7 +27,7 @@ from headrace.cli.options import (
     check_engine,
     whole_number,
 )
-from headrace.cli.output import print_json, print_line, print_table
+from headrace.cli.output import note, print_json, print_line, print_table
 from headrace.cli.work import moving
 from headrace.cli.work.bearing import bearing
 
@@ -45,7 +45,15 @@ Id = Annotated[int, typer.Argument(parser=whole_number, metavar="ID", help="The 
 def run_broker(
     context: typer.Context,
     id_: Annotated[
-        int | None, typer.Option("--id", parser=whole_number, metavar="N", help="Its id, unique in the cluster.")
+        int | None,
+        typer.Option(
+            "--id",
+            envvar="HEADRACE_BROKER_ID",
+            show_envvar=False,
+            parser=whole_number,
+            metavar="N",
+            help="Its id, unique in the cluster.",
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Where it keeps its data; made where absent.")
@@ -103,7 +111,7 @@ def run_broker(
     check_engine(engine, redis)
     if engine != LOCAL and redis is None:
         raise UsageError("A broker on Redis needs its address: add --redis redis://HOST:6379/0.")
-    configs = broker_configs(config_file, config)
+    configs = broker_configs(config_file, config, tell=None if with_parent else note)
     if durable is not None:
         configs["durable.url"] = durable
     if insecure:

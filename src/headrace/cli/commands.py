@@ -32,6 +32,7 @@ MODULES: Final = {
     "acl": "headrace.cli.acl",
     "durable": "headrace.cli.durable",
     "pipeline": "headrace.cli.pipeline",
+    "context": "headrace.cli.settings.context",
     "produce": "headrace.cli.produce",
     "consume": "headrace.cli.consume",
     "demo": "headrace.cli.demo",
@@ -103,6 +104,8 @@ def declared(name: str) -> typer.Typer:
 def add_short_options(command: Any) -> None:
     """Give each option of `command`, and of the commands in it, its short form."""
     for parameter in command.params:
+        if parameter.envvar is None and hasattr(parameter, "show_envvar"):
+            parameter.show_envvar = False  # all have one: help would be twice as long
         for long in tuple(parameter.opts):
             if (short := SHORT.get(long)) is not None and short not in parameter.opts:
                 parameter.opts.append(short)

@@ -39,6 +39,8 @@ def consume(
         str | None,
         typer.Option(
             "--from",
+            envvar="HEADRACE_CONSUME_FROM",
+            show_envvar=False,
             metavar="TIME",
             help="From this time on: earliest, latest, 2024-05-01T12:00:00Z, PT1H for an hour ago, or ms since 1970.",
         ),
@@ -54,7 +56,15 @@ def consume(
         list[int] | None, typer.Option(parser=whole_number, help="Only this one; may be given several times.")
     ] = None,
     max_: Annotated[
-        int | None, typer.Option("--max", parser=whole_number, metavar="N", help="Stop after N records.")
+        int | None,
+        typer.Option(
+            "--max",
+            envvar="HEADRACE_CONSUME_MAX",
+            show_envvar=False,
+            parser=whole_number,
+            metavar="N",
+            help="Stop after N records.",
+        ),
     ] = None,
     end: Annotated[bool, typer.Option("--end", help="Stop at the end that the topic has at the start.")] = False,
     grep: Annotated[
@@ -65,6 +75,8 @@ def consume(
         str | None,
         typer.Option(
             "--format",
+            envvar="HEADRACE_CONSUME_FORMAT",
+            show_envvar=False,
             metavar="FORMAT",
             help="As kcat has it: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T time, %K and %S "
             "lengths, %% and \\n, \\t; or json.",

@@ -18,7 +18,7 @@ import typer
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.garbage import spare_the_collector
 from headrace.cli.commands import Root
-from headrace.cli.options import CommandConfig
+from headrace.cli.options import CommandConfig, ContextName
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -30,7 +30,8 @@ app = typer.Typer(
     cls=Root,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Each option may stand in the environment: --max of consume as HEADRACE_CONSUME_MAX.",
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "HEADRACE"},
 )
 
 
@@ -48,12 +49,13 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     command_config: CommandConfig = None,
+    context_name: ContextName = None,
 ) -> None:
     """A distributed log that speaks the Kafka protocol and keeps its history as open files."""
-    if command_config is not None:
+    if command_config is not None or context_name is not None:
         from headrace.cli.command_config import remember
 
-        remember(command_config)
+        remember(command_config, context_name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.base.errors import UsageError
-from headrace.base.properties import parse_properties
-from headrace.base.reading import fraction, whole
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 LOCAL = "local"
@@ -33,6 +31,15 @@ CommandConfig = Annotated[
         envvar="HEADRACE_COMMAND_CONFIG",
         metavar="FILE",
         help="Kafka's properties of a client: security.protocol, sasl.*, ssl.*, bootstrap.servers.",
+    ),
+]
+ContextName = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        envvar="HEADRACE_CONTEXT",
+        metavar="NAME",
+        help="The cluster of this name; see 'headrace context --help'.",
     ),
 ]
 NoBootstrap = Annotated[
@@ -64,7 +71,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config-file",
         metavar="FILE",
-        help="Broker configs, as Kafka's server.properties has them. For secrets. May be given several times.",
+        help="Broker configs: a .toml file, or Kafka's server.properties. For secrets. May be given several times.",
     ),
 ]
 Insecure = Annotated[
@@ -77,6 +84,8 @@ Insecure = Annotated[
 
 def whole_number(text: str | int) -> int:
     """Parser of options and arguments that are whole numbers: ASCII digits, with or without a sign."""
+    from headrace.base.reading import whole
+
     return text if isinstance(text, int) else whole(text)
 
 
@@ -101,6 +110,8 @@ Redis = Annotated[
 
 def plain_number(text: str | float) -> float:
     """Parser of options that may have a fraction. The number is finite; raises ValueError otherwise."""
+    from headrace.base.reading import fraction
+
     number = float(text) if isinstance(text, (int, float)) else fraction(text)
     if not math.isfinite(number):
         raise ValueError("it is not a number")
@@ -118,16 +129,19 @@ def parse_pairs(pairs: Iterable[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def broker_configs(files: Iterable[Path] | None, pairs: Iterable[str] | None) -> dict[str, str]:
-    """The configs of files, later ones first, and before them those of the command line. Raises UsageError."""
+def broker_configs(
+    files: Iterable[Path] | None, pairs: Iterable[str] | None, *, tell: Callable[[str], None] | None = None
+) -> dict[str, str]:
+    """The configs of files, later ones first, and before them those of the command line. `tell` hears of those that are
+    left out. Raises UsageError."""
+    from headrace.cli.settings.broker_files import check_known, read_configs
+
     found: dict[str, str] = {}
     for file in files or ():
-        try:
-            found |= parse_properties(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise UsageError(f"--config-file {file} cannot be read: {reason}.") from None
-    return found | parse_pairs(pairs, "--config")
+        found |= read_configs(file, tell)
+    named = parse_pairs(pairs, "--config")
+    check_known(named, "--config")
+    return found | named
 
 
 def check_engine(engine: str, redis: str | None) -> None:

@@ -47,7 +47,11 @@ def produce(
     format_: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="json", help="Each line is a record in JSON, as 'headrace consume --json' prints it."
+            "--format",
+            envvar="HEADRACE_PRODUCE_FORMAT",
+            show_envvar=False,
+            metavar="json",
+            help="Each line is a record in JSON, as 'headrace consume --json' prints it.",
         ),
     ] = None,
     keep_partition: Annotated[

@@ -26,7 +26,7 @@ from headrace.cli.options import (
     check_engine,
     whole_number,
 )
-from headrace.cli.output import print_line
+from headrace.cli.output import note, print_line
 from headrace.cli.work.ready import OnceReady
 
 
@@ -91,7 +91,7 @@ def up(
         named.append(f"durable.url={durable}")
     if insecure:
         named.append("headrace.insecure.listeners=true")
-    configs = broker_configs(files, named)
+    configs = broker_configs(files, named, tell=note)
     if nodes is not None:
         if advertise is not None:
             raise UsageError("--advertise names one address, --nodes has several: start each with 'headrace broker'.")

@@ -25,7 +25,14 @@ def demo(
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the broker up, and say what to try next.")] = False,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Where to work; must be empty. Default: a new one.")
+        Path | None,
+        typer.Option(
+            "--dir",
+            envvar="HEADRACE_DEMO_DIR",
+            show_envvar=False,
+            metavar="DIR",
+            help="Where to work; must be empty. Default: a new one.",
+        ),
     ] = None,
     engine: Engine = LOCAL,
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
