@@ -46,6 +46,7 @@ for _interrupt in (signal.SIGINT, signal.SIGQUIT):
 
 if not IS_LONG:
     os.environ[warm.IS_ON] = "1"
+os.environ["XDG_CONFIG_HOME"] = str(TESTS / "nobody")  # a developer's own contexts name clusters that no test may ask
 
 
 def pytest_configure(config: pytest.Config) -> None:

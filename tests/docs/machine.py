@@ -208,4 +208,5 @@ class Machine:
             "HEADRACE_NATIVE": "0",
             "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{self.home}",
             "NO_COLOR": "1",
+            "XDG_CONFIG_HOME": str(self.place / "settings"),
         }

@@ -85,6 +85,14 @@ class Root(TyperGroup):
         super().__init__(**{**settings, "commands": Commands()})
         add_short_options(self)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own options, of which none but those with a variable of their own stand in the environment:
+        HEADRACE_VERSION may be an image's."""
+        found: list[Any] = super().get_params(ctx)
+        for each in found:
+            each.allow_from_autoenv = False
+        return found
+
 
 def declared(name: str) -> typer.Typer:
     """A Typer with this command alone."""

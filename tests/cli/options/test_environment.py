@@ -43,6 +43,16 @@ def test_every_option_is_read_from_the_environment(name: str, monkeypatch: pytes
         monkeypatch.delenv(variable)
 
 
+@pytest.mark.parametrize("variable", ["HEADRACE_VERSION", "HEADRACE_SHOW_COMPLETION"])
+def test_options_before_the_command_are_not(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An image or a chart may have a HEADRACE_VERSION of its own."""
+    monkeypatch.setenv(variable, "1")
+    assert main(["topic", "create", "t", "--partitions", "many"]) == 2
+    assert "--partitions" in capsys.readouterr().err
+
+
 def test_the_command_line_goes_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
