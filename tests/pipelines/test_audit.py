@@ -18,16 +18,24 @@ from headrace.base.limits import AUDIT_MIRROR_TRIES_MAX
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.spark.pipelines.audit import brokers as audit_brokers
 from headrace.spark.pipelines.audit import unmirrored
-from headrace.spark.pipelines.audit.auditing import Report, audit
-from headrace.spark.pipelines.audit.examining import Finding, Sequences, _times, break_between, examine, joined
-from headrace.spark.pipelines.audit.report import document, page, tell
+from headrace.spark.pipelines.audit.auditing import Audited, Report, audit
+from headrace.spark.pipelines.audit.examining import (
+    Finding,
+    Sequences,
+    _days,
+    _times,
+    break_between,
+    examine,
+    joined,
+)
+from headrace.spark.pipelines.audit.report import _draw_times, document, page, records_over_time, tell
 from headrace.spark.pipelines.meter import Lines
 from headrace.spark.pipelines.spec import Audit, parse
 from headrace.storage.keeping import Keeping
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.compact import compact_segments
 from headrace.storage.tier.reader import Store
-from headrace.wire.batches import SEQUENCE_MAX, encode_batch, parse_header
+from headrace.wire.batches import LOG_APPEND_TIME, SEQUENCE_MAX, encode_batch, parse_header
 from headrace.wire.records import Record
 from tests.spark.conftest import StoreBuilder
 from tests.spark.world import random_batch, world
@@ -104,6 +112,53 @@ def test_sequences_wrap() -> None:
 def test_a_finding_survives_its_way_to_the_driver(tmp_path: Path) -> None:
     for finding in findings(built(tmp_path, [batch(0, 0)])).values():
         assert Finding.from_json(finding.to_json()) == finding
+
+
+DAY = 86_400_000
+
+
+def spread(first: int, count: int, every_ms: int, start_ms: int, **more: Any) -> bytes:
+    rows = [Record(first + at, start_ms + at * every_ms, None, b"v") for at in range(count)]
+    return encode_batch(rows, **more)
+
+
+def bars(made: StoreBuilder) -> dict[str, int]:
+    """The bars of the picture of records over time."""
+    from matplotlib.dates import num2date
+    from matplotlib.figure import Figure
+
+    each = Audited(topic="t", partition=0, findings=findings(made))
+    report, axes = Report("a", 0, partitions=[each]), Figure().subplots()
+    _draw_times(records_over_time(report), axes)
+    shown: Any = axes.patches
+    return {str(num2date(bar.get_x() + bar.get_width() / 2).date()): round(bar.get_height()) for bar in shown}
+
+
+def test_records_are_drawn_on_their_own_days_and_not_on_that_of_their_segments_last(tmp_path: Path) -> None:
+    """Four days in three segments; one batch goes over midnight."""
+    start, every = TIME, DAY // 24
+    batches = [spread(at, 8, every, start + at * every) for at in range(0, 96, 8)]
+    made = built(tmp_path / "1", batches[:5], batches[5:9], batches[9:])
+    days = {f"2026-01-0{day}": 24 for day in (1, 2, 3, 4)}
+    assert bars(made) == days
+    whole = built(tmp_path / "2", [spread(0, 96, every, start)])
+    assert bars(whole) == days, "of one batch its header tells the first time and the last"
+
+
+def test_records_without_a_time_are_on_no_day(tmp_path: Path) -> None:
+    timeless, far = spread(0, 3, 0, -1), spread(3, 2, 0, 2**62)
+    made = built(tmp_path, [timeless, far, spread(5, 4, 0, TIME)])
+    assert bars(made) == {"2026-01-01": 4}
+    each = Audited(topic="t", partition=0, findings=findings(made))
+    assert records_over_time(Report("a", 0, partitions=[each])).left_out == 5
+
+
+def test_of_a_batch_with_the_brokers_time_only_that_counts(tmp_path: Path) -> None:
+    """The first record's time in its header is the producer's."""
+    header = parse_header(spread(0, 4, DAY, TIME))
+    assert _days([header]) == {TIME // DAY + at: 1 for at in range(4)}
+    appended = header._replace(attributes=header.attributes | LOG_APPEND_TIME)
+    assert _days([appended]) == {TIME // DAY + 3: 4}
 
 
 def test_times_out_of_bounds_are_told(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_lines_are_for_whom_does_not(capsys: pytest.CaptureFixture[str]) -> None
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith("compact: about 2.5 MB\ncompact: 10 records, 1.2 MB, files 2, ")
-    assert [size_text(size) for size in (0, 999, 1000, 5e12)] == ["0 B", "999 B", "1.0 kB", "5.0 TB"]
+    assert [size_text(size) for size in (0, 999, 1000, 5e12)] == ["0 bytes", "999 bytes", "1.0 kB", "5.0 TB"]
 
 
 def test_a_dry_audit_says_what_it_would_read_and_calls_nothing_good(

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.base.errors import UsageError
 from headrace.spark.pipelines.__main__ import main
-from headrace.spark.pipelines.meter import Lines
+from headrace.spark.pipelines.meter import Lines, size_text
 from headrace.spark.pipelines.spec import Statistics, parse
 from headrace.spark.pipelines.statistics.report import line, page, retained, tell
 from headrace.spark.pipelines.statistics.retaining import Retention
@@ -120,7 +120,7 @@ def test_they_equal_a_plain_count(spark: Any, tmp_path: Path, capsys: pytest.Cap
     assert "data:image/png;base64," in shown
     assert "<td>far</td><td>50</td>" in shown
     assert "Retention deletes nothing" in shown
-    assert all(f"<td>{each.bytes}</td>" in shown for each in topic.partitions.values())
+    assert all(f"<td>{size_text(each.bytes)}</td>" in shown for each in topic.partitions.values())
 
 
 def test_rates_and_forecasts_are_of_the_last_week() -> None:
@@ -151,7 +151,7 @@ def test_what_retention_makes_of_a_topic() -> None:
     assert held.stored_per_day == 100, "it is compressed to a fourth"
     held.retention, held.now_ms = Retention(2 * day), day
     assert (held.settles_at, held.deletes_in_days) == (200, 1)
-    assert retained(held) == "Retention deletes from 1.0 days from now on, and keeps it at 200 B as stored."
+    assert retained(held) == "Retention deletes from 1.0 days from now on, and keeps it at 200 bytes as stored."
 
 
 def test_a_key_that_is_no_text_is_told_in_hexadecimal() -> None:

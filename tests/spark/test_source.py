@@ -203,5 +203,5 @@ def test_the_flights_are_proven_from_the_parquet_alone(
         "partition 0: it is missing",
         "partition 1: it is missing",
     ]
-    flights.draw({1: flights.Delays(flights=3, departed=2, minutes=5.0)}, tmp_path / "a" / "b.png")
+    flights.draw({"UA": flights.Delays(flights=3, departed=2, minutes=5.0)}, tmp_path / "a" / "b.png")
     assert (tmp_path / "a" / "b.png").read_bytes().startswith(b"\x89PNG")

@@ -251,26 +251,24 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 2)
 
 
-def draw(months: Mapping[int, Delays], path: Path) -> None:
-    """A PNG: flights per month as bars, mean delay at departure as a line."""
-    import matplotlib as mpl
+def draw(carriers: Mapping[str, Delays], path: Path) -> None:
+    """A PNG: the flights of each carrier, and beside them their mean delay at departure."""
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    order = sorted(months)
-    figure, flights = plt.subplots(figsize=(9, 4.5), dpi=120)
-    flights.bar(order, [months[month].flights for month in order], color="#9ecae1")
-    flights.set(xlabel="Month of 2013", ylabel="Flights", title="Flights from New York, read from durable segments")
-    flights.set_xticks(order)
-    delay = flights.twinx()
-    delay.plot(order, [months[month].mean or 0.0 for month in order], color="#d94801", marker="o")
-    delay.set_ylabel("Mean delay at departure, minutes", color="#d94801")
-    delay.set_ylim(bottom=0)
-    figure.tight_layout()
+    order = sorted(carriers, key=lambda carrier: carriers[carrier].flights)
+    figure = Figure(figsize=(9, 1.4 + 0.25 * len(order)), dpi=120, layout="constrained")
+    flights, delay = figure.subplots(1, 2, sharey=True)
+    flights.barh(order, [carriers[carrier].flights for carrier in order], color="#3182bd")
+    flights.set(xlabel="Flights", ylabel="Carrier")
+    delay.barh(order, [carriers[carrier].mean or 0.0 for carrier in order], color="#d94801")
+    delay.set(xlabel="Mean delay at departure, minutes")
+    flights.xaxis.set_major_formatter("{x:,.0f}")
+    for axes in (flights, delay):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    figure.suptitle("Flights from New York in 2013, read from durable segments")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
-    plt.close(figure)
 
 
 def run(arguments: argparse.Namespace) -> list[str]:
@@ -295,7 +293,7 @@ def run(arguments: argparse.Namespace) -> list[str]:
     files = list((out / "flights").rglob("*.parquet"))
     say("parquet", path=str(out / "flights"), files=len(files), bytes=sum(file.stat().st_size for file in files))
     picture = Path(arguments.picture or out / "flights.png").resolve()
-    draw(report.months, picture)
+    draw(report.carriers, picture)
     say("picture", path=str(picture))
     seconds = round(time.monotonic() - started, 3)
     say("result", ok=not problems, rows=report.rows, problems=problems, seconds=seconds)

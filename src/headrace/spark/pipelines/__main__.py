@@ -61,8 +61,10 @@ def run(spec: Spec, arguments: argparse.Namespace, telling: Meter) -> int:
 
 def run_report(spec: Audit | Statistics, arguments: argparse.Namespace, telling: Meter) -> int:
     refuse_backfill(arguments)
-    if spec.html is not None and find_spec("matplotlib") is None:
-        raise UsageError("Key html of section [report] needs matplotlib: pip install matplotlib, or leave it out.")
+    if spec.html is not None and None in map(find_spec, ("jinja2", "matplotlib")):
+        raise UsageError(
+            "Key html of section [report] needs Jinja and matplotlib: pip install 'headrace[reports]', or leave it out."
+        )
     if isinstance(spec, Statistics):
         from headrace.spark.pipelines.statistics.report import tell as tell_survey
         from headrace.spark.pipelines.statistics.surveying import survey
@@ -105,8 +107,8 @@ def run_replay(spec: Replay, arguments: argparse.Namespace, telling: Meter) -> i
     done = replay(lambda: session_of(spec), spec, meter=telling, stop=stopped_by_sigterm())
     telling.close()
     text = (
-        f"{spec.name}: {done.records} records in {size_text(done.bytes)} of batches, by {done.portions} portions; "
-        f"{done.repeated} were there already"
+        f"{spec.name}: {done.records:,} records in {size_text(done.bytes)} of batches, by {done.portions:,} portions; "
+        f"{done.repeated:,} were there already"
         if done.portions
         else f"{spec.name}: there is nothing new"
     )
@@ -127,8 +129,8 @@ def run_materialise(spec: Materialise, arguments: argparse.Namespace, telling: M
     outcome = materialise(lambda: session_of(spec), spec, backfill=arguments.backfill, meter=telling, stop=stop)
     telling.close()
     text = (
-        f"{spec.name}: {outcome.records} records in {outcome.files} files, {size_text(outcome.bytes)}, by "
-        f"{outcome.commits} commits; the table is at version {outcome.version}"
+        f"{spec.name}: {outcome.records:,} records in {outcome.files:,} files, {size_text(outcome.bytes)}, by "
+        f"{outcome.commits:,} commits; the table is at version {outcome.version}"
         if outcome.commits
         else f"{spec.name}: there is nothing new"
     )
@@ -146,7 +148,7 @@ def tell_ranges(spec: Materialise | Replay, ranges: Sequence[Planned], telling: 
     count = sum(each.end - each.start for each in ranges)
     limit = spec.source.trigger_bytes_max
     commits = -(-total // limit) if limit is not None else None
-    text = f"{spec.name}: {count} offsets, about {size_text(total)}"
+    text = f"{spec.name}: {count:,} offsets, about {size_text(total)}"
     what = "portions" if isinstance(spec, Replay) else "commits"
     text += f", in about {commits} {what}" if commits is not None else ""
     telling.say("total", f"{text}; nothing was written", offsets=count, bytes=total, commits=commits)

@@ -57,7 +57,7 @@ class Lines(Meter):
         self._read += size
         left = self._left_s()
         listed = ", ".join(f"{name} {value}" for name, value in facts.items())
-        text = f"{self._stage}: {records} records, {size_text(size)}, {listed}"
+        text = f"{self._stage}: {records:,} records, {size_text(size)}, {listed}"
         if left is not None:
             text += f", {left:.0f} s left"
         self.say("commit", text, stage=self._stage, records=records, bytes=round(size), left_s=left, **facts)
@@ -149,8 +149,6 @@ def meter(*, as_json: bool) -> Meter:
 
 def size_text(size: float) -> str:
     """A size in bytes as readable text."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    from rich.filesize import decimal
+
+    return decimal(round(size))

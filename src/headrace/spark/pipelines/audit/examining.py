@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.base.errors import CorruptData
@@ -27,6 +28,7 @@ from headrace.storage.tier.packed import batches_of
 from headrace.storage.tier.reader import check_object
 from headrace.wire.batches import DELETE_HORIZON, SEQUENCE_MAX, BatchHeader
 
+DAY_MS: Final = 86_400_000
 FINDING_SQL: Final = "topic string, partition int, start_offset bigint, finding string"
 FINDING_SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("start_offset", pa.int64()), ("finding", pa.string())]
@@ -69,6 +71,8 @@ class Finding:
     """Number of batches by codec."""
     first_ms: int = -1
     last_ms: int = -1
+    days: dict[int, int] = field(default_factory=dict)
+    """Number of records by day since 1970 (UTC)."""
     first_epoch: int = -1
     last_epoch: int = -1
     producers: dict[int, Sequences] = field(default_factory=dict)
@@ -87,6 +91,7 @@ class Finding:
     @classmethod
     def from_json(cls, text: str) -> Finding:
         known = json.loads(text)
+        known["days"] = {int(day): count for day, count in known["days"].items()}
         known["producers"] = {int(pid): Sequences(*each) for pid, each in known["producers"].items()}
         return cls(**known)
 
@@ -120,6 +125,7 @@ def examine(segment: SegmentDescriptor, objects: Objects, before: SegmentDescrip
     finding.packed = dict(Counter(header.compression.name.lower() for header in headers))
     _epochs(finding, segment, headers)
     _times(finding, segment, headers)
+    finding.days = _days(headers)
     finding.thinned = segment.lacks_records
     if not finding.thinned:
         _sequences(finding, headers)
@@ -172,6 +178,25 @@ def _times(finding: Finding, segment: SegmentDescriptor, headers: Sequence[Batch
         finding.tell(
             f"its latest record is of {finding.last_ms} ms, and its descriptor says {segment.last_timestamp_ms} ms"
         )
+
+
+def _days(headers: Iterable[BatchHeader]) -> dict[int, int]:
+    """Records by day. A header tells the first time and the last: where these are of several days, the batch's records
+    are taken as spread evenly between them. Records without a time are left out.
+    """
+    found: Counter[int] = Counter()
+    for header in headers:
+        last = header.max_timestamp
+        has_first = not header.is_log_append_time and not header.attributes & DELETE_HORIZON
+        first = header.base_timestamp if has_first and 0 <= header.base_timestamp <= last else last
+        if last < 0 or not header.count:
+            continue
+        if first // DAY_MS == last // DAY_MS:
+            found[last // DAY_MS] += header.count
+            continue
+        days, counts = np.unique(np.linspace(last, first, header.count) // DAY_MS, return_counts=True)
+        found.update(dict(zip(days.astype(int).tolist(), counts.tolist(), strict=True)))
+    return dict(found)
 
 
 def _sequences(finding: Finding, headers: Sequence[BatchHeader]) -> None:

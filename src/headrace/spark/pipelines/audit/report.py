@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import html
 import json
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.spark.pipelines.audit.auditing import Audited, Report
+from headrace.spark.pipelines.charts import (
+    BLUE,
+    RED,
+    OverTime,
+    count_axis,
+    draw_over_time,
+    drawn,
+    over_time,
+    size_axis,
+)
 from headrace.spark.pipelines.meter import Meter, size_text
-from headrace.spark.pipelines.pages import Picture, picture, time_text, whole_page
+from headrace.spark.pipelines.pages import page_of
 from headrace.spark.pipelines.spec import Audit
+from headrace.wire.compression import Compression
 
-HEADINGS: Final = ("TOPIC", "PARTITION", "START", "END", "SEGMENTS", "RECORDS", "BYTES", "BROKERS", "PROBLEMS")
-DAYS_DRAWN_MAX: Final = 400
-"""Maximum bars of a plot by days. Beyond it, months are drawn."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAMED_MAX: Final = 30
+"""Maximum partitions that have their name in the picture. The table has all of them."""
 
 
 def tell(report: Report, spec: Audit, meter: Meter) -> None:
@@ -69,69 +82,62 @@ def _line(each: Audited) -> str:
     where = f"{each.topic}-{each.partition}"
     if each.segments == 0 and not each.problems:
         return f"{where}: no durable history"
-    content = f"{where}: offsets {each.start} to {each.end - 1}, {each.segments} segments, {each.records} records"
+    content = f"{where}: offsets {each.start} to {each.end - 1}, {each.segments:,} segments, {each.records:,} records"
     return f"{content}, {size_text(each.bytes)}" + (f": {each.wrong} problems" if each.problems else "")
 
 
 def page(report: Report) -> str:
-    good = report.holds
-    rows = "".join(_row(each) for each in report.partitions)
-    heads = "".join(f"<th>{heading.lower()}</th>" for heading in HEADINGS)
-    problems = "".join(f"<li>{html.escape(text)}</li>" for each in report.partitions for text in each.problems)
-    verdict = "All is as its catalogs say." if good else "Something does not hold."
-    body = (
-        f"<p>{time_text(report.begun_ms)} to {time_text(report.ended_ms)} (UTC)</p>"
-        f"<p class='{'good' if good else 'bad'}'><b>{verdict}</b></p><table><tr>{heads}</tr>{rows}</table>"
-        + (f"<h2>Problems</h2><ul>{problems}</ul>" if problems else "")
+    """Each picture is beside the table of its values."""
+    times, packed = records_over_time(report), batches_by_codec(report)
+    return page_of(
+        "audit.html",
+        title=f"Audit {report.name}",
+        begun_ms=report.begun_ms,
+        ended_ms=report.ended_ms,
+        report=report,
+        sizes=drawn("Size of each partition", lambda axes: _draw_sizes(report, axes)),
+        times=times,
+        days=drawn(f"Records by {times.unit}", lambda axes: _draw_times(times, axes)),
+        packed=[(name, f"{batches:,}") for name, batches in packed.items()],
+        codecs=drawn("Batches by codec", lambda axes: _draw_codecs(packed, axes)),
     )
-    return whole_page(f"Audit {report.name}", body, drawn(report))
 
 
-def _row(each: Audited) -> str:
-    brokers = "agree" if each.compared and not each.problems else "asked" if each.compared else "not asked"
-    cells = (each.topic, each.partition, each.start, each.end, each.segments, each.records, each.bytes, brokers)
-    content = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
-    return f"<tr>{content}<td class='{'bad' if each.problems else 'good'}'>{each.wrong}</td></tr>"
+def records_over_time(report: Report) -> OverTime:
+    """The records of all segments that could be read, by day at least."""
+    days: Counter[int] = Counter()
+    for each in report.partitions:
+        for finding in each.findings.values():
+            days.update(finding.days)
+    records = sum(each.records for each in report.partitions)
+    found = over_time(days, "D")
+    return found._replace(left_out=records - int(found.sums.sum()))
 
 
-def drawn(report: Report) -> list[Picture]:
-    """Pictures: bytes of partitions, records by day, codecs."""
-    return [
-        picture("Bytes of each partition", lambda axes: _draw_bytes(report, axes)),
-        picture("Records by the day of their segments' last record", lambda axes: _draw_days(report, axes)),
-        picture("Batches by codec", lambda axes: _draw_codecs(report, axes)),
-    ]
-
-
-def _draw_bytes(report: Report, axes: Any) -> None:
-    names = [f"{each.topic}-{each.partition}" for each in report.partitions]
-    colours = ["#cf222e" if each.problems else "#9ecae1" for each in report.partitions]
-    axes.bar(range(len(names)), [each.bytes for each in report.partitions], color=colours)
-    if len(names) <= 30:
-        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_ylabel("bytes")
-
-
-def _draw_days(report: Report, axes: Any) -> None:
-    found: dict[str, int] = defaultdict(int)
-    times = [(one.last_ms, one.records) for each in report.partitions for one in each.findings.values() if one.whole]
-    for width in (10, 7):
-        found = defaultdict(int)
-        for last_ms, records in times:
-            found[time_text(last_ms)[:width]] += records
-        if len(found) <= DAYS_DRAWN_MAX:
-            break
-    axes.bar(range(len(found)), [found[day] for day in sorted(found)], color="#9ecae1")
-    if len(found) <= 12:
-        axes.set_xticks(range(len(found)), sorted(found), rotation=30, ha="right")
-    axes.set_ylabel("records")
-
-
-def _draw_codecs(report: Report, axes: Any) -> None:
+def batches_by_codec(report: Report) -> dict[str, int]:
     packed: Counter[str] = Counter()
     for each in report.partitions:
-        for one in each.findings.values():
-            packed.update(one.packed)
-    names = sorted(packed)
-    axes.barh(range(len(names)), [packed[name] for name in names], color="#9ecae1")
-    axes.set_yticks(range(len(names)), names)
+        for finding in each.findings.values():
+            packed.update(finding.packed)
+    return dict(sorted(packed.items()))
+
+
+def _draw_sizes(report: Report, axes: Axes) -> None:
+    names = [f"{each.topic}-{each.partition}" for each in report.partitions]
+    colours = [RED if each.problems else BLUE for each in report.partitions]
+    axes.bar(range(len(names)), [each.bytes for each in report.partitions], color=colours)
+    axes.set_xticks([])
+    if len(names) <= NAMED_MAX:
+        axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    size_axis(axes.yaxis)
+
+
+def _draw_times(times: OverTime, axes: Axes) -> None:
+    draw_over_time(axes, times)
+    count_axis(axes.yaxis)
+
+
+def _draw_codecs(packed: Mapping[str, int], axes: Axes) -> None:
+    axes.barh([*packed], [*packed.values()], color=BLUE)
+    axes.set_ylim(-0.6, max(len(packed), len(Compression)) - 0.4)  # one bar alone is no wall
+    count_axis(axes.xaxis)

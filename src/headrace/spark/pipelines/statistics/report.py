@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import json
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from headrace.spark.pipelines.charts import draw_over_time, drawn, over_time, size_axis
 from headrace.spark.pipelines.meter import Meter, size_text
-from headrace.spark.pipelines.pages import Picture, picture, table_of, time_text, whole_page
+from headrace.spark.pipelines.pages import count_text, page_of
 from headrace.spark.pipelines.spec import Statistics
-from headrace.spark.pipelines.statistics.surveying import HOUR_MS, Survey, TopicCounts, document, key_text
+from headrace.spark.pipelines.statistics.surveying import Survey, TopicCounts, document, key_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TOPICS_DRAWN_MAX: Final = 20
 """Maximum topics drawn on one page. The tables have all of them."""
@@ -25,7 +27,7 @@ def tell(found: Survey, spec: Statistics, meter: Meter) -> None:
         meter.say("topic", line(topic), **each)
     seconds = (found.ended_ms - found.begun_ms) / 1000
     records = sum(each.records for each in found.topics)
-    text = f"{found.name}: {len(found.topics)} topics, {records} records in {seconds:.1f} s"
+    text = f"{found.name}: {len(found.topics)} topics, {records:,} records in {seconds:.1f} s"
     meter.say("result", text, topics=len(found.topics), records=records, seconds=seconds)
     if spec.json is not None:
         Path(spec.json).write_text(json.dumps(written, indent=1) + "\n")
@@ -34,10 +36,10 @@ def tell(found: Survey, spec: Statistics, meter: Meter) -> None:
 
 
 def line(topic: TopicCounts) -> str:
-    top = ", ".join(f"{key_text(key)} {count}" for key, count, _ in topic.top[:3]) or "none"
+    top = ", ".join(f"{key_text(key)} {count:,}" for key, count, _ in topic.top[:3]) or "none"
     return (
-        f"{topic.name}: {topic.records} records, {size_text(topic.bytes)}, {size_text(topic.bytes_per_day)} a day, "
-        f"{topic.keys} keys (most: {top}), skew {topic.skew:.2f}"
+        f"{topic.name}: {topic.records:,} records, {size_text(topic.bytes)}, {size_text(topic.bytes_per_day)} a day, "
+        f"{topic.keys:,} keys (most: {top}), skew {topic.skew:.2f}"
     )
 
 
@@ -53,31 +55,49 @@ def retained(topic: TopicCounts) -> str:
 
 
 def page(found: Survey) -> str:
-    body = f"<p>{time_text(found.begun_ms)} to {time_text(found.ended_ms)} (UTC)</p>"
-    for topic in found.topics:
-        body += f"<h2>{html.escape(topic.name)}</h2><p>{html.escape(line(topic))}</p>"
-        forecast = ", ".join(f"{size_text(size)} in {days} days" for days, size in topic.forecast.items())
-        body += f"<p>Where nothing is deleted and the rate stays: {forecast}. {retained(topic)}</p>"
-        rows = [
-            (at, each.start, each.end, "-" if each.lag is None else each.lag, each.records, each.bytes)
-            for at, each in sorted(topic.partitions.items())
-        ]
-        body += table_of(("partition", "start", "end", "not durable yet", "records", "bytes"), rows)
-        lags = sorted(topic.groups.items(), key=lambda item: (-item[1], item[0]))
-        body += table_of(("consumer group", "offsets to read"), lags) if lags else ""
-        keys = [(key_text(key), count, size) for key, count, size in topic.top]
-        body += table_of(("key", "records", "bytes"), keys) if keys else ""
-    return whole_page(f"Statistics {found.name}", body, drawn(found))
+    with_hours = [topic.name for topic in found.topics if topic.hours][:TOPICS_DRAWN_MAX]
+    return page_of(
+        "statistics.html",
+        title=f"Statistics {found.name}",
+        begun_ms=found.begun_ms,
+        ended_ms=found.ended_ms,
+        topics=[_shown(topic, draws=topic.name in with_hours) for topic in found.topics],
+    )
 
 
-def drawn(found: Survey) -> list[Picture]:
-    with_hours = [topic for topic in found.topics if topic.hours]
-    return [picture(f"{each.name}: bytes by hour", partial(_draw, each)) for each in with_hours[:TOPICS_DRAWN_MAX]]
+def _shown(topic: TopicCounts, *, draws: bool) -> tuple[Any, ...]:
+    """Return what the template shows of a topic: at the end its picture."""
+    forecast = ", ".join(f"{size_text(size)} in {days} days" for days, size in topic.forecast.items())
+    partitions = [
+        (
+            at,
+            each.start,
+            each.end,
+            "-" if each.lag is None else count_text(each.lag),
+            count_text(each.records),
+            size_text(each.bytes),
+        )
+        for at, each in sorted(topic.partitions.items())
+    ]
+    groups = sorted(topic.groups.items(), key=lambda item: (-item[1], item[0]))
+    return (
+        topic.name,
+        line(topic),
+        f"Where nothing is deleted and the rate stays: {forecast}. {retained(topic)}",
+        partitions,
+        [(group, count_text(left)) for group, left in groups],
+        [(key_text(key), count_text(count), size_text(size)) for key, count, size in topic.top],
+        _picture(topic) if draws else None,
+    )
 
 
-def _draw(topic: TopicCounts, axes: Any) -> None:
-    first, last = min(topic.hours), max(topic.hours)
-    axes.plot([*topic.hours], [size for _, size in topic.hours.values()], drawstyle="steps-mid", color="#3182bd")
-    if first < last:
-        axes.set_xticks([first, last], [time_text(each * HOUR_MS)[:13] + "h" for each in (first, last)])
-    axes.set_ylabel("bytes")
+def _picture(topic: TopicCounts) -> tuple[str, str]:
+    """Return its title and its data."""
+    values = over_time({hour: size for hour, (_, size) in topic.hours.items()}, "h")
+    title = f"{topic.name}: size of new records by {values.unit}"
+
+    def draw(axes: Axes) -> None:
+        draw_over_time(axes, values)
+        size_axis(axes.yaxis)
+
+    return title, drawn(title, draw)
