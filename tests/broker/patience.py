@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import pytest
 
-from headrace.cli.work import diagnosis
-from headrace.cli.work.finding import Finding
+from headrace.net.client.cluster import Cluster as Client
+from headrace.operations import diagnosis
+from headrace.operations.finding import Finding
 from tests.broker.clusters import Cluster
 
 OF_BROKERS: Final = (
@@ -21,9 +23,9 @@ OF_BROKERS: Final = (
 )
 OF_DOCTORS: Final = (
     "headrace.net.client.ailments.AILMENTS_TIMEOUT_MS",
-    "headrace.cli.work.diagnosis.AILMENTS_TIMEOUT_MS",
-    "headrace.cli.work.diagnosis.DOCTOR_ASK_MS_MAX",
-    "headrace.cli.work.diagnosis.DOCTOR_MS_MAX",
+    "headrace.operations.diagnosis.AILMENTS_TIMEOUT_MS",
+    "headrace.operations.diagnosis.DOCTOR_ASK_MS_MAX",
+    "headrace.operations.diagnosis.DOCTOR_MS_MAX",
 )
 PATIENCE_MS: Final = 60_000
 
@@ -39,4 +41,4 @@ def patient() -> Iterator[None]:
 async def findings(cluster: Cluster) -> list[Finding]:
     """Return what is wrong with the cluster, once each broker knows what the others do: any of them is asked."""
     await cluster.agree(is_carried_out=False)
-    return await diagnosis.findings(cluster.bootstrap)
+    return await diagnosis.findings(partial(Client, cluster.bootstrap))

@@ -17,14 +17,14 @@ from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
 from headrace.base.limits import DOCTOR_ASK_MS_MAX
 from headrace.base.ports import Space
 from headrace.cli.main import main
-from headrace.cli.work import diagnosis
-from headrace.cli.work.diagnosis import PARTITIONS_NAMED_MAX
-from headrace.cli.work.finding import Finding
 from headrace.controller.asks import Heartbeat
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from headrace.net.peer import copylink
+from headrace.operations import diagnosis
+from headrace.operations.diagnosis import PARTITIONS_NAMED_MAX
+from headrace.operations.finding import Finding
 from headrace.wire.ailments import State
 from headrace.wire.apis import ApiKey
 from tests import loops

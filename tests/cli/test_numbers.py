@@ -13,7 +13,7 @@ import typer
 from headrace.base.errors import UsageError
 from headrace.cli.commands import MODULES, declared
 from headrace.cli.main import EXIT_USAGE, main
-from headrace.cli.work.resetting import parse_duration, parse_topics, read_file
+from headrace.operations.resetting import parse_duration, parse_topics, read_file
 
 
 def callbacks(group: typer.Typer) -> Iterator[Any]:

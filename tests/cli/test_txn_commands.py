@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from headrace.cli.work import unended
-from headrace.cli.work.diagnosis import findings
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.transactions import Transactions
+from headrace.operations import unended
+from headrace.operations.diagnosis import findings
 from headrace.testing import RunningBroker
 from headrace.testing.thread import ClusterThread
 from tests.broker.patience import patient
@@ -59,11 +60,11 @@ def test_the_doctor_tells_of_a_transaction_that_its_timeout_does_not_end(
     headrace_broker: RunningBroker, producer: Producer
 ) -> None:
     with patient(), pytest.MonkeyPatch.context() as patch:
-        assert asyncio.run(findings(headrace_broker.bootstrap)) == [], "it is young"
+        assert asyncio.run(findings(partial(Cluster, headrace_broker.bootstrap))) == [], "it is young"
         patch.setattr(unended, "DOCTOR_TRANSACTION_MS", 0)
-        assert asyncio.run(findings(headrace_broker.bootstrap)) == [], "it is within its timeout"
+        assert asyncio.run(findings(partial(Cluster, headrace_broker.bootstrap))) == [], "it is within its timeout"
         patch.setattr(unended, "time", SimpleNamespace(time=lambda: time.time() + 3600))
-        (told,) = asyncio.run(findings(headrace_broker.bootstrap))
+        (told,) = asyncio.run(findings(partial(Cluster, headrace_broker.bootstrap)))
     assert (told.kind, told.subject, told.is_wrong) == (unended.OVERDUE, "transactional id mine", True)
     assert "open for 60 min, beyond its timeout of 60000 ms" in told.text
     assert "headrace txn abort mine --execute" in told.todo
@@ -82,7 +83,11 @@ def test_the_doctor_tells_of_a_transaction_whose_marker_waits_for_a_leader() -> 
         cluster.stop_brokers(leader)
         made.commit_transaction(DEADLINE_S)
         patch.setattr(unended, "DOCTOR_TRANSACTION_MS", 0)
-        told = [each for each in asyncio.run(findings(cluster.bootstrap)) if each.kind == unended.NOT_MARKED]
+        told = [
+            each
+            for each in asyncio.run(findings(partial(Cluster, cluster.bootstrap)))
+            if each.kind == unended.NOT_MARKED
+        ]
     assert [each.subject for each in told] == ["transactional id mine"]
     assert f"PrepareCommit), and orders-{index} may lack its marker" in told[0].text
 
@@ -110,9 +115,9 @@ def test_a_transaction_that_hangs_is_found_and_aborted(headrace: Headrace, headr
     assert producer.flush(DEADLINE_S) == 0
 
     with patient(), pytest.MonkeyPatch.context() as patch:
-        assert asyncio.run(findings(headrace_broker.bootstrap)) == [], "it is young"
+        assert asyncio.run(findings(partial(Cluster, headrace_broker.bootstrap))) == [], "it is young"
         patch.setattr(unended, "LONGEST_MS", 0)
-        (told,) = asyncio.run(findings(headrace_broker.bootstrap))
+        (told,) = asyncio.run(findings(partial(Cluster, headrace_broker.bootstrap)))
     assert (told.kind, told.subject, told.is_wrong) == (unended.HANGING, "orders-0", True)
     assert "headrace txn abort --topic orders --partition 0 --start-offset 0 --execute" in told.todo
 

@@ -31,7 +31,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record import MemoryRecords
 
-from headrace.cli.work import durable_views
+from headrace.net.client.cluster import Cluster
+from headrace.operations import histories
 from headrace.storage.tier.format import decode_footer
 from headrace.storage.tier.packed import batches_of
 from headrace.wire.errors import ErrorCode, error_of
@@ -295,8 +296,14 @@ def verified(cluster: BrokerCluster) -> list[dict[str, Any]]:
 
 async def have_history(cluster: BrokerCluster, fire: Storm) -> None:
     """Go on writing until every partition that is handed over has some."""
-    while sum(each.topic == HANDED_OVER for each in await durable_views.known(cluster.bootstrap, ())) < HANDED_OVER_MIN:
+    while sum(each.topic == HANDED_OVER for each in await known(cluster)) < HANDED_OVER_MIN:
         await fire.acknowledged(BETWEEN)
+
+
+async def known(cluster: BrokerCluster) -> list[histories.History]:
+    """By a client of its own."""
+    async with Cluster(cluster.bootstrap) as client:
+        return await histories.known(client, ())
 
 
 async def check_history(cluster: BrokerCluster, objects: Path) -> int:
@@ -304,10 +311,11 @@ async def check_history(cluster: BrokerCluster, objects: Path) -> int:
     verdicts = await asyncio.to_thread(verified, cluster)
     assert len(verdicts) >= HANDED_OVER_MIN
     assert not [problem for verdict in verdicts for problem in verdict["problems"]]
-    for each in await durable_views.known(cluster.bootstrap, ()):
-        catalog = await durable_views.catalog(cluster.bootstrap, each)
-        segments = [entry.to_json() for entry in catalog]
-        await asyncio.to_thread(check_catalog, (each.topic, each.partition), segments, catalog.head, objects)
+    async with Cluster(cluster.bootstrap) as client:
+        for each in await histories.known(client, ()):
+            catalog = await histories.catalog(client, each)
+            segments = [entry.to_json() for entry in catalog]
+            await asyncio.to_thread(check_catalog, (each.topic, each.partition), segments, catalog.head, objects)
     return sum(verdict["segments"] for verdict in verdicts)
 
 

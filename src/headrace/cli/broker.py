@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.cli.command_config import reached
+from headrace.cli.command_config import reached, with_cluster
 from headrace.cli.options import (
     DEFAULT_BOOTSTRAP,
     LOCAL,
@@ -29,7 +29,7 @@ from headrace.cli.options import (
 )
 from headrace.cli.output import note, print_json, print_line, print_table
 from headrace.cli.work import moving
-from headrace.cli.work.bearing import bearing
+from headrace.operations.bearing import bearing
 
 if TYPE_CHECKING:
     from headrace.net.client.members import BrokerView, Members
@@ -135,9 +135,9 @@ def run_broker(
 @broker.command("list")
 def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """List the registered brokers, with the partitions that each leads and holds, and what of its disk is used."""
-    from headrace.cli.work.listing import listed
+    from headrace.operations.loads import listed
 
-    found = listed(bootstrap)
+    found = with_cluster(bootstrap, listed)
     if json:
         for one in found:
             print_json({**_fields(one.view), **one.fields()})

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
-    from headrace.cli.work.finding import Finding
+    from headrace.operations.finding import Finding
 
 
 SUBJECTS_NAMED_MAX = 3
@@ -20,10 +21,12 @@ SUBJECTS_NAMED_MAX = 3
 
 def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Say what is wrong with the cluster, or might be better, and what to do. Exits with 1 where anything is wrong."""
-    from headrace.cli.work.diagnosis import findings
-    from headrace.net.loops import run
+    from functools import partial
 
-    found = run(findings(bootstrap))
+    from headrace.net.loops import run
+    from headrace.operations.diagnosis import findings
+
+    found = run(findings(partial(reached, bootstrap)))
     if json:
         for finding in found:
             print_json({"kind": finding.kind, "subject": finding.subject, "text": finding.text, "todo": finding.todo})

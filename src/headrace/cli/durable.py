@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import UsageError
+from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.cli.work.durable_views import History
+    from headrace.operations.histories import History
 
 T = TypeVar("T")
 
@@ -40,9 +41,14 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _histories(store: str | None, bootstrap: str, topics: list[str] | None, partition: int | None) -> list[History]:
-    from headrace.cli.work import durable_views as views
+    if store is not None:
+        from headrace.cli.work.durable_views import mirrored
 
-    found = views.mirrored(store, topics or ()) if store is not None else _run(views.known(bootstrap, topics or ()))
+        found = mirrored(store, topics or ())
+    else:
+        from headrace.operations.histories import known
+
+        found = with_cluster(bootstrap, lambda cluster: known(cluster, topics or ()))
     return [each for each in found if partition is None or each.partition == partition]
 
 
@@ -62,10 +68,10 @@ def _to_prove(store: str | None, bootstrap: str, topics: list[str] | None, parti
 
 def _bare(bootstrap: str, found: list[History], topics: list[str] | None) -> list[str]:
     """Topics that are to be exported, and of which nothing is yet."""
-    from headrace.cli.work.durable_views import exported_topics
+    from headrace.operations.histories import exported_topics
 
     have = {each.topic for each in found}
-    wanted = _run(exported_topics(bootstrap))
+    wanted = with_cluster(bootstrap, exported_topics)
     return [topic for topic in wanted if topic not in have and (not topics or topic in topics)]
 
 
@@ -109,14 +115,18 @@ def describe(
     """Show the catalog of one partition: its segments, and the hash chain that binds them. BYTES are those of the
     batches in the log, STORED those of the objects.
     """
-    from headrace.cli.work import durable_views as views
+    from headrace.cli.work.durable_views import mirrored_catalog
+    from headrace.operations.histories import catalog as catalog_of
 
     found = _histories(store, bootstrap, [topic], partition)
     if not found:
         raise UsageError(
             f"Partition {partition} of topic '{topic}' has no durable history; see 'headrace durable list'."
         )
-    catalog = views.mirrored_catalog(store, found[0]) if store is not None else _run(views.catalog(bootstrap, found[0]))
+    if store is not None:
+        catalog = mirrored_catalog(store, found[0])
+    else:
+        catalog = with_cluster(bootstrap, lambda cluster: catalog_of(cluster, found[0]))
     stored = sum(each.descriptor.object_bytes for each in catalog)
     if json:
         facts = {"stored_bytes": stored, "head": catalog.head}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,9 +15,9 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_numbe
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.cli.work.resetting import Reset, Target
     from headrace.net.client.cluster import Cluster
     from headrace.net.client.groups import Groups, GroupView, TopicPartition
+    from headrace.operations.resetting import Reset
 
 T = TypeVar("T")
 
@@ -70,51 +70,31 @@ def list_(
 def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Show a group's members, its committed offsets, and its lag."""
 
-    async def action(cluster: Cluster, groups: Groups) -> dict[str, Any]:
-        view = await groups.describe(name)
-        committed = await groups.committed(name)
-        if not view.is_known and not committed:
-            raise HeadraceError(_unknown(name))
-        owners = {one: member for member in view.members for one in member.partitions}
-        ends = await _ends(cluster, committed.keys() | owners.keys())
-        rows = []
-        for one in sorted(committed.keys() | owners.keys()):
-            owner, offset, end = owners.get(one), committed.get(one), ends.get(one)
-            rows.append(
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "committed_offset": offset,
-                    "end_offset": end,
-                    "lag": None if offset is None or end is None else max(0, end - offset),
-                    "member": owner and owner.id,
-                    "instance": owner and owner.instance_id,
-                    "client": owner and owner.client_id,
-                    "host": owner and owner.host,
-                }
-            )
-        return {**_summary(view), "partitions": rows}
+    async def action(cluster: Cluster, _: Groups) -> dict[str, Any]:
+        from headrace.operations.groups import described
+
+        found = await described(cluster, name)
+        rows = [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "committed_offset": one.committed,
+                "end_offset": one.end,
+                "lag": one.lag,
+                "member": one.owner and one.owner.id,
+                "instance": one.owner and one.owner.instance_id,
+                "client": one.owner and one.owner.client_id,
+                "host": one.owner and one.owner.host,
+            }
+            for one in found.shares
+        ]
+        return {**_summary(found.view), "partitions": rows}
 
     found = _with_groups(bootstrap, action)
     if json:
         print_json(found)
     else:
         _print_description(found)
-
-
-async def _ends(cluster: Cluster, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """The end of each partition that has a leader now."""
-    from headrace.net.client.groups import TopicPartition
-    from headrace.net.client.offsets import LATEST, list_offsets
-
-    ends = {}
-    for topic in sorted({one.topic for one in partitions}):
-        view = (await cluster.metadata((topic,))).topics[topic]
-        online = {part.index for part in view.partitions if part.leader >= 0}
-        wanted = [one.partition for one in partitions if one.topic == topic and one.partition in online]
-        for index, found in (await list_offsets(cluster, topic, wanted, LATEST)).items():
-            ends[TopicPartition(topic, index)] = int(found.offset)
-    return ends
 
 
 @group.command("reset-offsets")
@@ -146,7 +126,7 @@ def reset_offsets(
     json: Json = False,
 ) -> None:
     """Set the offsets from which a group without members continues to read."""
-    from headrace.cli.work.resetting import Target, parse_datetime, parse_duration, parse_topics, plan, read_file
+    from headrace.operations.resetting import Target, parse_datetime, parse_duration, parse_topics, plan, read_file
 
     given = (to_earliest, to_latest, to_current, *(one is not None for one in (to_offset, to_datetime, by_duration)))
     if sum((*given, shift_by is not None, from_file is not None)) != 1:
@@ -166,13 +146,15 @@ def reset_offsets(
         timestamp_ms=timestamp_ms if by_duration is None else parse_duration(by_duration, time.time_ns() // 1_000_000),
         file=None if from_file is None else read_file(from_file),
     )
-    chosen = parse_topics(topic or ())
+    topics = parse_topics(topic or ())
 
     async def action(cluster: Cluster, groups: Groups) -> list[Reset]:
+        from headrace.operations.groups import check_inactive, chosen
+
         view = await groups.describe(name)
-        _check_inactive(view)
+        check_inactive(view)
         committed = await groups.committed(name)
-        partitions = await _chosen(cluster, chosen, committed, target)
+        partitions = await chosen(cluster, topics, committed, target)
         resets = await plan(cluster, target, partitions, committed)
         if execute:
             await groups.commit(name, _positions(resets))
@@ -182,40 +164,10 @@ def reset_offsets(
     _print_resets(name, resets, executed=execute, json=json)
 
 
-async def _chosen(
-    cluster: Cluster,
-    topics: Mapping[str, tuple[int, ...] | None],
-    committed: Mapping[TopicPartition, int],
-    target: Target,
-) -> list[TopicPartition]:
-    """The partitions to reset. Raises UsageError where one does not exist."""
-    from headrace.net.client.groups import TopicPartition
-
-    named: list[TopicPartition] = list(committed if target.file is None and not topics else target.file or ())
-    known = {
-        name: len((await cluster.existing_topic(name)).partitions) for name in {*topics, *(one[0] for one in named)}
-    }
-    for name, indexes in topics.items():
-        named += [TopicPartition(name, index) for index in (range(known[name]) if indexes is None else indexes)]
-    for one in named:
-        if not 0 <= one.partition < known[one.topic]:
-            raise UsageError(f"Topic '{one.topic}' has no partition {one.partition}, only {known[one.topic]} of them.")
-    return sorted(set(named))
-
-
 def _positions(resets: list[Reset]) -> dict[TopicPartition, int]:
     from headrace.net.client.groups import TopicPartition
 
     return {TopicPartition(one.topic, one.partition): one.new for one in resets}
-
-
-def _check_inactive(view: GroupView) -> None:
-    from headrace.net.client.groups import INACTIVE
-
-    if view.state not in INACTIVE:
-        raise HeadraceError(
-            f"Group '{view.name}' is active ({view.state}): stop its members ({len(view.members)}), then ask again."
-        )
 
 
 @group.command()
@@ -226,6 +178,7 @@ def delete(
 ) -> None:
     """Delete groups without members, with all their committed offsets."""
     from headrace.net.client.errors import RefusedError
+    from headrace.operations.groups import check_inactive, unknown
 
     async def action(_: Cluster, groups: Groups) -> list[str]:
         for name in names:
@@ -233,9 +186,9 @@ def delete(
                 await groups.delete(name)
             except RefusedError as error:
                 if error.code.name == "GROUP_ID_NOT_FOUND":
-                    raise HeadraceError(_unknown(name)) from error
+                    raise HeadraceError(unknown(name)) from error
                 if error.code.name == "NON_EMPTY_GROUP":
-                    _check_inactive(await groups.describe(name))
+                    check_inactive(await groups.describe(name))
                 raise
         return names
 
@@ -244,10 +197,6 @@ def delete(
             print_json({"group": name, "deleted": True})
         else:
             print_line(f"deleted group {name}")
-
-
-def _unknown(name: str) -> str:
-    return f"There is no group '{name}'; see 'headrace group list'."
 
 
 def _summary(view: GroupView) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 from headrace.cli.broker import with_members
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, NoBootstrap
 from headrace.cli.output import note, print_json, print_line, print_table
-from headrace.cli.work.bearing import bearing, down_of, losses_borne, voters_of
+from headrace.operations.bearing import bearing, down_of, losses_borne, voters_of
 
 if TYPE_CHECKING:
     from headrace.net.client.members import BrokerView, Members, MemberView, QuorumView

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import print_json, print_line
 
 
 def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Show the cluster in ten lines: brokers, quorum, partitions, disks, moves, and the worst problem."""
-    from headrace.cli.work.summary import summary
-    from headrace.net.loops import run
+    from functools import partial
 
-    found = run(summary(bootstrap))
+    from headrace.net.loops import run
+    from headrace.operations.summary import summary
+
+    found = run(summary(partial(reached, bootstrap)))
     if json:
         print_json(found.fields())
         return

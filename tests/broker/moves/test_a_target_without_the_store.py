@@ -139,7 +139,7 @@ def test_what_a_move_waits_for_is_told_in_its_list_by_doctor_and_in_the_log(
         assert "cannot be read" in one["obstacle"]
         assert one["since_ms"] > 0
         assert one["bytes_left"] >= 0
-        monkeypatch.setattr("headrace.cli.work.diagnosis.MOVE_WAIT_TOLD_MS", 0)
+        monkeypatch.setattr("headrace.operations.diagnosis.MOVE_WAIT_TOLD_MS", 0)
         (finding,) = [each for each in await findings(world.cluster) if each.kind == "move held up"]
         assert finding.subject == "t-0"
         assert "from broker 1 to broker 3" in finding.text

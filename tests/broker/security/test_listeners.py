@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -18,8 +19,9 @@ from headrace.broker.config import BrokerConfig
 from headrace.broker.home.ports import HeldPorts
 from headrace.broker.listeners import INSECURE, SecurityProtocol, read_listeners
 from headrace.broker.system import SystemClock, system_random
-from headrace.cli.work.diagnosis import findings
-from headrace.cli.work.opened import OPENED
+from headrace.net.client.cluster import Cluster
+from headrace.operations.diagnosis import findings
+from headrace.operations.opened import OPENED
 from headrace.storage.commit_log import MemberStatus
 from headrace.storage.disk import LocalDisk
 from headrace.wire.errors import ErrorCode
@@ -185,7 +187,8 @@ def test_doctor_names_open_listeners(tmp_path: Path) -> None:
     async def work() -> None:
         async with brokers(tmp_path, configs) as (broker,):
             for name in ("OPEN", "SAFE"):
-                found = [each for each in await findings(str(broker.addresses[name])) if each.kind == OPENED]
+                reach = partial(Cluster, str(broker.addresses[name]))
+                found = [each for each in await findings(reach) if each.kind == OPENED]
                 (one,) = found
                 assert (one.subject, one.is_wrong) == ("broker 1", False)
                 assert one.text.startswith("listener OPEN://0.0.0.0:0 asks nobody who it is")

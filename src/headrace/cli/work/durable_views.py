@@ -4,80 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import sleep
-from typing import Any, Final, TypeAlias
-from uuid import UUID
+from typing import Any, Final
 
-from headrace.base.addresses import Address
-from headrace.base.errors import CorruptData, HeadraceError, UsageError
-from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId
+from headrace.base.errors import CorruptData, UsageError
+from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX, DURABLE_CATALOG_TRIES_MAX
 from headrace.cli.command_config import reached
-from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.metadata.segments import PartitionCatalog
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
-from headrace.net.client.members import BrokerView, Members
-from headrace.net.client.offsets import LATEST, list_offsets
+from headrace.net.client.offsets import EARLIEST_LOCAL, LATEST
+from headrace.operations.histories import History, live_brokers, offsets_of, summaries
+from headrace.operations.histories import catalog as catalog_of
 from headrace.storage.tier.leftovers import is_a_store, left_of, nameless
-from headrace.storage.tier.mirror import TOPICS, MirroredState, MirroredTopic
-from headrace.storage.tier.reader import DamagedHistory, Store, rebuilt
+from headrace.storage.tier.mirror import TOPICS, MirroredTopic
+from headrace.storage.tier.reader import Store
 from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
 from headrace.wire.durable import MergeTotals
 
-EARLIEST_LOCAL: Final = -4
 DURABLE_URL: Final = "durable.url"
-Pages: TypeAlias = Callable[[UUID, int, int], Awaitable[Mapping[str, Any]]]
-"""Pages of a partition's catalog, from the entry that holds an offset."""
 COMPARE_AGAIN_S: Final = 0.5
 """Seconds before a broker that may lag is asked for a catalog again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """A summary of one partition's history."""
-
-    topic: str
-    topic_id: UUID
-    partition: int
-    partitions: int
-    """Number of the topic's partitions."""
-    segments: int
-    start: int
-    end: int
-    """Inclusive."""
-    bytes: int
-    log_end: int | None = None
-    """The next offset of the log; None: not requested, or there is no leader."""
-
-    @property
-    def lag(self) -> int | None:
-        """Number of records that are not durable yet."""
-        return None if self.log_end is None else max(0, self.log_end - self.end - 1)
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "topic_id": str(self.topic_id),
-            "partition": self.partition,
-            "segments": self.segments,
-            "start_offset": self.start,
-            "end_offset": self.end,
-            "bytes": self.bytes,
-            "log_end_offset": self.log_end,
-            "lag": self.lag,
-        }
-
-    @property
-    def mirrored_topic(self) -> MirroredTopic:
-        return MirroredTopic(
-            cluster_id=ClusterId(""), topic_id=TopicId(self.topic_id), name=self.topic, partitions=self.partitions
-        )
 
 
 @dataclass(slots=True)
@@ -272,111 +226,6 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
 # with brokers
 
 
-async def known(bootstrap: str, topics: Sequence[str]) -> list[History]:
-    """Histories that the brokers know. Raises UsageError where a topic does not exist, ClientError."""
-    async with reached(bootstrap) as cluster:
-        found = await _known(cluster, topics)
-        for name in sorted({each.topic for each in found}):
-            ends = await _offsets(cluster, name, [each.partition for each in found if each.topic == name], LATEST)
-            found = [replace(each, log_end=ends.get(each.partition)) if each.topic == name else each for each in found]
-        return found
-
-
-async def exported_topics(bootstrap: str) -> list[str]:
-    """Names of the topics with durable.enable. Raises ClientError."""
-    async with reached(bootstrap) as cluster:
-        admin = Admin(cluster)
-        names = [view.name for view in await admin.topics() if not view.internal]
-        configured = await admin.one_config_of_topics(names, "durable.enable") if names else {}
-        return sorted(name for name, value in configured.items() if value == "true")
-
-
-async def _known(cluster: Cluster, topics: Sequence[str]) -> list[History]:
-    found, names = [], set()
-    async with DurableLink(_address((await _brokers(cluster))[0]), cluster.security) as link:
-        async for topic in link.topics():
-            names |= {topic["topic"], topic["topic_id"]}
-            if topics and not {topic["topic"], topic["topic_id"]} & set(topics):
-                continue
-            found += [
-                History(
-                    topic=topic["topic"],
-                    topic_id=UUID(topic["topic_id"]),
-                    partition=part["partition"],
-                    partitions=topic["count"],
-                    segments=part["segments"],
-                    start=part["start_offset"],
-                    end=part["end_offset"],
-                    bytes=part["bytes"],
-                )
-                for part in topic["partitions"]
-            ]
-    for name in topics:
-        if name not in names:
-            raise UsageError(f"There is no topic '{name}'; see 'headrace topic list'.")
-    return found
-
-
-async def _brokers(cluster: Cluster) -> list[BrokerView]:
-    """The live brokers."""
-    return [broker for broker in await Members(cluster).brokers() if not broker.fenced]
-
-
-def _address(broker: BrokerView) -> Address:
-    return broker.address
-
-
-async def _offsets(cluster: Cluster, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:
-    """Offsets of the partitions that have a leader."""
-    view = (await cluster.metadata((topic,))).topics[topic]
-    online = {part.index for part in view.partitions if part.leader >= 0}
-    found = await list_offsets(cluster, topic, [each for each in partitions if each in online], at)
-    return {int(index): int(each.offset) for index, each in found.items()}
-
-
-async def catalog(bootstrap: str, history: History) -> PartitionCatalog:
-    """The brokers' catalog, with its chain proven. Raises CorruptData, ClientError."""
-    async with reached(bootstrap) as cluster:
-        return await _catalog(cluster, history)
-
-
-async def _catalog(cluster: Cluster, history: History) -> PartitionCatalog:
-    async with DurableLink(_address((await _brokers(cluster))[0]), cluster.security) as link:
-        return await steady(link.catalog, history)
-
-
-async def steady(pages: Pages, history: History) -> PartitionCatalog:
-    """The catalog at one moment. Raises CorruptData."""
-    for _ in range(DURABLE_CATALOG_TRIES_MAX):
-        whole = await _whole(pages, history)
-        if whole is None:
-            continue
-        state, entries, has_moved = whole
-        numbered = [(int(entry.descriptor.start_offset), entry) for entry in entries]
-        try:
-            return rebuilt(history.mirrored_topic, PartitionIndex(history.partition), state, numbered)
-        except DamagedHistory:
-            if not has_moved:
-                raise
-    raise HeadraceError(f"The catalog of {history.topic}-{history.partition} changes too fast to be read: ask again.")
-
-
-async def _whole(pages: Pages, history: History) -> tuple[MirroredState, list[CatalogEntry], bool] | None:
-    """The state and entries, and whether they span more than one moment. None where the next requested entry was
-    deleted meanwhile.
-    """
-    page = await pages(history.topic_id, history.partition, -1)
-    state = MirroredState.from_json(page["state"])
-    entries, has_moved = [CatalogEntry.from_json(each) for each in page["entries"]], False
-    while entries and entries[-1].descriptor.start_offset < state.last_start:
-        page = await pages(history.topic_id, history.partition, entries[-1].descriptor.next_offset)
-        if not page["entries"]:
-            return None
-        entries += [CatalogEntry.from_json(each) for each in page["entries"]]
-        has_moved |= MirroredState.from_json(page["state"]).head != state.head
-    return state, [each for each in entries if each.descriptor.start_offset <= state.last_start], has_moved
-
-
 async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]:
     """Prove histories against the cluster's own catalogs, with the store that its brokers name."""
     verdicts: list[Verdict] = []
@@ -391,7 +240,7 @@ async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]
                 try:
                     catalog = await _compared(cluster, store, verdict)
                     found_wrong = _prove(verdict, store, catalog, on_read)
-                    now = await _catalog(cluster, history) if found_wrong else catalog
+                    now = await catalog_of(cluster, history) if found_wrong else catalog
                 except CorruptData as error:
                     verdict.problems.append(sentence(error))
                     continue
@@ -403,13 +252,13 @@ async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> Partiti
     """The catalog, once it fits the mirror and the log. A broker that lags a little is asked again."""
     history, partition = verdict.history, PartitionIndex(verdict.history.partition)
     for left in reversed(range(DURABLE_CATALOG_TRIES_MAX)):
-        starts = await _offsets(cluster, history.topic, [partition], EARLIEST_LOCAL)
+        starts = await offsets_of(cluster, history.topic, [partition], EARLIEST_LOCAL)
         mirrored, problems = None, list[str]()
         try:
             mirrored = store.catalog(history.mirrored_topic, partition)
         except CorruptData as error:
             problems.append(sentence(error))
-        catalog = await _catalog(cluster, history)
+        catalog = await catalog_of(cluster, history)
         if mirrored is not None:
             problems += mirror_problems(history.topic, partition, mirrored, catalog)
             if mirrored.end_offset < 0 and catalog.entries:  # the first segment's mirror follows at once
@@ -418,7 +267,7 @@ async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> Partiti
                     f"{history.topic}-{partition}: its mirror is not in the store, though the brokers know {count} "
                     "segments of it: without them it could not be read."
                 )
-        ends = await _offsets(cluster, history.topic, [partition], LATEST)
+        ends = await offsets_of(cluster, history.topic, [partition], LATEST)
         if partition in starts and partition in ends:  # else there is no leader, as `headrace doctor` reports
             problems += seam_problems(history.topic, partition, catalog, starts[partition], ends[partition])
         if not problems or not left:
@@ -430,7 +279,7 @@ async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> Partiti
 
 async def _store_url(cluster: Cluster) -> str:
     admin = Admin(cluster)
-    for broker in await _brokers(cluster):
+    for broker in await live_brokers(cluster):
         for config in await admin.broker_configs(broker.id):
             if config.name == DURABLE_URL and config.value:
                 return config.value
@@ -441,9 +290,9 @@ async def sweep(bootstrap: str, *, execute: bool) -> Swept:
     """Have every live broker sweep, one after the other."""
     total, has_store = Swept(), False
     async with reached(bootstrap) as cluster:
-        for broker in await _brokers(cluster):
+        for broker in await live_brokers(cluster):
             try:
-                async with DurableLink(_address(broker), cluster.security) as link:
+                async with DurableLink(broker.address, cluster.security) as link:
                     answer = await link.sweep(execute=execute)
             except ClientError as error:
                 total.problems.append(f"Broker {broker.id}: {error}")
@@ -462,12 +311,12 @@ async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: b
     """
     total, has_store = MergeTotals(), False
     async with reached(bootstrap) as cluster:
-        found = [each for each in await _known(cluster, [topic]) if partition in (None, each.partition)]
+        found = [each for each in await summaries(cluster, [topic]) if partition in (None, each.partition)]
         if not found:
             raise UsageError(f"Topic '{topic}' has no durable history there; see 'headrace durable list'.")
-        for broker in await _brokers(cluster):
+        for broker in await live_brokers(cluster):
             try:
-                async with DurableLink(_address(broker), cluster.security) as link:
+                async with DurableLink(broker.address, cluster.security) as link:
                     answer = await link.merge(found[0].topic_id, partition, execute=execute)
             except ClientError as error:
                 total.problems.append(f"Broker {broker.id}: {error}")

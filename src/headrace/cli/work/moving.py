@@ -11,6 +11,7 @@ from headrace.base.errors import UsageError
 from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, plain_number, whole_number
 from headrace.cli.output import print_json, print_line, print_table
+from headrace.operations.reaching import since
 
 if TYPE_CHECKING:
     from headrace.net.client.cluster import Cluster
@@ -109,11 +110,6 @@ def moves(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
         for one in found
     ]
     print_table(("PARTITION", "FROM", "TO", "PHASE", "BYTES LEFT", "HELD UP BY"), rows)
-
-
-def since(since_ms: int) -> str:
-    """How long something has lasted that began then, by this machine's clock; empty where that is not known."""
-    return f" (for {max(0, round(time.time() - since_ms / 1000))} s)" if since_ms else ""
 
 
 def _rate(throttle: float | None) -> int:

@@ -55,7 +55,7 @@ def parse_time(text: str, option: str, others: str = "") -> int:
     """Milliseconds since 1970: of a time by ISO 8601 (UTC where it has no zone), or of a duration before now. A long
     number is taken as it is. Raises UsageError.
     """
-    from headrace.cli.work.resetting import parse_duration
+    from headrace.operations.resetting import parse_duration
 
     if is_natural(text) and len(text) > len("20240501"):
         return int(text)

@@ -15,6 +15,8 @@ from headrace.wire.messages import list_offsets as wire
 
 LATEST = -1
 EARLIEST = -2
+EARLIEST_LOCAL = -4
+"""The first offset in the leader's own log; below it a partition may have durable history."""
 MAX_TIMESTAMP = -3
 CONSUMER_REPLICA_ID = -1
 READ_UNCOMMITTED = 0

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import AILMENTS_TIMEOUT_MS, DOCTOR_ASK_MS_MAX
-from headrace.cli.command_config import reached
-from headrace.cli.work.bearing import bearing
-from headrace.cli.work.diagnosis import findings
-from headrace.cli.work.finding import Finding
 from headrace.net.client.disks import DiskView, disks
 from headrace.net.client.members import BrokerView, Members
 from headrace.net.client.moves import under_way
 from headrace.net.client.view import ClusterView, PartitionView
+from headrace.operations.bearing import bearing
+from headrace.operations.diagnosis import findings
+from headrace.operations.finding import Finding
+from headrace.operations.reaching import Reach
 from headrace.wire.moves import MoveView
 
 
@@ -72,11 +72,9 @@ class Summary(NamedTuple):
         }
 
 
-async def summary(bootstrap: str) -> Summary:
+async def summary(reach: Reach) -> Summary:
     """Ask the cluster. Raises ClientError where no broker answers."""
-    async with reached(
-        bootstrap, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
-    ) as cluster:
+    async with reach(connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX) as cluster:
         members = Members(cluster)
         brokers = await members.brokers()
         view = await members.metadata()
@@ -87,7 +85,7 @@ async def summary(bootstrap: str) -> Summary:
             quorum = None
         room = await disks(cluster, [broker.id for broker in brokers if not broker.fenced])
         moves, _ = await under_way(cluster)
-    return Summary(brokers, quorum, view, room, moves, await findings(bootstrap))
+    return Summary(brokers, quorum, view, room, moves, await findings(reach))
 
 
 def _count(parts: Sequence[PartitionView]) -> str:

@@ -7,8 +7,8 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.work.bearing import bearing, losses_borne
 from headrace.net.client.members import BrokerView, MemberView, QuorumView
+from headrace.operations.bearing import bearing, losses_borne
 
 
 def broker(number: int, *, fenced: bool = False) -> BrokerView:

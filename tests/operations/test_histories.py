@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from headrace.base.ids import Offset
-from headrace.cli.work.durable_views import History, _lasting, steady
+from headrace.cli.work.durable_views import _lasting
 from headrace.metadata.segments import PartitionCatalog
+from headrace.operations.histories import History, steady
 from headrace.storage.tier.mirror import MirroredState
 from headrace.storage.tier.reader import DamagedHistory
 from tests.metadata.test_runs import TOPIC, ZERO

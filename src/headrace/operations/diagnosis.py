@@ -16,12 +16,6 @@ from headrace.base.limits import (
     DOCTOR_TOPICS_PER_ASK_MAX,
     MOVE_WAIT_TOLD_MS,
 )
-from headrace.cli.command_config import reached
-from headrace.cli.work.bearing import losses_borne
-from headrace.cli.work.finding import Finding
-from headrace.cli.work.moving import since
-from headrace.cli.work.opened import OPENED, opened
-from headrace.cli.work.unended import UNENDED, unended
 from headrace.net.client.admin import Admin
 from headrace.net.client.ailments import report_of
 from headrace.net.client.cluster import Cluster
@@ -31,6 +25,11 @@ from headrace.net.client.members import BrokerView, Members, QuorumView
 from headrace.net.client.moves import under_way
 from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
+from headrace.operations.bearing import losses_borne
+from headrace.operations.finding import Finding
+from headrace.operations.opened import OPENED, opened
+from headrace.operations.reaching import Reach, since
+from headrace.operations.unended import UNENDED, unended
 from headrace.wire.ailments import IN_REDIS, KINDS, Ailment, Report, State
 from headrace.wire.errors import ErrorCode
 from headrace.wire.moves import MoveView
@@ -68,11 +67,11 @@ RECOVERING: Final = "recover"
 PATIENCE: Final = Backoff(attempts_max=2)
 
 
-async def findings(bootstrap: str) -> list[Finding]:
+async def findings(reach: Reach) -> list[Finding]:
     """All findings, the worst first, within DOCTOR_MS_MAX. Raises ClientError where no broker answers."""
     found: list[Finding] = []
-    async with reached(
-        bootstrap, backoff=PATIENCE, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
+    async with reach(
+        backoff=PATIENCE, connect_timeout_ms=AILMENTS_TIMEOUT_MS, request_timeout_ms=DOCTOR_ASK_MS_MAX
     ) as cluster:
         try:
             async with asyncio.timeout(DOCTOR_MS_MAX / 1000):

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headrace.base.limits import DOCTOR_LOOK_AGAIN_MS, DOCTOR_TRANSACTION_MS, DOCTOR_TRANSACTIONS_MAX
-from headrace.cli.work.finding import Finding
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.transactions import LONGEST_MS, OpenTransaction, Transactions, TransactionView
 from headrace.net.client.two_phase import NO_TIMEOUT_MS
+from headrace.operations.finding import Finding
 
 OPEN: Final = "Ongoing"
 DECIDED: Final = ("PrepareCommit", "PrepareAbort")

@@ -9,8 +9,8 @@ from typing import Final
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import DOCTOR_ASK_MS_MAX
 from headrace.broker.listeners import described_open
-from headrace.cli.work.finding import Finding
 from headrace.net.client.admin import Admin
+from headrace.operations.finding import Finding
 
 OPENED: Final = "open listener"
 """The kind of these findings."""
