@@ -29,6 +29,7 @@ from headrace.wire.ailments import State
 from headrace.wire.apis import ApiKey
 from tests import loops
 from tests.broker.clusters import BY_HAND
+from tests.broker.group_broker import until
 from tests.broker.patience import findings, patient
 from tests.broker.replication_world import ALL, World, replicating
 
@@ -190,9 +191,12 @@ def test_a_broker_that_is_down_is_told_as_that_and_as_a_voter(tmp_path: Path) ->
 def test_a_broker_that_lives_and_is_behind_is_waited_for(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.make("t")
-        behind = others(world.leader("t"))[0]
+        leader = world.leader("t")
+        behind = others(leader)[0]
         await world.fence(behind)
         await world.cluster.brokers[behind].parts.replication.copying.stop()
+        followers = world.cluster.brokers[leader].parts.replication.followers
+        await until(lambda: BrokerId(behind) not in followers.heard_at())  # its last words are heard: it copies no more
         await world.unfence(behind)
         (finding,) = await found(world, "out of sync")
         assert finding.text == f"broker {behind} is not in sync"

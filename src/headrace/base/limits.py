@@ -645,6 +645,9 @@ held."""
 CONTROLLER_WAIT_MS_MAX: Final = 5_000
 """Longest that a broker waits for the controller's answer, or for a controller to exist, before it refuses a
 request."""
+CONTROLLER_ANSWER_MS_MIN: Final = 1_000
+"""Time that has to be left for the controller's answer when a request is sent that must not be done twice. At most half
+of all that it has."""
 CONTROLLER_BACKOFF_MS: Final = 20
 """Pause before the controller is asked again, unless a new controller becomes known; it doubles with each further
 one."""

@@ -40,6 +40,7 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
+from headrace.net.client.connection import Connection
 from headrace.raft.membership import Membership, Peer
 from headrace.storage.disk import LocalDisk
 from headrace.wire.apis import ApiKey
@@ -203,6 +204,30 @@ def test_what_would_be_refused_or_do_harm_once_it_is_done_is_sent_once(tmp_path:
             assert isinstance(refusal, Refusal)
             assert refusal.code is ErrorCode.REQUEST_TIMED_OUT
             assert asked(other) == 1
+
+    run(work())
+
+
+def test_what_may_not_be_done_twice_is_sent_only_while_there_is_time_for_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is the controller while there is time. Then it was surely not done, and the client asks again."""
+    given = list[int]()
+    request = Connection.request
+
+    async def noted(self: Connection, key: ApiKey, message: Any, **more: Any) -> Any:
+        if key is ApiKey.ENVELOPE:
+            given.append(more["timeout_ms"])
+        return await request(self, key, message, **more)
+
+    monkeypatch.setattr(Connection, "request", noted)
+
+    async def work() -> None:
+        async with scripted(lambda _, __: not_controller(None)) as other, control(tmp_path, other.address) as here:
+            refusal = await here.submit(DELETION, wait_ms=4 * WAIT_MS)
+            assert isinstance(refusal, Refusal)
+            assert refusal.code is ErrorCode.NOT_CONTROLLER
+            assert all(each >= 2 * WAIT_MS for each in given)
 
     run(work())
 

@@ -19,11 +19,11 @@ SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "cancel-without-an-epoch": 54,
     "event-before-object": 0,
-    "new-owner-appends-before-the-move-is-finished": 4,
+    "new-owner-appends-before-the-move-is-finished": 24,
     "owner-resumes-after-an-unknown-seal": 65,
     "seal-without-epoch-check": 54,
     "stale-local-log-wins": 74,
-    "two-decisions-on-one-image": 32,
+    "two-decisions-on-one-image": 44,
 }
 """A seed that finds each, with what gives it away in decision 0035; where simulator or broker were changed, others do:
 `make plants PART=moves` notes them."""

@@ -7,7 +7,8 @@ Promises:
   here.
 - Every wait ends (CONTROLLER_WAIT_MS_MAX).
 - While there is no controller, `submit` waits, and then returns an error on which a client tries again.
-- A request that must not be done twice is never sent twice.
+- A request that must not be done twice is never sent twice. It is not sent where little time is left for its answer
+  (CONTROLLER_ANSWER_MS_MIN): then it is surely not done, and the client asks again.
 
 Source: KIP-590.
 """
@@ -27,6 +28,7 @@ from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import BrokerId
 from headrace.base.limits import (
+    CONTROLLER_ANSWER_MS_MIN,
     CONTROLLER_BACKOFF_MS,
     CONTROLLER_BACKOFF_MS_MAX,
     CONTROLLER_LINKS_MAX,
@@ -122,6 +124,7 @@ class Control:
         """Ask the controller on another broker. `unsure`: an earlier try may have been carried out."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
+        answer_s_min = 0.0 if ask.REPEATABLE else min(CONTROLLER_ANSWER_MS_MIN, wait_ms // 2) / 1000
         backoff_ms = CONTROLLER_BACKOFF_MS
         hint: Address | None = None
         data = encode_ask(self._controller.cluster_id, ask)
@@ -134,7 +137,7 @@ class Control:
                 return refusal
             followed = hint is not None
             try:
-                answer, hint = await self._try(ask, data, hint, deadline)
+                answer, hint = await self._try(ask, data, hint, deadline, answer_s_min)
             except MetadataStopped as error:
                 return _unknown(str(error)) if unsure else no_controller(str(error))
             except (NotSent, ChangeRefused) as error:
@@ -151,7 +154,7 @@ class Control:
                 continue
             hint = None  # two brokers that take each other for the controller are not asked in turns
             left = deadline - loop.time() - backoff_ms / 1000
-            if left <= 0:  # a request at the very end has no time to be answered, and may be carried out
+            if left <= answer_s_min:  # a request at the very end has no time to be answered, and may be carried out
                 return _unknown(reason) if unsure else no_controller(f"{reason.rstrip('.')}: ask again.")
             await wait_for_event(self._changed, backoff_ms / 1000)
             backoff_ms = min(2 * backoff_ms, CONTROLLER_BACKOFF_MS_MAX)
@@ -166,7 +169,7 @@ class Control:
         return answer.result
 
     async def _try(
-        self, ask: Ask[R], data: bytes, hint: Address | None, deadline: float
+        self, ask: Ask[R], data: bytes, hint: Address | None, deadline: float, answer_s_min: float
     ) -> tuple[Answer[R] | None, Address | None]:
         """Try once; return an answer, or None and perhaps the address to ask then. Raises HeadraceError."""
         if self._metadata.is_controller:
@@ -179,7 +182,9 @@ class Control:
         if address is None:
             return None, None
         request = EnvelopeRequest(request_data=data, request_principal=None, client_host_address=b"")
-        response = await self._links.ask(address, ApiKey.ENVELOPE, request, versions=(0, 0), deadline=deadline)
+        response = await self._links.ask(
+            address, ApiKey.ENVELOPE, request, versions=(0, 0), deadline=deadline, answer_s_min=answer_s_min
+        )
         assert isinstance(response, EnvelopeResponse)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             leader = decode_leader(response.response_data or b"")

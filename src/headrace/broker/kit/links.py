@@ -47,11 +47,18 @@ class Links:
         """Addresses where this broker was not let in, or did not trust the other, for one log line each."""
 
     async def ask(
-        self, address: Address, key: ApiKey, request: Any, *, versions: tuple[int, int], deadline: float
+        self,
+        address: Address,
+        key: ApiKey,
+        request: Any,
+        *,
+        versions: tuple[int, int],
+        deadline: float,
+        answer_s_min: float = 0.0,
     ) -> Any:
         """Send a request, and return the response. `versions`: the lowest and the highest in which it says what it has
-        to. `deadline`: in the loop's time. Raises NotSent, and ClientError where it is not known whether it was
-        received."""
+        to. `deadline`: in the loop's time. With less than `answer_s_min` left for the response, nothing is sent. Raises
+        NotSent, and ClientError where it is not known whether it was received."""
         try:
             connection = await asyncio.shield(self._connecting(address, deadline))
         except AuthenticationError as error:
@@ -61,6 +68,8 @@ class Links:
             raise NotSent(str(error)) from error
         self._strangers.discard(address)
         version = self._version(connection, key, versions)
+        if deadline - asyncio.get_running_loop().time() < answer_s_min:
+            raise NotSent(f"{address} was reached too late to answer in time.")
         return await connection.request(key, request, version=version, timeout_ms=_left_ms(deadline))
 
     def _tell(self, address: Address, error: AuthenticationError) -> None:
