@@ -6,7 +6,7 @@ On the test's own event loop::
         producer = AIOKafkaProducer(bootstrap_servers=b.bootstrap)
 
 Clients that block (confluent-kafka, kafka-python) use a broker in a thread with an event loop of its own. The pytest
-plugin provides it wherever Headrace is installed::
+plugin `pytest-headrace` provides it::
 
     def test_orders(headrace_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": headrace_broker.bootstrap})
@@ -18,6 +18,9 @@ that are one cluster. A test may stop each of them and start it again::
     def test_orders_while_brokers_come_and_go(headrace_cluster):
         producer = confluent_kafka.Producer({"bootstrap.servers": headrace_cluster.bootstrap})
         headrace_cluster.stop_brokers(1)
+
+`faults` of a broker has it refuse requests, lose answers or take its time, and `MovableClock` moves its time. Brokers
+of a `ProcessCluster` are killed, stand still and are cut off.
 
 A broker is secured by one argument, `secure=True` here or `@pytest.mark.headrace(secure=True)` at a test. Its
 `clients` has the settings by which clients of others log in.
