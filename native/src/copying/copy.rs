@@ -8,10 +8,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::attributes::{add, field, named};
+use crate::attributes::{add, named};
 use crate::batches::{self, Header};
 use crate::panics::guarded;
 use crate::partition::parts::{Kinds, Limits};
+use crate::partition::room::{Coming, add_to_segment, collects, has_room, latest_epoch, needs_upkeep};
 use crate::partition::rules::{Known, LogConfig};
 use crate::partition::state::{ContentsState, LogState, RoleState, SegmentState, known};
 use crate::{attribute, call, change};
@@ -21,9 +22,6 @@ const UNUSUAL: i16 = 0x30;
 const LENGTH_END: i64 = 12;
 const NO_PRODUCER_ID: i64 = -1;
 const SEQUENCE_MAX: i64 = (1 << 31) - 1;
-const RELATIVE_OFFSET_MAX: i64 = (1 << 31) - 1;
-const INDEX_ENTRY_BYTES: i64 = 8;
-const TIME_ENTRY_BYTES: i64 = 12;
 
 /// Batches that may be appended, and the state that they change.
 pub struct Admitted<'py> {
@@ -208,22 +206,13 @@ impl HotCopy {
         let held_count = i64::try_from(attribute!(self.contents.bind(py), "_held").len()?)?;
         let collected = known(log.collected(py), "collected")?;
         let goes_on = if config.fsync {
-            self.collects(log.journal(py), &collected, admitted.size)?
+            collects(&self.limits, log.journal(py), &collected, admitted.size)?
         } else {
             held_count == 0 && attribute!(collected, "end").is_none() && log.owed() <= log.flushed_end()
         };
-        Ok(goes_on && has_room(admitted, held_count, contents.held_size())?)
-    }
-
-    /// Whether `Collected.add` would take the batches.
-    fn collects(&self, journal: Option<Bound<'_, PyAny>>, collected: &Bound<'_, PyAny>, size: i64) -> PyResult<bool> {
-        let Some(journal) = journal else {
-            return Ok(false);
-        };
-        Ok(!attribute!(collected, "end").is_none()
-            && attribute!(journal, "is_ready").is_truthy()?
-            && attribute!(collected, "size").extract::<i64>()? + size <= self.limits.journal_log_bytes_max
-            && attribute!(journal, "_pending_bytes").extract::<i64>()? + size <= self.limits.journal_pending_bytes_max)
+        let coming =
+            Coming { size: admitted.size, end: admitted.end, newest: admitted.newest, now_ms: admitted.now_ms };
+        Ok(goes_on && has_room(&admitted.active, config, coming, held_count, contents.held_size())?)
     }
 
     /// `FollowerPartition.append`.
@@ -246,7 +235,7 @@ impl HotCopy {
         if attribute!(copy, "open_since_ms").is_none() {
             change!(copy, "open_since_ms", admitted.now_ms);
         }
-        if admitted.config.fsync || self.needs_upkeep(py)? {
+        if admitted.config.fsync || needs_upkeep(py, self.log(), self.aborted.bind(py))? {
             call!(self.flusher.bind(py), "request", copy);
         }
         Ok(())
@@ -278,7 +267,10 @@ impl HotCopy {
         } else {
             call!(self.log.bind(py), "write_past_held", buffers);
             for header in &admitted.headers {
-                add_to_segment(admitted, header)?;
+                let last = header.base_offset + i64::from(header.last_offset_delta);
+                let size = LENGTH_END + i64::from(header.batch_length);
+                let interval = admitted.config.index_interval_bytes;
+                add_to_segment(&admitted.active, last, size, header.max_timestamp, interval)?;
             }
             contents.set_size(contents.size() + admitted.size);
             change!(unsynced, "active", true);
@@ -350,18 +342,6 @@ impl HotCopy {
         }
         Ok(())
     }
-
-    /// `LocalState.needs_flush`, of a log whose appends are left to the kernel.
-    fn needs_upkeep(&self, py: Python<'_>) -> PyResult<bool> {
-        let unsynced = known(self.log().unsynced(py), "unsynced")?;
-        Ok(attribute!(unsynced, "closed").is_truthy()?
-            || attribute!(unsynced, "checkpoint").is_truthy()?
-            || attribute!(unsynced, "snapshots").is_truthy()?
-            || attribute!(unsynced, "removals").is_truthy()?
-            || attribute!(unsynced, "birth").is_truthy()?
-            || attribute!(unsynced, "gaps_below").is_truthy()?
-            || attribute!(self.aborted.bind(py), "needs_writing").is_truthy()?)
-    }
 }
 
 /// Sound batches of one epoch that follow one another from `base` on, none of a transaction. None: others.
@@ -377,54 +357,6 @@ fn whole_batches(records: &[u8], base: i64, epoch: i64) -> Option<Vec<Header>> {
         headers.push(header);
     }
     Some(headers)
-}
-
-/// `not Contents.is_full`, of a segment that is not empty.
-fn has_room(admitted: &Admitted<'_>, held_count: i64, held_size: i64) -> PyResult<bool> {
-    let (config, active) = (&admitted.config, admitted.active.get());
-    let first = active.first_timestamp();
-    let age = if first >= 0 {
-        admitted.newest.saturating_sub(first)
-    } else {
-        admitted.now_ms.saturating_sub(active.created_ms())
-    };
-    let indexes = admitted.active.as_any();
-    let (index, times) =
-        (i64::try_from(attribute!(indexes, "index").len()?)?, i64::try_from(attribute!(indexes, "times").len()?)?);
-    Ok(active.size() > 0
-        && active.created_ms() >= 0
-        && active.size() + held_size + admitted.size <= config.segment_bytes
-        && config.segment_ms.saturating_sub(age) >= config.segment_jitter_ms.max(0)
-        && index + (1 + held_count) * INDEX_ENTRY_BYTES <= config.segment_index_bytes
-        && times + (2 + held_count) * TIME_ENTRY_BYTES <= config.segment_index_bytes
-        && admitted.end - active.base() <= RELATIVE_OFFSET_MAX)
-}
-
-/// `Segment.add`.
-fn add_to_segment(admitted: &Admitted<'_>, header: &Header) -> PyResult<()> {
-    let (active, last) = (admitted.active.get(), header.base_offset + i64::from(header.last_offset_delta));
-    let (size, interval) = (LENGTH_END + i64::from(header.batch_length), admitted.config.index_interval_bytes);
-    if active.since_entry() > interval {
-        call!(admitted.active.as_any(), "add", last, size, header.max_timestamp, interval);
-        return Ok(());
-    }
-    if header.max_timestamp > active.max_timestamp() {
-        active.set_max_timestamp(header.max_timestamp);
-        active.set_max_timestamp_offset(last);
-    }
-    active.set_size(active.size() + size);
-    active.set_since_entry(active.since_entry() + size);
-    active.set_end(last + 1);
-    Ok(())
-}
-
-/// `LeaderEpochs.latest`.
-fn latest_epoch(py: Python<'_>, log: &LogState) -> PyResult<i64> {
-    let entries = attribute!(known(log.leader_epochs(py), "leader_epochs")?, "entries");
-    match entries.len()? {
-        0 => Ok(-1),
-        count => field(&entries.get_item(count - 1)?, 0)?.extract(),
-    }
 }
 
 impl Known<bool> {

@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PySlice};
 
 use super::HotPartition;
+use super::room::{Coming, add_to_segment, collects, has_room, latest_epoch};
 use super::rules::{LogConfig, Settings};
-use super::state::{LogState, SegmentState, known};
+use super::state::{SegmentState, known};
 use crate::attributes::{add, field, named};
 use crate::batches::{self, Header};
 use crate::bytes::Lent;
@@ -25,9 +26,6 @@ const CODEC_MASK: i16 = 0x07;
 const NO_CODEC: i16 = 0;
 const NO_PRODUCER_ID: i64 = -1;
 const SEQUENCE_MAX: i64 = (1 << 31) - 1;
-const RELATIVE_OFFSET_MAX: i64 = (1 << 31) - 1;
-const INDEX_ENTRY_BYTES: i64 = 8;
-const TIME_ENTRY_BYTES: i64 = 12;
 
 /// What is known of a batch's records.
 #[derive(Clone, Copy)]
@@ -217,11 +215,11 @@ impl HotPartition {
         let held_count = i64::try_from(held.len()?)?;
         let collected = known(self.log().collected(py), "collected")?;
         let goes_on = if config.fsync {
-            collects(self, self.log().journal(py), &collected, admitted.size)?
+            collects(&self.limits, self.log().journal(py), &collected, admitted.size)?
         } else {
             held_count == 0 && attribute!(collected, "end").is_none() && self.log().owed() <= self.log().flushed_end()
         };
-        Ok(goes_on && has_room(admitted, held_count, contents.get().held_size())?)
+        Ok(goes_on && has_room(&admitted.active, config, admitted.coming(), held_count, contents.get().held_size())?)
     }
 
     /// `LocalState.write`.
@@ -253,11 +251,12 @@ impl HotPartition {
             self.log().set_owed(admitted.end);
         } else {
             call!(log, "write_past_held", PyList::new(py, [buffers.0.into_any(), buffers.1])?);
-            let position = add_to_segment(admitted)?;
+            let (last, newest) = (admitted.end - 1, admitted.header.max_timestamp);
+            add_to_segment(&admitted.active, last, admitted.size, newest, admitted.config.index_interval_bytes)?;
             contents.get().set_size(contents.get().size() + admitted.size);
             change!(unsynced, "active", true);
             self.log().set_flushed_end(admitted.end);
-            self.log().set_flushed_position(position);
+            self.log().set_flushed_position(admitted.active.get().size());
         }
         self.log().set_log_end_offset(admitted.end);
         Ok(())
@@ -359,6 +358,11 @@ impl HotPartition {
 }
 
 impl Admitted<'_> {
+    fn coming(&self) -> Coming {
+        let newest = self.header.max_timestamp.max(-1);
+        Coming { size: self.size, end: self.end, newest, now_ms: self.now_ms }
+    }
+
     fn prefix<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut made = [0; PREFIX_BYTES.unsigned_abs()];
         made[..8].copy_from_slice(&self.base.to_be_bytes());
@@ -393,68 +397,4 @@ fn next_sequence(batches: &Bound<'_, PyAny>) -> PyResult<i64> {
         return Ok(0);
     }
     Ok((field(&batches.get_item(-1)?, 1)?.extract::<i64>()? + 1) & SEQUENCE_MAX)
-}
-
-/// Whether `Collected.add` would take the batch.
-fn collects(
-    hot: &HotPartition,
-    journal: Option<Bound<'_, PyAny>>,
-    collected: &Bound<'_, PyAny>,
-    size: i64,
-) -> PyResult<bool> {
-    let limits = &hot.limits;
-    let Some(journal) = journal else {
-        return Ok(false);
-    };
-    Ok(!attribute!(collected, "end").is_none()
-        && attribute!(journal, "is_ready").is_truthy()?
-        && attribute!(collected, "size").extract::<i64>()? + size <= limits.journal_log_bytes_max
-        && attribute!(journal, "_pending_bytes").extract::<i64>()? + size <= limits.journal_pending_bytes_max)
-}
-
-/// `not Contents.is_full`, of a segment that is not empty.
-fn has_room(admitted: &Admitted<'_>, held_count: i64, held_size: i64) -> PyResult<bool> {
-    let (config, active) = (&admitted.config, admitted.active.get());
-    let (first, newest) = (active.first_timestamp(), admitted.header.max_timestamp.max(-1));
-    let since = if first >= 0 { first } else { active.created_ms() };
-    let age = if first >= 0 { newest.saturating_sub(since) } else { admitted.now_ms.saturating_sub(since) };
-    let left_ms = config.segment_ms.saturating_sub(age);
-    let indexes = admitted.active.as_any();
-    let (index, times) =
-        (i64::try_from(attribute!(indexes, "index").len()?)?, i64::try_from(attribute!(indexes, "times").len()?)?);
-    Ok(active.size() > 0
-        && active.created_ms() >= 0
-        && active.size() + held_size + admitted.size <= config.segment_bytes
-        && left_ms >= config.segment_jitter_ms.max(0)
-        && index + (1 + held_count) * INDEX_ENTRY_BYTES <= config.segment_index_bytes
-        && times + (2 + held_count) * TIME_ENTRY_BYTES <= config.segment_index_bytes
-        && admitted.end - active.base() <= RELATIVE_OFFSET_MAX)
-}
-
-/// `Segment.add`. Returns the segment's size.
-fn add_to_segment(admitted: &Admitted<'_>) -> PyResult<i64> {
-    let (active, header, last) = (admitted.active.get(), &admitted.header, admitted.end - 1);
-    let size = active.size() + admitted.size;
-    if active.since_entry() > admitted.config.index_interval_bytes {
-        let segment = admitted.active.as_any();
-        call!(segment, "add", last, admitted.size, header.max_timestamp, admitted.config.index_interval_bytes);
-        return Ok(size);
-    }
-    if header.max_timestamp > active.max_timestamp() {
-        active.set_max_timestamp(header.max_timestamp);
-        active.set_max_timestamp_offset(last);
-    }
-    active.set_size(size);
-    active.set_since_entry(active.since_entry() + admitted.size);
-    active.set_end(admitted.end);
-    Ok(size)
-}
-
-/// `LeaderEpochs.latest`.
-fn latest_epoch(py: Python<'_>, log: &LogState) -> PyResult<i64> {
-    let entries = attribute!(known(log.leader_epochs(py), "leader_epochs")?, "entries");
-    match entries.len()? {
-        0 => Ok(-1),
-        count => field(&entries.get_item(count - 1)?, 0)?.extract(),
-    }
 }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::HotPartition;
-use super::state::known;
+use super::room::needs_upkeep;
 use crate::attributes::named;
 use crate::{attribute, call, change};
 
@@ -13,22 +13,10 @@ impl HotPartition {
     pub(super) fn after_write(&self, py: Python<'_>, end: i64, appended_bytes: i64) -> PyResult<()> {
         let parts = &self.parts;
         let is_synced = self.log().flushed_end() == end;
-        if !is_synced || self.needs_upkeep(py)? {
+        if !is_synced || needs_upkeep(py, self.log(), parts.aborted.bind(py))? {
             call!(parts.flusher.bind(py), "request", parts.partition.bind(py));
         }
         if is_synced { self.on_durable(py, end, appended_bytes) } else { Ok(()) }
-    }
-
-    /// `LocalState.needs_flush`, of a log whose appends are left to the kernel.
-    fn needs_upkeep(&self, py: Python<'_>) -> PyResult<bool> {
-        let unsynced = known(self.log().unsynced(py), "unsynced")?;
-        Ok(attribute!(unsynced, "closed").is_truthy()?
-            || attribute!(unsynced, "checkpoint").is_truthy()?
-            || attribute!(unsynced, "snapshots").is_truthy()?
-            || attribute!(unsynced, "removals").is_truthy()?
-            || attribute!(unsynced, "birth").is_truthy()?
-            || attribute!(unsynced, "gaps_below").is_truthy()?
-            || attribute!(self.parts.aborted.bind(py), "needs_writing").is_truthy()?)
     }
 
     /// `Partition._on_durable`.

@@ -9,6 +9,7 @@ mod durable;
 pub mod parts;
 pub mod producing;
 pub mod reading;
+pub mod room;
 pub mod rules;
 pub mod state;
 

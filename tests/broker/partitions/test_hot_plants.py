@@ -18,7 +18,9 @@ PYTEST: Final = ("pytest", "-q", "-p", "no:cacheprovider")
 FINDER_OF_SEVERAL: Final = str(Path(__file__).with_name("test_hot_several.py"))
 READING: Final = "partition/reading.rs"
 PRODUCING: Final = "partition/producing.rs"
-APPEND, DURABLE, RULES, STATE = (f"partition/{name}.rs" for name in ("append", "durable", "rules", "state"))
+APPEND, DURABLE, ROOM, RULES, STATE = (
+    f"partition/{name}.rs" for name in ("append", "durable", "room", "rules", "state")
+)
 PLANTS: Final[dict[str, Plant]] = {
     "a gap of sequences is taken": (
         APPEND,
@@ -99,14 +101,14 @@ PLANTS: Final[dict[str, Plant]] = {
         "",
     ),
     "held batches do not count for the segment's size": (
-        APPEND,
-        "active.size() + held_size + admitted.size <= config.segment_bytes",
-        "active.size() + admitted.size <= config.segment_bytes",
+        ROOM,
+        "active.size() + held_size + coming.size <= config.segment_bytes",
+        "active.size() + coming.size <= config.segment_bytes",
     ),
     "an index entry is left out": (
-        APPEND,
-        "if active.since_entry() > admitted.config.index_interval_bytes {",
-        "if active.since_entry() > admitted.config.index_interval_bytes + 60 {",
+        ROOM,
+        "if active.since_entry() > interval {",
+        "if active.since_entry() > interval + 60 {",
     ),
     "the leader epoch in the log is the client's": (
         APPEND,
@@ -162,7 +164,7 @@ PLANTS: Final[dict[str, Plant]] = {
     ),
     "upkeep has to wait for a flush": (
         DURABLE,
-        "!is_synced || self.needs_upkeep(py)?",
+        "!is_synced || needs_upkeep(py, self.log(), parts.aborted.bind(py))?",
         "!is_synced",
     ),
     "bytes that were told are withheld": (DURABLE, "if is_told { 0 } else { withheld }", "withheld"),

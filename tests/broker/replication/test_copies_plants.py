@@ -11,6 +11,7 @@ import pytest
 from tests.tiers import long_only
 from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed
 
+ROOM: Final = "partition/room.rs"
 TOOL: Final = ("partition_fuzz", "--copies", "--operations", "60000")
 COPY, TAKING, SIGHT, REPORTS, OTHERS, ANSWERING = (
     f"copying/{name}.rs" for name in ("copy", "taking", "sight", "reports", "others", "answering")
@@ -40,10 +41,10 @@ PLANTS: Final[dict[str, Plant]] = {
     "the producers' snapshot comes late": (COPY, "appended >= self.role()", "appended > self.role()"),
     "nobody asks for a flush": (
         COPY,
-        "if admitted.config.fsync || self.needs_upkeep(py)?",
-        "if self.needs_upkeep(py)?",
+        "if admitted.config.fsync || needs_upkeep(py, self.log(), self.aborted.bind(py))?",
+        "if needs_upkeep(py, self.log(), self.aborted.bind(py))?",
     ),
-    "a segment is never full": (COPY, "admitted.size <= config.segment_bytes", "0 <= config.segment_bytes"),
+    "a segment is never full": (ROOM, "coming.size <= config.segment_bytes", "0 <= config.segment_bytes"),
     "the file ends where the log does not": (COPY, "log.set_log_end_offset(admitted.end);", ""),
     "a refusal is a plain row": (TAKING, "error == 0 && diverging", "error >= 0 && diverging"),
     "a divergence is a plain row": (TAKING, "diverging_epoch == NO_EPOCH && skip_to", "skip_to"),
