@@ -7,6 +7,9 @@ Promises:
   time. The machine is short of processors then, and the log says that instead.
 - A turning loop pays for one timer: the thread sleeps until nobody has set the alarm again (`broker.alarm`).
 - Of the stack, frames of asyncio, of the command line and of what runs them are left out.
+- While it is taken, no garbage is collected. Before Python 3.12 that may happen wherever an object is made, such as a
+  frame. It runs Python code, and the loop may go on meanwhile. Then `f_back` gives what lies now where the frame was,
+  of any type, or the interpreter stops for ever (CPython's issue 106883).
 
 For the real broker only: it reads the real clock. Where the system has no such alarm, nothing is watched. It only logs.
 """
@@ -16,16 +19,17 @@ from __future__ import annotations
 import asyncio
 import asyncio.base_events
 import asyncio.runners
+import gc
 import os
 import selectors
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import structlog
 
@@ -43,6 +47,8 @@ STARVED: Final = "the machine had no processor for the event loop"
 HELD: Final = "the event loop was held"
 _NANOS_PER_MS: Final = 1_000_000
 _STATISTICS_BYTES: Final = 128
+Stack: TypeAlias = Sequence[tuple[FrameType, int]]
+"""The frames of a thread, the innermost first, and their lines."""
 
 
 class Spent(NamedTuple):
@@ -176,10 +182,10 @@ class Watchdog:
 
     def _look(self, since: float, before: Spent) -> None:
         """Look at a loop that does not turn, and wait until it does."""
-        frame = sys._current_frames().get(self._watched)
-        was_idle = self._is_waiting(frame, before)
-        frames = () if was_idle or frame is None else tuple(shown(frame))
-        del frame
+        stack = stack_of(self._watched)
+        was_idle = self._is_waiting(stack, before)
+        frames = () if was_idle else tuple(shown(stack))
+        del stack
         self._turned.wait()
         after = spent_in(self._statistics())
         lasted, queued = (time.monotonic() - since) * 1000, (after.queued - before.queued) / _NANOS_PER_MS
@@ -193,10 +199,10 @@ class Watchdog:
             )
         )
 
-    def _is_waiting(self, frame: FrameType | None, before: Spent) -> bool:
+    def _is_waiting(self, stack: Stack, before: Spent) -> bool:
         """Whether the thread runs no callback, and has not worked either: it is late to wake up."""
         worked_s = (spent_in(self._statistics()).worked - before.worked) / 1e9
-        return frame is not None and frame.f_code.co_filename in WAITS_IN and worked_s < self._held_seconds_max
+        return bool(stack) and stack[0][0].f_code.co_filename in WAITS_IN and worked_s < self._held_seconds_max
 
 
 def statistics_of(thread: int, native: int) -> Callable[[], bytes]:
@@ -228,9 +234,21 @@ def spent_in(statistics: bytes) -> Spent:
     return Spent(int(worked), int(queued))
 
 
-def shown(frame: FrameType) -> Iterator[str]:
+def stack_of(thread: int) -> Stack:
+    """Return the frames of a thread that runs on, the innermost first, and their lines. See the module."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread)
+        return [] if frame is None else list(traceback.walk_stack(frame))
+    finally:
+        if collects:
+            gc.enable()
+
+
+def shown(stack: Stack) -> Iterator[str]:
     """Iterate over the innermost frames that say what holds the loop, the outermost first."""
-    found = [(each, line) for each, line in traceback.walk_stack(frame) if not _is_around(each)]
+    found = [(each, line) for each, line in stack if not _is_around(each)]
     for each, line in reversed(found[:LOOP_STACK_FRAMES_MAX]):
         yield f"{each.f_code.co_name} ({each.f_code.co_filename}:{line})"
 
