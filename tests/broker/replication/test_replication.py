@@ -180,6 +180,23 @@ def test_who_waits_in_vain_for_a_leader_that_the_controller_does_not_hear_is_sen
     run(tmp_path, work)
 
 
+def test_a_report_that_commits_tells_of_too_few_copies(tmp_path: Path) -> None:
+    """The last copy that is in sync reports an append that was taken when there were enough."""
+
+    async def work(world: World) -> None:
+        await world.make("t", min_insync_replicas="3")
+        assert await write(world, "t", b"three are enough") == 0
+        one, other = world.followers("t")
+        with world.held(one, other):
+            answer = await write_later(world, "t", b"waits")
+            await world.fence(one)
+            await world.turns()
+            assert not answer.done(), "the other has not flushed it"
+        assert (await answer).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    run(tmp_path, work)
+
+
 def test_too_few_in_sync_replicas_take_nothing_at_acks_all(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await world.make("t", min_insync_replicas="2")
