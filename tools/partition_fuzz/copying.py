@@ -1,9 +1,9 @@
 """Compares the copy stream: `python -m tools.partition_fuzz --copies --operations 1000000`.
 
-Two sides have a leader and its follower each. These are two logs, a session, a source, and the frames between them.
-The leader meets whatever it meets in the other cases. In between, frames are delivered, damaged or lost. The follower
-flushes, meets faults, or follows in another epoch. One side takes the native road. Frames, answers and the state of
-both have to be the same after each operation, and all files at the end.
+Two sides have partitions with a leader and a follower each. These are logs, a session, a source, and the frames between
+the two. The leader meets whatever it meets in the other cases. In between, frames are delivered, lost, or changed (see
+`twisting`). The follower flushes, meets faults, or follows in another epoch. One side takes the native road. Frames,
+answers and the state of both have to be the same after each operation, and all files at the end.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import BrokerEpoch, ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicPartition
+from headrace.base.ids import BrokerEpoch, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.broker.partitions import hot
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import SOUND, FollowerPartition
@@ -36,12 +38,12 @@ from tools.partition_fuzz.batches import Bodies
 from tools.partition_fuzz.choosing import Chooser, Operation, settings_of, to
 from tools.partition_fuzz.fetching import answer_of
 from tools.partition_fuzz.observed import Seen
-from tools.partition_fuzz.world import NODE, REPLICAS, TOPIC, Clock, Events, InlineLoop, Told, World
+from tools.partition_fuzz.twisting import Twisted, answered_otherwise, asked_less, flipped, reported_otherwise
+from tools.partition_fuzz.world import NODE, REPLICAS, Clock, Events, InlineLoop, Told, World
 
 FOLLOWER: Final = REPLICAS[1]
 EPOCH: Final = BrokerEpoch(FOLLOWER * 10)
 CLUSTER: Final = ClusterId("c")
-KEY: Final = TopicPartition(TOPIC, PartitionIndex(0))
 TURNS: Final = 12
 """Turns of the loop after each operation."""
 _FUNCTIONS: Final = ("copy_rows", "write_reports", "take_reports", "take_ready")
@@ -108,6 +110,8 @@ class Quiet:
 class CopyWorld(World):
     """The follower's log, and its part in the partition."""
 
+    repacks = False
+
     def _led(self, settings: PartitionSettings, replicas: int) -> Partition:
         copy = FollowerPartition(
             node=FOLLOWER,
@@ -117,7 +121,7 @@ class CopyWorld(World):
             high_watermark=Offset(0),
             open_again=lambda key: self.told.append(("to be opened again",)),
             topic="t",
-            topic_partition=KEY,
+            topic_partition=self.key,
             partition_log=self.log,
             producers=ProducerStates(),
             settings=settings,
@@ -151,33 +155,40 @@ class Link:
         """Nothing is open."""
 
 
-class Side:
-    """A leader and its follower, on one road."""
+class Topic(NamedTuple):
+    """How a case is set up."""
 
-    def __init__(
-        self, loop: TimedLoop, road: Road, clock: Clock, configs: Sequence[Any], *, replicas: int, has_journal: bool
-    ) -> None:
+    configs: Sequence[tuple[Any, Any]]
+    """Settings and config, of the leader and of the follower of each partition, one after the other."""
+    replicas: int
+    has_journal: bool
+
+
+class Side:
+    """The partitions, each with its leader and its follower, on one road."""
+
+    def __init__(self, loop: TimedLoop, road: Road, clock: Clock, topic: Topic) -> None:
         self._loop, self._road = loop, road
         with on_road(road):
             worlds = [
-                kind(
+                (World, CopyWorld)[at % 2](
                     at,
                     clock,
                     loop,
                     native=None,
                     config=config,
                     settings=settings,
-                    replicas=replicas,
-                    has_journal=has_journal,
+                    replicas=topic.replicas,
+                    has_journal=topic.has_journal,
+                    index=at // 2,
                 )
-                for at, (kind, (settings, config)) in enumerate(zip((World, CopyWorld), configs, strict=True))
+                for at, (settings, config) in enumerate(topic.configs)
             ]
-            self.leader, follower = worlds
-            assert isinstance(follower, CopyWorld)
-            self.follower = follower
-            self.leader.partition.hot = hot.hot_road(self.leader.partition)
-            self.follower.copy.hot = hot.hot_copy(self.follower.copy, SOUND)
-            self.hot = self.leader.partition.hot, self.follower.copy.hot
+            self.leaders, self.copies = worlds[::2], cast("list[CopyWorld]", worlds[1::2])
+            for leader, follower in zip(self.leaders, self.copies, strict=True):
+                leader.partition.hot = hot.hot_road(leader.partition)
+                follower.copy.hot = hot.hot_copy(follower.copy, SOUND)
+            self.hot = self._hot()
             broker = SimpleNamespace(epoch=EPOCH, fenced=False)
             self.image: Any = SimpleNamespace(brokers={FOLLOWER: broker})
             self.followers = Followers(
@@ -199,14 +210,19 @@ class Side:
             self.answers: deque[bytes] = deque()
             self.told: list[Told] = []
             self.connect()
-            self._in_loop(lambda: self.source.add(self.follower.copy))
+            for follower in self.copies:
+                self._in_loop(partial(self.source.add, follower.copy))
+
+    def _hot(self) -> list[object]:
+        return [each.partition.hot for each in self.worlds]
 
     def _on_bug(self, error: BaseException) -> None:
         raise AssertionError from error
 
     def _find(self, key: TopicPartition, _: object) -> object:
         """As `Partitions.find`: a frame that was changed may name another partition, of which there is none."""
-        return self.leader.partition if key == KEY else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        known = [each.partition for each in self.leaders if each.key == key]
+        return known[0] if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _in_loop(self, work: Callable[[], Any]) -> Any:
         """Do this on the loop, and let it turn."""
@@ -222,7 +238,7 @@ class Side:
     def carry_out(self, operation: Operation) -> tuple[type | None, object]:
         """Returns the answer, or what was raised."""
         on: Any = operation.keywords.get("on")
-        where: Any = {"leader": self.leader, "follower": self.follower, None: self}[on]
+        where: Any = self if on is None else self.worlds[on]
         plain = Operation(operation.func, **{name: each for name, each in operation.keywords.items() if name != "on"})
         with on_road(self._road):
             answer = answer_of(plain, where)
@@ -274,11 +290,12 @@ class Side:
 
         self._in_loop(lost)
 
-    def ask(self, *, change: int) -> None:
-        """The leader gets the follower's next frame. `change`: a byte of it is another; 0: none is."""
+    def ask(self, *, instead: Twisted | None = None) -> None:
+        """The leader gets the follower's next frame, or another instead."""
         if not self.link.sent or self.source._link is None:
             return
-        frame = changed(self.link.sent.popleft(), change)
+        sent = self.link.sent.popleft()
+        frame = sent if instead is None else instead.data
 
         def served() -> None:
             waiting = self.followers.serve(memoryview(frame)[4:], self.connection)
@@ -291,11 +308,12 @@ class Side:
             self.told.append(("malformed", str(error)))
             self.lose()
 
-    def answer(self, *, change: int) -> None:
-        """The follower gets the leader's next frame."""
+    def answer(self, *, instead: Twisted | None = None) -> None:
+        """The follower gets the leader's next frame, or another instead."""
         if not self.answers or self.source._link is None:
             return
-        frame = changed(self.answers.popleft(), change)
+        sent = self.answers.popleft()
+        frame = sent if instead is None else instead.data
         self.link.awaited -= 1
         try:
             self._in_loop(lambda: self.source._on_frame(memoryview(frame)[4:]))
@@ -303,13 +321,14 @@ class Side:
             self.told.append(("malformed", str(error)))
             self.lose()
 
-    def follow(self, *, epoch: int) -> None:
+    def follow(self, *, index: int, epoch: int) -> None:
         """The follower hears of an epoch."""
+        copy = self.copies[index].copy
 
         def followed() -> None:
-            self.source.drop(KEY)
-            self.follower.copy.follow(NODE, LeaderEpoch(epoch))
-            self.source.add(self.follower.copy)
+            self.source.drop(copy.topic_partition)
+            copy.follow(NODE, LeaderEpoch(epoch))
+            self.source.add(copy)
 
         self._in_loop(followed)
 
@@ -319,39 +338,46 @@ class Side:
 
     def close(self) -> object:
         self.lose()
-        self._in_loop(lambda: self.source.drop(KEY))
+        for each in self.copies:
+            self._in_loop(partial(self.source.drop, each.key))
         for timer in self.source._timers.values():
             timer.cancel()
-        return do.close(self.leader), do.close(self.follower)
+        return [do.close(each) for each in self.worlds]
 
     # observing
 
     @property
-    def worlds(self) -> tuple[World, World]:
-        return self.leader, self.follower
+    def worlds(self) -> list[World]:
+        """Of each partition the leader, and then its follower."""
+        return [each for pair in zip(self.leaders, self.copies, strict=True) for each in pair]
 
     @property
     def session(self) -> FollowerSession | None:
         return self.followers._sessions.get(FOLLOWER)
 
     def seen(self, *, looks_at_leader: bool, all_of_it: bool = False) -> list[tuple[str, Seen]]:
-        found: list[tuple[str, Seen]] = [("", self._seen_of_stream()), ("follower: ", self._seen_of_copy())]
-        if all_of_it:
-            found[1][1]["disk"] = dict(observed.files(self.follower.disk.root, ""))
+        found: list[tuple[str, Seen]] = [("", self._seen_of_stream())]
+        for at, each in enumerate(self.copies):
+            seen = _seen_of_copy(each)
+            if all_of_it:
+                seen["disk"] = dict(observed.files(each.disk.root, ""))
+            found.append((f"follower {at}: ", seen))
         if looks_at_leader:
-            found.append(("leader: ", observed.seen_of(self.leader, all_of_it=all_of_it)))
+            found += [
+                (f"leader {at}: ", observed.seen_of(each, all_of_it=all_of_it)) for at, each in enumerate(self.leaders)
+            ]
         return found
 
     def _seen_of_stream(self) -> Seen:
         source, session, seen = self.source, self.session, Seen()
-        seen["told"] = list(self.told), list(self.leader.told)
+        seen["told"] = list(self.told), [list(each.told) for each in self.leaders]
         seen["frames"] = list(self.link.sent), list(self.answers), self.link.awaited, len(self.waiting)
         seen["source"] = (
             source._generations, list(source._to_place), list(source._to_forget), list(source._flushed),
             source._refused, {key: list(each) for key, each in source._unflushed.items() if each},
             source._unflushed_bytes, source._answer_bytes, source._due, list(source._timers), sorted(source._placed_as),
         )  # fmt: skip
-        seen["high watermark"] = self.leader.partition.high_watermark
+        seen["high watermarks"] = [each.partition.high_watermark for each in self.leaders]
         if session is not None:
             gathering = session._gathering
             seen["session"] = (
@@ -362,41 +388,34 @@ class Side:
             )  # fmt: skip
         return seen
 
-    def _seen_of_copy(self) -> Seen:
-        world, copy = self.follower, self.follower.copy
-        seen: Seen = {"told": list(world.told)}
-        sight, fetches = copy._sight, copy.fetches
-        seen["copy"] = (
-            copy._ended, copy._high_watermark, copy._epoch, copy.said_in, copy.leader_report, copy.in_doubt,
-            copy.stuck_at, copy.is_changing, copy._sound_from, copy.open_since_ms, copy.damaged,
-        )  # fmt: skip
-        seen["sight"] = sight.reported, sight.is_level, sight._shown, sight._shown_bytes
-        seen["fetches"] = fetches._stable_told, fetches._withheld_bytes, len(fetches._waiting)
-        seen["bytes"] = copy._appended_bytes, copy._snapshot_at_bytes, copy._share.left
-        producers = copy.producers
-        seen["producers"] = producers.snapshot(), list(producers._states)
-        seen["transactions"] = list(producers.transactions._first.items()), list(producers.transactions._ended)
-        observed._log(seen, world)
-        observed._contents(seen, world, all_of_it=False)
-        observed._engine(seen, world)
-        return seen
-
     def forget_told(self) -> None:
-        for told in (self.told, self.leader.told, self.follower.told):
+        for told in (self.told, *(each.told for each in self.worlds)):
             told.clear()
 
     @property
     def has_failed(self) -> bool:
         """Whether the native road has failed, and been left."""
-        return self.hot != (self.leader.partition.hot, self.follower.copy.hot)
+        return self.hot != self._hot()
 
 
-def changed(frame: bytes, change: int) -> bytes:
-    """The frame, of which one byte behind its length is another."""
-    made = bytearray(frame)
-    if change and len(made) > 4:
-        made[4 + change % (len(made) - 4)] ^= 1 << (change >> 16) % 8
-    return bytes(made)
+def _seen_of_copy(world: CopyWorld) -> Seen:
+    copy = world.copy
+    seen: Seen = {"told": list(world.told)}
+    sight, fetches = copy._sight, copy.fetches
+    seen["copy"] = (
+        copy._ended, copy._high_watermark, copy._epoch, copy.said_in, copy.leader_report, copy.in_doubt,
+        copy.stuck_at, copy.is_changing, copy._sound_from, copy.open_since_ms, copy.damaged,
+    )  # fmt: skip
+    seen["sight"] = sight.reported, sight.is_level, sight._shown, sight._shown_bytes
+    seen["fetches"] = fetches._stable_told, fetches._withheld_bytes, len(fetches._waiting)
+    seen["bytes"] = copy._appended_bytes, copy._snapshot_at_bytes, copy._share.left
+    producers = copy.producers
+    seen["producers"] = producers.snapshot(), list(producers._states)
+    seen["transactions"] = list(producers.transactions._first.items()), list(producers.transactions._ended)
+    observed._log(seen, world)
+    observed._contents(seen, world, all_of_it=False)
+    observed._engine(seen, world)
+    return seen
 
 
 @contextmanager
@@ -420,65 +439,90 @@ class Pair:
         clock, fsync = Clock(), chance.random() < 0.5
         self.counted = CountedCopies(native)
         replicas, has_journal = chance.choice((2, 2, 3)), chance.random() < 0.85
-        narrow = chance.random() < 0.3
+        narrow, partitions = chance.random() < 0.3, chance.choice((1, 1, 2, 3))
         configs = [
             settings_of(chance, fsync=chance.choice((fsync, fsync, not fsync)), is_narrow=narrow, replicas=replicas)
-            for _ in range(2)
+            for _ in range(2 * partitions)
         ]
-        self.told = f"fsync={fsync} replicas={replicas} journal={has_journal}\n{configs}"
+        topic = Topic(configs, replicas, has_journal)
+        self.told = f"fsync={fsync} {topic}"
         self.loops = TimedLoop(clock), TimedLoop(clock)
         roads = Road(cast("Native", self.counted), "native"), Road(None, PURE)
         self.natively, self.python = (
-            Side(loop, road, clock, configs, replicas=replicas, has_journal=has_journal)
-            for loop, road in zip(self.loops, roads, strict=True)
+            Side(loop, road, clock, topic) for loop, road in zip(self.loops, roads, strict=True)
         )
         transactions = chance.choice((0.0, 0.0, 1.0))
-        self._chooser = Chooser(chance, bodies, self.python.leader, fsync=fsync, transactions=transactions)
-        self._of_follower = Chooser(chance, bodies, self.python.follower, fsync=fsync, transactions=0.0)
+        self._choosers = [
+            Chooser(chance, bodies, world, fsync=fsync, transactions=0.0 if at % 2 else transactions)
+            for at, world in enumerate(self.python.worlds)
+        ]
         self._faults = chance.choice((0.0, 0.0, 1.0))
         self._breaks = chance.choice((0.0, 0.0, 0.02))
+        self._twists = chance.choice((0.0, 0.0, 0.03))
+        self._bytes_max = chance.choice((0, 0, 300, 5_000))
+        """Of some answers; 0: of none."""
 
     def next(self) -> Operation:
         chance, side = self._chance, self.python
         at = chance.random()
         if side.source._link is None and at < 0.5:
             return to(Side.connect)
-        if at < 0.55 and (side.answers or side.link.sent):
+        if at < 0.6 and (side.answers or side.link.sent):
             is_answer = side.answers and (not side.link.sent or chance.random() < 0.5)
-            return to(Side.answer if is_answer else Side.ask, change=self._change())
-        if at < 0.70:
-            return self._of_copy()
-        if at < 0.70 + self._breaks:
-            return self._rare()
-        return self._of_leader()
+            return to(Side.answer, instead=self._answered()) if is_answer else to(Side.ask, instead=self._asked())
+        index = chance.randrange(len(side.copies))
+        if at < 0.75:
+            return self._of_copy(index)
+        if at < 0.75 + self._breaks:
+            return self._rare(index)
+        return self._of_leader(index)
 
-    def _change(self) -> int:
-        return self._chance.randrange(1, 1 << 24) if self._chance.random() < self._breaks else 0
+    def _asked(self) -> Twisted | None:
+        """The frame in the place of the follower's next one, if any."""
+        chance, frame, (_, who) = self._chance, self.python.link.sent[0], self.python.source._who
+        if chance.random() < self._breaks:
+            return flipped(frame, chance)
+        if chance.random() < self._twists:
+            return reported_otherwise(frame, who, chance)
+        if self._bytes_max and chance.random() < 0.3:
+            return asked_less(frame, who, self._bytes_max)
+        return None
 
-    def _of_leader(self) -> Operation:
-        chosen = self._chooser.next()
-        return Operation(chosen.func, **chosen.keywords, on="leader")
+    def _answered(self) -> Twisted | None:
+        """The frame in the place of the leader's next one, if any."""
+        chance, frame = self._chance, self.python.answers[0]
+        if chance.random() < self._breaks:
+            return flipped(frame, chance)
+        return answered_otherwise(frame, chance) if chance.random() < self._twists else None
 
-    def _of_copy(self) -> Operation:
-        chance, world = self._chance, self._of_follower
+    def _of_leader(self, index: int) -> Operation:
+        world, chosen = self.python.leaders[index], self._choosers[2 * index].next()
+        if world.partition._commits._waiting and self._chance.random() < 0.01:
+            settings = replace(world.partition.settings, min_insync_replicas=len(REPLICAS))
+            chosen = to(do.configure, settings=settings, config=world.log.config)
+        return Operation(chosen.func, **chosen.keywords, on=2 * index)
+
+    def _of_copy(self, index: int) -> Operation:
+        chance, world = self._chance, self._choosers[2 * index + 1]
         kinds: list[Callable[[], Operation]] = [world.flush, world.flush, world.step_of_flush, world.step_of_flush]
         kinds += [world.park_fetch, world.collect_for_others, world.snapshot_soon, world.much_unread, world.pass_time]
         kinds += [lambda: to(do.close_file), lambda: to(do.stable), world.read_on]
         if chance.random() < self._faults:
             kinds += [world.fill_disk, world.break_disk, world.fail_syncs, world.heal, world.heal, world.share]
+            kinds.append(lambda: to(do.lack_room))
         chosen = chance.choice(kinds)()
-        if self.python.follower.partition.lacks_room and chance.random() < 0.3:
+        if self.python.copies[index].partition.lacks_room and chance.random() < 0.3:
             chosen = world.heal()
-        return Operation(chosen.func, **chosen.keywords, on="follower")
+        return Operation(chosen.func, **chosen.keywords, on=2 * index + 1)
 
-    def _rare(self) -> Operation:
+    def _rare(self, index: int) -> Operation:
         chance = self._chance
-        epoch = self.python.leader.partition.isr.leader.epoch
+        epoch = self.python.leaders[index].partition.isr.leader.epoch
         return chance.choice(
             (
                 to(Side.lose),
-                to(Side.follow, epoch=epoch),
-                to(Side.follow, epoch=epoch),
+                to(Side.follow, index=index, epoch=epoch),
+                to(Side.follow, index=index, epoch=epoch),
                 to(Side.fence, is_fenced=chance.random() < 0.5),
             )
         )

@@ -83,7 +83,9 @@ def append_examined(world: World, *, needs_isr: bool) -> object:
 
 
 def unpacked(world: World) -> None:
-    """Have workers unpack all that waits for them."""
+    """Have workers unpack all that waits for them. Nothing does of a copy."""
+    if not world.repacks:
+        return
     world.repacker.free.set()
     world.let_go_on(lambda: world.partition.line.is_empty)
     world.repacker.free.clear()
@@ -264,6 +266,11 @@ def heal(world: World) -> object:
     world.disk.heal()
     world.partition._share.left = UNKNOWN
     return world.partition.go_on()
+
+
+def lack_room(world: World) -> None:
+    """As where a write has found the disk full, of which nobody was told yet."""
+    world.log.lacks_room = not world.log.failed
 
 
 def only_read(world: World, *, is_so: bool) -> None:

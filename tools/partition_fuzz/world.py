@@ -229,6 +229,8 @@ class Counted:
 class World:
     """See the module. `native` None: all in Python."""
 
+    repacks = True
+
     def __init__(
         self,
         seed: int,
@@ -240,7 +242,9 @@ class World:
         settings: PartitionSettings,
         replicas: int,
         has_journal: bool,
+        index: int = 0,
     ) -> None:
+        self.key: Final = TopicPartition(TOPIC, PartitionIndex(index))
         self.clock = clock
         self.loop = loop
         self.told: list[Told] = []
@@ -287,7 +291,7 @@ class World:
             leader=leader,
             repacker=self.repacker,
             topic="t",
-            topic_partition=TopicPartition(TOPIC, PartitionIndex(0)),
+            topic_partition=self.key,
             partition_log=self.log,
             producers=ProducerStates(),
             settings=settings,

@@ -119,7 +119,7 @@ fn take<'py>(
         let key = attribute!(copy, "topic_partition");
         if let Some((admitted, view)) = &batches {
             hot.append(py, copy, admitted, view, records)?;
-            count_unflushed(py, source, hot, &key, i64::try_from(records.len())?)?;
+            count_unflushed(py, source, hot, copy, &key, i64::try_from(records.len())?)?;
         }
         let refused = attribute!(source, "_refused");
         if refused.is_truthy()? {
@@ -138,12 +138,13 @@ fn count_unflushed(
     py: Python<'_>,
     source: &Bound<'_, PyAny>,
     hot: &HotCopy,
+    copy: &Bound<'_, PyAny>,
     key: &Bound<'_, PyAny>,
     size: i64,
 ) -> PyResult<()> {
     let unflushed = attribute!(source, "_unflushed");
     let known = unflushed.cast::<PyDict>()?.get_item(key)?;
-    let (end, is_flushed) = (hot.log().log_end_offset(), hot.is_flushed());
+    let is_flushed = hot.is_flushed();
     if is_flushed && known.as_ref().map_or(Ok(true), PyAnyMethods::is_empty)? {
         return report(py, source, key);
     }
@@ -151,20 +152,12 @@ fn count_unflushed(
         Some(known) => known,
         None => call!(source, "unflushed_of", key),
     };
-    call!(known, "append", (end, size));
-    let mut total = attribute!(source, "_unflushed_bytes").extract::<i64>()? + size;
+    call!(known, "append", (hot.log().log_end_offset(), size));
+    change!(source, "_unflushed_bytes", attribute!(source, "_unflushed_bytes").extract::<i64>()? + size);
     if is_flushed {
-        while !known.is_empty()? {
-            let (until, bytes): (i64, i64) = known.get_item(0)?.extract()?;
-            if until > end {
-                break;
-            }
-            call!(known, "popleft");
-            total -= bytes;
-        }
+        call!(source, "_on_flushed", copy);
     }
-    change!(source, "_unflushed_bytes", total);
-    if is_flushed { report(py, source, key) } else { Ok(()) }
+    Ok(())
 }
 
 /// Have the flushed end reported, unless the partition is about to be placed again.

@@ -49,8 +49,12 @@ PLANTS: Final[dict[str, Plant]] = {
     "a refusal is a plain row": (TAKING, "error == 0 && diverging", "error >= 0 && diverging"),
     "a divergence is a plain row": (TAKING, "diverging_epoch == NO_EPOCH && skip_to", "skip_to"),
     "a leap over what was compacted is a plain row": (TAKING, "&& skip_to == NO_OFFSET", ""),
-    "what is not flushed does not count": (TAKING, 'call!(known, "append", (end, size));', ""),
-    "what is flushed counts on": (TAKING, "total -= bytes;", ""),
+    "what is not flushed is forgotten": (
+        TAKING,
+        'call!(known, "append", (hot.log().log_end_offset(), size));',
+        "let _ = &known;",
+    ),
+    "what is not flushed does not count": (TAKING, "extract::<i64>()? + size);", "extract::<i64>()? + 0 * size);"),
     "flushed ends are not reported": (TAKING, ".set_item(key, py.None())?;", ".contains(key)?;"),
     "a report is told again and again": (TAKING, "flushed.clear();", ""),
     "the log's end is reported as flushed": (
