@@ -134,14 +134,12 @@ FAST: Final[Mapping[str, Sequence[str]]] = {
 """Directories of the fast tier, a process for each key: their tests start no broker and no client."""
 NATIVE: Final[Mapping[str, Sequence[str]]] = {
     "wire": ("wire", "net", "replica", "test_native.py", "sim/test_both_roads.py"),
-    "brokers": (
-        "broker/handlers",
-        "broker/partitions",
-        "broker/replication",
-        "promises/test_an_acknowledged_write_is_never_lost.py",
-    ),
+    "handlers": ("broker/handlers",),
+    "partitions": ("broker/partitions", "promises/test_an_acknowledged_write_is_never_lost.py"),
+    "copies": ("broker/replication",),
 }
-"""As FAST, of the tier that runs on the native road: all that its functions are a part of."""
+"""As FAST, of the tier that runs on the native road: all that its functions are a part of. Brokers wait most of the
+time."""
 NOT_FAST: Final = ("wire/test_java.py", "storage/redis")
 """These start Java, or Redis servers."""
 LONG_TIMEOUT_S: Final = 3_600
@@ -150,8 +148,9 @@ LIMIT_S: Final = int(os.environ.get("HEADRACE_LIMIT_S", "2400"))
 """All tests of a process, and its end; LONG_LIMIT_S in the long tier. `make coverage` gives them more time."""
 LONG_LIMIT_S: Final = 6 * 3_600
 ABORTS_S: Final = 30
+IN_MEMORY: Final = ("native", "short")
 MEMORY: Final = Path("/dev/shm")
-"""A file system in memory. The short tier's tests have their directories there, but for those of tests/disk.py."""
+"""A file system in memory. The tests of these tiers have their directories there, but for those of tests/disk.py."""
 MEMORY_BYTES_MIN: Final = 6 << 30
 """So much has to be free there, and of the machine's memory. Otherwise all directories are on the disk."""
 SUMMARY: Final = "short test summary info"
@@ -234,7 +233,7 @@ def main() -> int:
     began = time.monotonic()
     (KEPT / MOVED_SEEDS).unlink(missing_ok=True)
     some = {"fast": FAST, "native": NATIVE}.get(tier)
-    code = _run_pool(tier, resume=options.resume) if some is None else _run_some(some)
+    code = _run_pool(tier, resume=options.resume) if some is None else _run_some(tier, some)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     with suppress(FileNotFoundError):
         print("Hunting takes minutes, `make plants` notes other seeds:", (KEPT / MOVED_SEEDS).read_text(), sep="\n")
@@ -243,14 +242,14 @@ def main() -> int:
     return code
 
 
-def _run_some(processes: Mapping[str, Sequence[str]]) -> int:
+def _run_some(tier: str, processes: Mapping[str, Sequence[str]]) -> int:
     left_out = [f"--ignore={TESTS / each}" for each in NOT_FAST]
-    return _joined(
-        [
-            Marked(name, [[*PYTEST, *(str(TESTS / each) for each in directories), *left_out, *_own(name)]])
-            for name, directories in processes.items()
-        ]
-    )
+    with _in_memory(tier) as memory:
+        commands = {
+            name: [*PYTEST, *(str(TESTS / each) for each in tests), *left_out, *_own(name), *_files_in(memory, name)]
+            for name, tests in processes.items()
+        }
+        return _joined([Marked(name, [command]) for name, command in commands.items()])
 
 
 def _run_pool(tier: str, *, resume: bool) -> int:
@@ -275,7 +274,7 @@ def _run_pool(tier: str, *, resume: bool) -> int:
 @contextmanager
 def _in_memory(tier: str) -> Iterator[Path | None]:
     """A directory in memory until the end of the block; None where the tests' files are to be on the disk."""
-    if tier != "short" or not _has_room():
+    if tier not in IN_MEMORY or not _has_room():
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="headrace-", dir=MEMORY) as directory:
