@@ -458,7 +458,7 @@ class Pair:
         ]
         self._faults = chance.choice((0.0, 0.0, 1.0))
         self._breaks = chance.choice((0.0, 0.0, 0.02))
-        self._twists = chance.choice((0.0, 0.0, 0.03))
+        self._twists = chance.choice((0.0, 0.0, 0.1))
         self._bytes_max = chance.choice((0, 0, 300, 5_000))
         """Of some answers; 0: of none."""
 
@@ -470,10 +470,10 @@ class Pair:
         if at < 0.6 and (side.answers or side.link.sent):
             is_answer = side.answers and (not side.link.sent or chance.random() < 0.5)
             return to(Side.answer, instead=self._answered()) if is_answer else to(Side.ask, instead=self._asked())
-        index = chance.randrange(len(side.copies))
-        if at < 0.75:
+        index, copies = chance.randrange(len(side.copies)), 0.75 if not side.source._unflushed_bytes else 0.85
+        if at < copies:
             return self._of_copy(index)
-        if at < 0.75 + self._breaks:
+        if at < copies + self._breaks:
             return self._rare(index)
         return self._of_leader(index)
 
@@ -508,8 +508,8 @@ class Pair:
         kinds += [world.park_fetch, world.collect_for_others, world.snapshot_soon, world.much_unread, world.pass_time]
         kinds += [lambda: to(do.close_file), lambda: to(do.stable), world.read_on]
         if chance.random() < self._faults:
-            kinds += [world.fill_disk, world.break_disk, world.fail_syncs, world.heal, world.heal, world.share]
-            kinds.append(lambda: to(do.lack_room))
+            kinds += [world.fill_disk, world.break_disk, world.fail_syncs, world.heal, world.heal]
+            kinds += [lambda: to(do.lack_room), lambda: to(do.share, left=chance.choice((-1, 1_000)))]
         chosen = chance.choice(kinds)()
         if self.python.copies[index].partition.lacks_room and chance.random() < 0.3:
             chosen = world.heal()

@@ -79,7 +79,7 @@ def answered_otherwise(frame: bytes, chance: Random) -> Twisted | None:
     if not rows:
         return None
     at = chance.randrange(len(rows))
-    kinds = _ROWS if not rows[at].records or chance.random() < 0.5 else _RECORDS
+    kinds = _ROWS if not rows[at].records or chance.random() < 0.3 else _RECORDS
     name = chance.choice(list(kinds))
     rows[at] = rows[at]._replace(**kinds[name](rows[at], chance))
     return Twisted(b"".join(encode_answer(rows)), f"row {at}: {name}")

@@ -12,7 +12,7 @@ from tests.tiers import long_only
 from tests.wire.test_native_plants import Plant, compiled, copied, fuzzed
 
 ROOM: Final = "partition/room.rs"
-TOOL: Final = ("partition_fuzz", "--copies", "--operations", "60000")
+TOOL: Final = ("partition_fuzz", "--copies", "--operations", "120000")
 COPY, TAKING, SIGHT, REPORTS, OTHERS, ANSWERING = (
     f"copying/{name}.rs" for name in ("copy", "taking", "sight", "reports", "others", "answering")
 )
@@ -67,8 +67,8 @@ PLANTS: Final[dict[str, Plant]] = {
     "readers see a copy that is not level": (SIGHT, "if flushed_end < reported {", "if flushed_end < 0 {"),
     "a follower has flushed what it was not sent": (
         REPORTS,
-        "*flushed_end <= attribute!",
-        "*flushed_end <= i64::MAX || 0 <= attribute!",
+        "let was_sent = *flushed_end <= attribute!",
+        "let was_sent = *flushed_end < i64::MAX || *flushed_end <= attribute!",
     ),
     "commits wait on": (REPORTS, "self.settle_commits(py, reached", "self.settle_commits(py, reached - 1"),
     "commits are settled too early": (
