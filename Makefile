@@ -50,7 +50,7 @@ FIRST ?=
 LOOK ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants lock clean help
+.PHONY: venv demo test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -175,6 +175,9 @@ swarm: $(VENV)/.made/test ## simulated brokers and clusters on faulty disks and 
 
 plants: $(VENV)/.made/test ## where a planted bug's seed has moved (tests/sim/cluster), look for another and note it; PART=moves, FIRST=1, LOOK=1: note none
 	@$(BIN)/python -m tools.plants $(addprefix --part ,$(PART)) $(if $(FIRST),--first) $(if $(LOOK),--look)
+
+console-shots: $(VENV)/.made/test ## pictures of the console's pages in var/console (needs Debian's chromium and chromium-driver)
+	@$(BIN)/python -m tools.console_shots
 
 lock: $(VENV)/.made/dev ## resolve requirements/*.txt anew (UPGRADE=1 moves versions)
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/lock.py $(if $(UPGRADE),--upgrade)

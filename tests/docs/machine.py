@@ -3,8 +3,8 @@
 - `127.0.0.1` is an address of loopback for this machine alone, and its ports are free ones. Names such as
   `kafka.example.org` are other such addresses. Directories such as `/srv` lie in the temporary directory, and so do the
   buckets of `s3://`.
-- `headrace up` and `headrace broker --id` go on in the background once they say `ready`, as in another terminal. A
-  broker that starts at the address of an earlier one stops that one first.
+- `headrace up`, `headrace broker --id` and `headrace console` go on in the background once they say `ready`, as in
+  another terminal. A broker that starts at the address of an earlier one stops that one first.
 - `make` says what it would do, so that a target has to be there.
 - Nothing else differs from what a user types: shells run with `bash -e`, each program is a process of its own.
 """
@@ -35,12 +35,12 @@ HOSTS: Final = ("0.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "kafka.example.or
 ROOTS: Final = ("/var/tmp", "/var/lib", "/etc/headrace", "/srv", "/lake", "/replays", "/backup", "/data")
 SHIM: Final = """\
 #!/bin/bash
-# `headrace`, as on the PATH of a user. A broker goes on in the background once it is ready.
+# `headrace`, as on the PATH of a user. A broker or console goes on in the background once it is ready.
 set -e
 command=("{python}" -m headrace.cli.main)
 case "$1 $2" in
     "up "*) [[ "$*" == *--listen* || "$*" == *listeners=* ]] || set -- "$@" --listen {address} ;;
-    "broker --id") ;;
+    "broker --id" | "console "*) ;;
     *) exec "${{command[@]}}" "$@" ;;
 esac
 at=$(grep -oE -- '--listen [^ ]+' <<<"$*" | cut -d' ' -f2)

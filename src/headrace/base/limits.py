@@ -1058,3 +1058,45 @@ REDIS_CLUSTER_LOOK_MS: Final = 1_000
 """Longest that a server of a Redis Cluster may take to tell the slots, before another is asked."""
 TAIL_RECORDS_MAX: Final = 100_000
 """Records that `headrace consume --tail` keeps of each partition."""
+
+# console
+CONSOLE_LOOK_MS: Final = 2_000
+"""Time between two looks at the cluster while somebody views a page."""
+CONSOLE_IDLE_LOOK_MS: Final = 15_000
+"""Time between two looks while nobody does. The charts go on."""
+CONSOLE_LOOK_SHARE: Final = 20
+"""A look that took some time is followed by a pause of that many times as long: brokers' time is the users'."""
+CONSOLE_CHECK_MS: Final = 10_000
+"""Time between two diagnoses while somebody views them."""
+CONSOLE_SIZES_MS: Final = 30_000
+"""Time between two looks at the sizes of all partitions."""
+CONSOLE_MOVES_MS: Final = 1_000
+"""Time between two looks at moves under way."""
+CONSOLE_FIRST_MS: Final = 4_000
+"""Longest that a page waits for the first answer of the cluster; then it says that there is none yet."""
+CONSOLE_MORE_MS: Final = 500
+"""Longest that it waits for what it can be shown without."""
+CONSOLE_CHART_POINTS_MAX: Final = 1_800
+"""Points of one chart: an hour, at one look in two seconds."""
+CONSOLE_CHART_GROUPS_MAX: Final = 500
+"""Groups whose lag is kept for charts."""
+CONSOLE_CONNECTIONS_MAX: Final = 512
+"""Connections of browsers that are served at once."""
+CONSOLE_STREAMS_MAX: Final = 200
+"""Pages that are kept up to date at once; others are served as they are."""
+CONSOLE_READERS_MAX: Final = 16
+"""Pages that read records of the cluster at once."""
+CONSOLE_ROWS: Final = 100
+"""Rows of one page of a list."""
+CONSOLE_RECORDS: Final = 50
+"""Records on one page."""
+CONSOLE_RECORDS_MAX: Final = 500
+CONSOLE_SCAN_RECORDS_MAX: Final = 200_000
+"""Records that one search by key looks at."""
+CONSOLE_BROWSE_MS_MAX: Final = 10_000
+"""Longest that one page reads records."""
+CONSOLE_VALUE_BYTES_MAX: Final = 64 * 1024
+"""Bytes of one key, value or header that a page shows."""
+CONSOLE_FORM_BYTES_MAX: Final = 64 * 1024
+CONSOLE_STOP_MS_MAX: Final = 3_000
+"""Longest that open pages are waited for when the console stops."""

@@ -22,6 +22,7 @@ MODULES: Final = {
     "status": "headrace.cli.status",
     "doctor": "headrace.cli.doctor",
     "top": "headrace.cli.top",
+    "console": "headrace.cli.console",
     "sim": "headrace.cli.sim",
     "topic": "headrace.cli.topic",
     "group": "headrace.cli.group",

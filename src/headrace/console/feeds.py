@@ -1,0 +1,132 @@
+"""Feeds: what is asked of the cluster again and again, once for all viewers together.
+
+Promises:
+- A feed asks while a page that shows it is open, and otherwise seldom, or not at all.
+- It takes at most one part in CONSOLE_LOOK_SHARE + 1 of the time for asking, however large the cluster is.
+- While nobody answers it keeps the last value, the time of that, and the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Generic, TypeVar
+
+from headrace.base.errors import HeadraceError
+from headrace.base.limits import CONSOLE_LOOK_SHARE
+
+T = TypeVar("T")
+
+
+class Feed(Generic[T]):
+    """The newest value of one thing."""
+
+    def __init__(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        every_ms: int,
+        idle_ms: int | None = None,
+        on_value: Callable[[T], object] = lambda _: None,
+    ) -> None:
+        """`idle_ms`: how often it is asked for while nobody views it; None: not at all."""
+        self._ask = ask
+        self._every_s = every_ms / 1000
+        self._idle_s = None if idle_ms is None else idle_ms / 1000
+        self._on_value = on_value
+        self._viewers = 0
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self.value: T | None = None
+        self.at_ms = 0
+        """When the value came, in milliseconds since 1970."""
+        self.trouble = ""
+        """Why there is no newer value; empty: there is."""
+        self.version = 0
+        """Rises with each value and each trouble."""
+
+    async def run(self) -> None:
+        """Ask until it is closed. A cancellation may be lost in the middle of an answer (asyncio.wait_for)."""
+        while not self._closed:
+            begun = time.monotonic()
+            await self._look()
+            took = time.monotonic() - begun
+            await self._pause(took * CONSOLE_LOOK_SHARE)
+
+    async def _look(self) -> None:
+        try:
+            self.value = await self._ask()
+        except (HeadraceError, OSError, TimeoutError) as error:
+            self.trouble = str(error) or "The brokers did not answer in time."
+        else:
+            self.trouble = ""
+            self.at_ms = time.time_ns() // 1_000_000
+            self._on_value(self.value)
+        self.version += 1
+        self._tell()
+
+    async def _pause(self, at_least_s: float) -> None:
+        self._wanted.clear()
+        if self._closed:
+            return
+        await asyncio.sleep(at_least_s)
+        seconds = self._every_s if self._viewers else self._idle_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds is None else max(0.0, seconds - at_least_s)):
+                await self._wanted.wait()
+
+    def want(self) -> None:
+        """Ask soon, without the rest of the pause."""
+        self._wanted.set()
+
+    @contextmanager
+    def viewed(self) -> Iterator[None]:
+        """Somebody views it within the block."""
+        self._viewers += 1
+        if self._viewers == 1 and self._is_old():
+            self.want()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+
+    def _is_old(self) -> bool:
+        return bool(self.trouble) or time.time_ns() // 1_000_000 - self.at_ms > 2 * self._every_s * 1000
+
+    async def settled(self, within_ms: int) -> None:
+        """Wait until it is known, or is not to be known now, or the time is over."""
+        if self._is_old():
+            self.want()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_ms / 1000):
+                while self.value is None and not self.trouble and not self._closed:
+                    await self._changed.wait()
+
+    def close(self) -> None:
+        """Wake all that wait, for good."""
+        self._closed = True
+        self._changed.set()
+
+    def _tell(self) -> None:
+        if not self._closed:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    def changed(self) -> asyncio.Event:
+        """Set with the next value or trouble."""
+        return self._changed
+
+
+async def any_changed(feeds: Iterable[Feed[Any]], within_s: float) -> bool:
+    """Wait until one of them has something new. Returns False where the time was over before."""
+    waiting = [asyncio.ensure_future(feed.changed().wait()) for feed in feeds]
+    try:
+        done, _ = await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,142 @@
+"""Durable history: what of each partition is in the store, and the chain of hashes that proves it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+
+from headrace.base.limits import CONSOLE_ROWS
+from headrace.base.reading import INT_MAX, natural
+from headrace.console.lists import listing, number_in
+from headrace.console.page import NotFoundError, Page, linked
+from headrace.console.state import Console
+from headrace.metadata.segments import CatalogEntry, PartitionCatalog
+from headrace.operations.histories import History, catalog
+
+DRAWN_MAX: Final = 400
+"""Segments that the timeline draws one by one; where there are more, neighbours are drawn as one."""
+
+KEYS: Final = {
+    "name": lambda each: (each.topic, each.partition),
+    "segments": lambda each: each.segments,
+    "bytes": lambda each: each.bytes,
+    "lag": lambda each: -1 if each.lag is None else each.lag,
+}
+
+
+class Block(NamedTuple):
+    """One segment of the timeline, or several of one epoch."""
+
+    begin: float
+    width: float
+    shade: int
+    """0 or 1: changes with the leader epoch."""
+    text: str
+
+
+async def values(console: Console, request: Request) -> dict[str, Any]:
+    known = console.histories.value
+    assert known is not None, "no part is made without it"
+    held = [each for each in known if each.end >= 0]
+    found = listing(request, held, name=lambda each: f"{each.topic}-{each.partition}", keys=KEYS, default="name")
+    return {
+        "list": found,
+        "all": len(held),
+        "bytes": sum(each.bytes for each in held),
+        "segments": sum(each.segments for each in held),
+        "linked": linked,
+    }
+
+
+def of(console: Console, request: Request) -> History:
+    """The history that the path names. Raises NotFoundError."""
+    known, name = console.histories.value, request.path_params["name"]
+    assert known is not None, "no part is made without it"
+    try:
+        partition = natural(request.path_params["partition"], INT_MAX)
+    except ValueError:
+        partition = -1
+    for each in known:
+        if (each.topic, each.partition) == (name, partition) and each.end >= 0:
+            return each
+    which = f"Partition {request.path_params['partition']} of topic '{name}'"
+    raise NotFoundError(f"{which} has no durable history; see 'headrace durable list'.")
+
+
+async def one(console: Console, request: Request) -> dict[str, Any]:
+    history = of(console, request)
+    found = await catalog(console.cluster, history)
+    entries = list(found)
+    pages = max(1, -(-len(entries) // CONSOLE_ROWS))
+    page = min(pages, max(1, number_in(request, "page", 1, 10**9)))
+    newest_first = entries[::-1][(page - 1) * CONSOLE_ROWS : page * CONSOLE_ROWS]
+    return {
+        "history": history,
+        "catalog": found,
+        "stored": sum(entry.descriptor.object_bytes for entry in entries),
+        "entries": newest_first,
+        "blocks": blocks(found, entries, history),
+        "durable_share": _share(found, history),
+        "page": page,
+        "pages": pages,
+        "first": (page - 1) * CONSOLE_ROWS + 1 if entries else 0,
+        "last": (page - 1) * CONSOLE_ROWS + len(newest_first),
+        "total": len(entries),
+        "linked": linked,
+        "commands": {
+            "verify": console.command("durable", "verify", history.topic, "--partition", str(history.partition)),
+            "describe": console.command("durable", "describe", history.topic, "--partition", str(history.partition)),
+        },
+    }
+
+
+def _span(found: PartitionCatalog, history: History) -> tuple[int, int]:
+    """The offsets from the first to the end of the log."""
+    end = max(found.next_offset, history.log_end or 0)
+    return found.readable_start, max(end, found.readable_start + 1)
+
+
+def _share(found: PartitionCatalog, history: History) -> float:
+    """How much of the timeline is durable, in percent."""
+    start, end = _span(found, history)
+    return round(100 * (found.next_offset - start) / (end - start), 2)
+
+
+def blocks(found: PartitionCatalog, entries: list[CatalogEntry], history: History) -> list[Block]:
+    """The timeline, by offsets, in percent."""
+    start, end = _span(found, history)
+    together = max(1, -(-len(entries) // DRAWN_MAX))
+    made, shade, epoch = [], 0, None
+    for at in range(0, len(entries), together):
+        some = entries[at : at + together]
+        low, high = some[0].descriptor, some[-1].descriptor
+        if epoch not in (None, low.leader_epoch):
+            shade = 1 - shade
+        epoch = high.leader_epoch
+        begin = 100 * (max(low.start_offset, start) - start) / (end - start)
+        width = 100 * (high.next_offset - start) / (end - start) - begin
+        what = "segment" if len(some) == 1 else f"{len(some)} segments"
+        text = f"{what}: offsets {low.start_offset:,} to {high.end_offset:,}, epoch {low.leader_epoch}"
+        made.append(Block(round(begin, 3), round(width, 3), shade, text))
+    return made
+
+
+def feeds(console: Console) -> tuple[Any, ...]:
+    return (console.histories, console.seen)
+
+
+PAGE: Final = Page(
+    path="/history",
+    template="parts/histories.html",
+    title=lambda _: "History",
+    feeds=feeds,
+    values=values,
+)
+ONE: Final = Page(
+    path="/history/{name}/{partition}",
+    template="parts/history.html",
+    title=lambda request: f"History of {request.path_params['name']}-{request.path_params['partition']}",
+    feeds=feeds,
+    values=one,
+)

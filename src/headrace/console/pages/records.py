@@ -1,0 +1,207 @@
+"""Records of a topic: the newest, from an offset or a time on, those with a key, and those that come now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_RECORDS, CONSOLE_RECORDS_MAX
+from headrace.base.reading import INT_MAX, LONG_MAX, natural
+from headrace.console.bytes_shown import Form, Shown, preview, shown
+from headrace.console.lists import number_in
+from headrace.console.page import NotFoundError, console_of, event, framed, linked
+from headrace.console.pages.topic import found, name_of
+from headrace.console.reading import At, Page, Placed, Wanted, read, tail
+from headrace.console.rendering import rendered
+from headrace.console.state import Console
+from headrace.net.client.view import TopicView
+from headrace.wire.records import readable_name
+
+E_ = TypeVar("E_", At, Form)
+
+
+class Row(NamedTuple):
+    """One record for a page."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key_preview: str
+    value_preview: str
+    key: Shown
+    value: Shown
+    headers: list[tuple[str, Shown]]
+    size: int
+
+
+def row_of(placed: Placed, form: Form) -> Row:
+    record = placed.record
+    return Row(
+        partition=placed.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        key_preview=preview(record.key),
+        value_preview=preview(record.value),
+        key=shown(record.key, Form.AUTO if form is not Form.HEX else form),
+        value=shown(record.value, form),
+        headers=[(readable_name(name), shown(value, Form.AUTO)) for name, value in record.headers],
+        size=len(record.key or b"") + len(record.value or b""),
+    )
+
+
+def wanted_in(request: Request) -> Wanted:
+    """The records that the query asks for. Raises UsageError."""
+    settings = request.query_params
+    key = settings.get("key", "")
+    return Wanted(
+        partition=_number(request, "partition", INT_MAX),
+        at=_one_of(At, settings.get("at", ""), At.NEWEST),
+        offset=_number(request, "offset", LONG_MAX) or 0,
+        time_ms=_time(settings.get("time", "")),
+        key=key.encode() if key else None,
+        count=min(CONSOLE_RECORDS_MAX, max(1, number_in(request, "count", CONSOLE_RECORDS, CONSOLE_RECORDS_MAX))),
+    )
+
+
+def _number(request: Request, name: str, most: int) -> int | None:
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return natural(text.replace(",", ""), most)
+    except ValueError:
+        raise UsageError(f"'{text}' is no {name}: write a whole number.") from None
+
+
+def _time(text: str) -> int:
+    if not text:
+        return 0
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"'{text}' is no time: write it like 2026-01-31T12:00.") from None
+    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def _one_of(kind: type[E_], text: str, default: E_) -> E_:
+    return kind(text) if text in list(kind) else default
+
+
+async def _records(request: Request) -> Response:
+    console, name = console_of(request), name_of(request)
+    await console.seen.settled(CONSOLE_FIRST_MS)
+    try:
+        topic = _topic(console, name)
+        values = await _values(console, topic, request)
+    except NotFoundError as error:
+        part = rendered("parts/not_found.html", {"text": str(error)})
+        return framed(request, "page.html", {"title": name, "part": part}, 404)
+    except (HeadraceError, OSError, TimeoutError) as error:
+        text = str(error) or "No answer came in time."
+        part = rendered("parts/failed.html", {"text": text})
+        status = 400 if isinstance(error, UsageError) else 502
+        return framed(request, "page.html", {"title": name, "part": part}, status)
+    return framed(request, "records.html", values)
+
+
+def _topic(console: Console, name: str) -> TopicView:
+    if console.seen.value is None:
+        raise HeadraceError(console.seen.trouble or "The cluster did not answer in time.")
+    return found(console, name)
+
+
+async def _values(console: Console, topic: TopicView, request: Request) -> dict[str, Any]:
+    wanted = wanted_in(request)
+    form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
+    is_live = request.query_params.get("live") == "1"
+    page = None
+    if not is_live:
+        async with console.readers:
+            page = await read(console.reach, topic, wanted)
+    return {
+        "title": f"Records of {topic.name}",
+        "topic": topic,
+        "wanted": wanted,
+        "form": form,
+        "is_live": is_live,
+        "page": page,
+        "left_out": 0,
+        "rows": [] if page is None else [row_of(each, form) for each in page.records],
+        "older": None if page is None else _older(request, wanted, page),
+        "newer": None if page is None else _newer(request, wanted, page),
+        "command": _command(console, topic, wanted),
+        "tail": f"/tail{request.url.path}?{request.url.query}",
+        "linked": linked,
+    }
+
+
+def _older(request: Request, wanted: Wanted, page: Page) -> str | None:
+    """The page before this one, of one partition."""
+    if wanted.partition is None or wanted.key is not None or not page.records:
+        return None
+    low = min(placed.record.offset for placed in page.records)
+    if low <= page.first.get(wanted.partition, low):
+        return None
+    return linked(request, at=At.OFFSET, offset=str(max(0, low - wanted.count)))
+
+
+def _newer(request: Request, wanted: Wanted, page: Page) -> str | None:
+    if wanted.partition is None or wanted.key is not None or not page.records:
+        return None
+    after = max(placed.record.offset for placed in page.records) + 1
+    return linked(request, at=At.OFFSET, offset=str(after)) if after < page.end.get(wanted.partition, after) else None
+
+
+def _command(console: Console, topic: TopicView, wanted: Wanted) -> str:
+    """The command that reads the same."""
+    words = ["consume", topic.name]
+    if wanted.partition is not None:
+        words += ["--partition", str(wanted.partition)]
+    if wanted.at is At.NEWEST:
+        words += ["--tail", str(wanted.count)]
+    elif wanted.at is At.OFFSET:
+        words += ["--offset", str(wanted.offset), "--max", str(wanted.count)]
+    elif wanted.at is At.TIME:
+        moment = datetime.fromtimestamp(wanted.time_ms / 1000, UTC).isoformat(timespec="seconds")
+        words += ["--from", moment.replace("+00:00", "Z"), "--max", str(wanted.count)]
+    else:
+        words += ["--max", str(wanted.count)]
+    return console.command(*words, "--json")
+
+
+async def _tail(request: Request) -> Response:
+    """The stream of new records."""
+    console, name = console_of(request), name_of(request)
+    try:
+        topic, wanted = _topic(console, name), wanted_in(request)
+    except HeadraceError as error:
+        return Response(str(error), 404)
+    if console.readers.locked():
+        return Response("Too many pages read records.\n", 503, headers={"retry-after": "30"})
+    form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
+    return StreamingResponse(_rows(console, topic, wanted, form), media_type="text/event-stream")
+
+
+async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) -> AsyncIterator[str]:
+    async with console.readers:
+        try:
+            async for some, left_out in tail(console.reach, topic, wanted.partition, CONSOLE_RECORDS):
+                if console.closing.is_set():
+                    return
+                kept = [each for each in some if wanted.key is None or each.record.key == wanted.key]
+                if kept:
+                    values = {"rows": [row_of(each, form) for each in kept], "left_out": left_out, "topic": topic}
+                    yield event(rendered("parts/records.html", values))
+                else:
+                    yield ": alive\n\n"
+        except (HeadraceError, OSError, TimeoutError) as error:
+            yield event(rendered("parts/failed.html", {"text": str(error) or "No answer came in time."}))
+
+
+ROUTES: Final = (Route("/topics/{name}/records", _records), Route("/tail/topics/{name}/records", _tail))

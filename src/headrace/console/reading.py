@@ -1,0 +1,191 @@
+"""Reads some records of a topic for a page: by place, by time, by key.
+
+Promises: a page reads a bounded number of records within a bounded time, by connections of its own. It says where it
+stopped before it had enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import CONSOLE_BROWSE_MS_MAX, CONSOLE_SCAN_RECORDS_MAX
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.consumer import Consumer, Fetched
+from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.net.client.view import TopicView
+from headrace.operations.reaching import Reach
+from headrace.wire.records import Record
+
+WAIT_MS: Final = 250
+PARTITION_BYTES: Final = 256 * 1024
+BYTES: Final = 4 * 1024 * 1024
+KEPT: Final = 8
+"""Pages of records that are kept while one is looked for."""
+
+
+class At(StrEnum):
+    """The beginning of a page of records."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The records that are asked for."""
+
+    partition: int | None
+    """None: all."""
+    at: At
+    offset: int
+    time_ms: int
+    key: bytes | None
+    """Only records with this key."""
+    count: int
+
+
+class Placed(NamedTuple):
+    """A record in its partition."""
+
+    partition: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some records, in the order in which a page shows them."""
+
+    records: list[Placed]
+    looked_at: int
+    """Records that were read for them."""
+    is_whole: bool
+    """False: it stopped before the end of what there is, and before it had as many as were asked for."""
+    first: Mapping[int, int]
+    end: Mapping[int, int]
+
+
+async def read(reach: Reach, topic: TopicView, wanted: Wanted) -> Page:
+    """Read them. Raises UsageError where there is no such partition, ClientError."""
+    online = [int(part.index) for part in topic.partitions if part.leader >= 0]
+    if wanted.partition is not None:
+        if wanted.partition >= len(topic.partitions):
+            raise UsageError(f"Topic '{topic.name}' has partitions 0 to {len(topic.partitions) - 1}.")
+        online = [index for index in online if index == wanted.partition]
+    async with reach() as cluster:
+        first = await _at(cluster, topic.name, online, EARLIEST)
+        end = await _at(cluster, topic.name, online, LATEST)
+        starts = await _starts(cluster, topic.name, wanted, first, end)
+        search = _Search(wanted, end)
+        try:
+            async with asyncio.timeout(CONSOLE_BROWSE_MS_MAX / 1000):
+                await search.run(cluster, topic.name, starts)
+        except TimeoutError:
+            search.is_whole = False
+    search.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
+    return Page(
+        records=search.found[: wanted.count],
+        looked_at=search.looked_at,
+        is_whole=search.is_whole,
+        first=first,
+        end=end,
+    )
+
+
+def _order(placed: Placed) -> tuple[int, int, int]:
+    return placed.record.timestamp, placed.partition, placed.record.offset
+
+
+async def _at(cluster: Cluster, topic: str, partitions: list[int], at: int) -> dict[int, int]:
+    return {
+        int(index): int(found.offset) for index, found in (await list_offsets(cluster, topic, partitions, at)).items()
+    }
+
+
+async def _starts(
+    cluster: Cluster, topic: str, wanted: Wanted, first: Mapping[int, int], end: Mapping[int, int]
+) -> dict[int, int]:
+    """The first offset to read in each partition."""
+    if wanted.at is At.TIME:
+        found = await _at(cluster, topic, list(first), wanted.time_ms)
+        return {index: end[index] if offset < 0 else offset for index, offset in found.items()}
+    if wanted.at is At.OFFSET:
+        return {index: min(max(low, wanted.offset), end[index]) for index, low in first.items()}
+    if wanted.at is At.NEWEST and wanted.key is None:
+        return {index: max(low, end[index] - wanted.count) for index, low in first.items()}
+    if wanted.at is At.NEWEST:
+        reach = CONSOLE_SCAN_RECORDS_MAX // max(1, len(first))
+        return {index: max(low, end[index] - reach) for index, low in first.items()}
+    return dict(first)
+
+
+class _Search:
+    """Reads until there is enough."""
+
+    def __init__(self, wanted: Wanted, end: Mapping[int, int]) -> None:
+        self._wanted = wanted
+        self._end = end
+        self._counts: dict[int, int] = {}
+        self.found: list[Placed] = []
+        self.looked_at = 0
+        self.is_whole = True
+
+    async def run(self, cluster: Cluster, topic: str, starts: Mapping[int, int]) -> None:
+        async with Consumer(cluster, wait_ms=WAIT_MS, bytes_max=BYTES, partition_bytes_max=PARTITION_BYTES) as consumer:
+            for index, start in starts.items():
+                if start < self._end[index]:
+                    consumer.assign(topic, index, start)
+            while consumer.positions:
+                for fetched in await consumer.poll():
+                    self._take(fetched)
+                for (name, index), position in list(consumer.positions.items()):
+                    if position >= self._end[index] or self._has_enough(index):
+                        consumer.unassign(name, index)
+                if self.looked_at >= CONSOLE_SCAN_RECORDS_MAX and consumer.positions:
+                    self.is_whole = False
+                    return
+
+    def _take(self, fetched: Fetched) -> None:
+        index, wanted = int(fetched.partition), self._wanted
+        for record in fetched.records:
+            if record.offset >= self._end[index] or self._has_enough(index):
+                break
+            self.looked_at += 1
+            if wanted.key is None or record.key == wanted.key:
+                self._counts[index] = self._counts.get(index, 0) + 1
+                self.found.append(Placed(index, record))
+        if len(self.found) > KEPT * wanted.count:
+            self.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
+            del self.found[wanted.count :]
+
+    def _has_enough(self, index: int) -> bool:
+        """The newest with a key are behind those that were found first."""
+        if self._wanted.at is At.NEWEST:
+            return False
+        return self._counts.get(index, 0) >= self._wanted.count
+
+
+async def tail(
+    reach: Reach, topic: TopicView, partition: int | None, most: int
+) -> AsyncIterator[tuple[list[Placed], int]]:
+    """The records that come from now on, at most so many at once, and the number of those that were left out."""
+    async with reach() as cluster:
+        online = [int(part.index) for part in topic.partitions if part.leader >= 0]
+        some = online if partition is None else [index for index in online if index == partition]
+        async with Consumer(cluster, wait_ms=WAIT_MS, bytes_max=BYTES, partition_bytes_max=PARTITION_BYTES) as consumer:
+            for index, end in (await _at(cluster, topic.name, some, LATEST)).items():
+                consumer.assign(topic.name, index, end)
+            while consumer.positions:
+                begun = time.monotonic()
+                fetched = [each for each in await consumer.poll() if each.records]
+                placed = [Placed(int(each.partition), record) for each in fetched for record in each.records]
+                placed.sort(key=_order, reverse=True)
+                yield placed[:most], max(0, len(placed) - most)
+                await asyncio.sleep(max(0.0, WAIT_MS / 1000 - (time.monotonic() - begun)))

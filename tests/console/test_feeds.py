@@ -1,0 +1,82 @@
+"""Feeds: who is asked when, and what is known while nobody answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from headrace.base.errors import HeadraceError
+from headrace.console.feeds import Feed, any_changed
+
+HOUR_MS = 3_600_000
+
+
+@asynccontextmanager
+async def running(feed: Feed[int]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(feed.run())
+    try:
+        yield
+    finally:
+        feed.close()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def counting(*failures: int) -> Callable[[], Awaitable[int]]:
+    """Count its calls, and fail at these."""
+    calls = iter(range(1, 1_000))
+
+    async def ask() -> int:
+        if (call := next(calls)) in failures:
+            raise HeadraceError(f"call {call} failed.")
+        return call
+
+    return ask
+
+
+async def test_a_feed_is_asked_again_when_somebody_wants_it_and_not_by_itself() -> None:
+    feed = Feed(counting(), every_ms=HOUR_MS)
+    async with running(feed):
+        await feed.settled(60_000)
+        assert feed.value == 1
+        await feed.settled(60_000)
+        assert feed.value == 1, "it is new enough"
+        changed = feed.changed()
+        feed.want()
+        await changed.wait()
+        assert (feed.value, feed.version) == (2, 2)
+
+
+async def test_what_was_known_stays_while_nobody_answers() -> None:
+    feed = Feed(counting(2), every_ms=HOUR_MS)
+    async with running(feed):
+        await feed.settled(60_000)
+        known_at = feed.at_ms
+        changed = feed.changed()
+        feed.want()
+        await changed.wait()
+        assert (feed.value, feed.trouble, feed.at_ms) == (1, "call 2 failed.", known_at)
+        changed = feed.changed()
+        with feed.viewed():  # a viewer comes: what is old is asked for at once
+            await changed.wait()
+        assert (feed.value, feed.trouble) == (3, "")
+
+
+async def test_a_viewed_feed_is_asked_again_and_again() -> None:
+    seen: list[int] = []
+    feed = Feed(counting(), every_ms=1, on_value=seen.append)
+    async with running(feed):
+        with feed.viewed():
+            while len(seen) < 3:
+                await feed.changed().wait()
+    assert seen[:3] == [1, 2, 3]
+
+
+async def test_all_that_wait_are_woken_when_it_closes() -> None:
+    feed = Feed(counting(1), every_ms=HOUR_MS)
+    waiting = asyncio.ensure_future(any_changed([feed], 600))
+    await asyncio.sleep(0)
+    feed.close()
+    assert await waiting
+    assert not await any_changed([Feed(counting(), every_ms=HOUR_MS)], 0)

@@ -1,0 +1,115 @@
+"""The console as a person uses it, in Debian's Chromium. Only in the long tier, and where there is one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.testing.processes import ProcessCluster
+from tests.console.browser import WHY_NOT, Browser, browser
+from tests.tiers import long_only
+
+AXE = Path(__file__).resolve().parents[2] / ".venv" / "axe" / "axe.min.js"
+"""`make console-shots` brings it."""
+ENTER = "\ue007"
+PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/moves", "/history")
+pytestmark = [long_only, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(600)]
+
+
+@contextmanager
+def console(bootstrap: str) -> Iterator[str]:
+    """A console that may change things, and its address."""
+    command = [sys.executable, "-m", "headrace.cli.main", "console", "--allow-changes"]
+    command += ["--listen", "127.0.0.1:0", "--bootstrap", bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[1].rstrip("/")
+        finally:
+            process.terminate()
+
+
+def fill(bootstrap: str) -> None:
+    """Two topics, and a group that has read half of one."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic("orders", 6), NewTopic("ledger", 1, 1)]).values():
+        future.result(60)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(500):
+        producer.produce("orders", f'{{"number": {number}}}', key=f"key-{number % 50}")
+    producer.flush(60)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    read = 0
+    while read < 200:
+        read += len(consumer.consume(100, 1.0))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+def check_page(page: Browser) -> None:
+    """It fits its width, and axe-core has nothing to say, where it is there."""
+    wide = page.run("return document.documentElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, f"{page.address} is {wide} pixels too wide"
+    if AXE.exists():
+        page.run(AXE.read_text(encoding="utf-8"))
+        found = page.run_async(
+            "axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then((result) => "
+            "arguments[0](result.violations.map((one) => `${one.id}: ${one.nodes[0].html}`)))"
+        )
+        assert found == [], page.address
+
+
+def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> None:
+    store = {"durable.url": f"file://{tmp_path}/store"}
+    with ProcessCluster(3, configs=store, data=tmp_path / "brokers") as cluster:
+        fill(cluster.bootstrap)
+        with console(cluster.bootstrap) as address, browser() as page:
+            for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
+                page.resize(width, 844)
+                page.prefer(scheme)
+                for path in PAGES:
+                    page.open(address + path)
+                    check_page(page)
+            page.resize(1280, 844)
+            page.open(f"{address}/")
+            page.until_says("Live", "#state")
+            page.until_says("3 of 3 live")
+            page.press("/")
+            page.type("#find", "orde")
+            page.until_says("orders", "#found")
+            page.press(ENTER)
+            page.until_says("Where its records lie")
+            page.open(f"{address}/topics/orders/records?key=key-7&at=oldest")
+            page.click("details.record summary")
+            page.until_says('"number": 7', "details[open]")
+            page.open(f"{address}/group-reset?group=billing&to=earliest")
+            page.click("button.danger")
+            page.until_says("Lag", "main")
+            page.until("return document.querySelector('main').innerText.includes('500 records')")
+            target = move_target(page, address)
+            page.open(f"{address}/move?topic=ledger&to={target}")
+            page.click("button.danger")
+            page.until_says("Writes waited")
+            page.open(f"{address}/")
+            page.until_says("3 of 3 live")
+            cluster.kill(3)
+            page.until_says("2 of 3 live")
+            page.until_says("broker down")
+            check_page(page)
+            severe = [each for each in page.complaints() if "favicon" not in each]
+            assert severe == []
+
+
+def move_target(page: Browser, address: str) -> int:
+    """A broker that does not lead the topic."""
+    page.open(f"{address}/topics/ledger")
+    leader = int(page.text("tbody tr td"))
+    return next(each for each in (1, 2) if each != leader)

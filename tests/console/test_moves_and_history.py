@@ -1,0 +1,79 @@
+"""Moves and durable history on pages, of two brokers with one store."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+from headrace.broker.moves.service import Phase
+from headrace.console.pages.history import blocks
+from headrace.console.pages.moves import PHASES
+from headrace.metadata.segments import PartitionCatalog
+from headrace.operations.histories import History
+from headrace.storage.disk import LocalDisk
+from headrace.storage.objects import DirectoryObjects
+from tests import loops
+from tests.broker.clusters import BY_HAND
+from tests.broker.replication_world import World, replicating
+from tests.console.asking import console_of, fresh
+from tests.console.test_records import write
+from tests.metadata.test_runs import TOPIC, ZERO
+from tests.tier.test_chunks import publish
+
+SMALL = {"segment_bytes": "1024", "durable_enable": "true"}
+
+
+def test_every_phase_of_a_move_has_its_words() -> None:
+    assert [name for name, *_ in PHASES] == [phase.value for phase in Phase]
+
+
+def test_a_move_is_planned_carried_out_and_told_of_and_its_history_is_shown(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2, replicas=1, **SMALL)
+        await write(world, "t", 60)
+        target = world.leader("t", 1)
+        source = world.leader("t", 0)
+        assert source != target
+        async with console_of(world.cluster.bootstrap, allows_changes=True) as viewer:
+            assert "No move is under way" in (await viewer.get("/moves")).text
+            found = await viewer.get(f"/move?topic=t&partitions=0&to={target}")
+            assert found.rows[0][:3] == ["t-0", str(source), str(target)]
+            assert found.rows[0][3].startswith("handed over through the store")
+            assert f"headrace topic move t --to {target} --partition 0 --wait" in found.text
+            inner = found.body.split("<form method=")[1]
+            form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', inner))
+            async with viewer.stream("/live/moves") as events:
+                done = await viewer.post("/move", form)
+                assert (done.status, done.headers["location"]) == (303, "/moves")
+                while "Writes waited" not in await events.get():
+                    viewer.console.moves.want()
+            await world.cluster.agree()
+            assert world.leader("t", 0) == target
+            await fresh(viewer.console.histories)
+            found = await viewer.get("/history")
+            assert "t-0" in [row[0] for row in found.rows]
+            found = await viewer.get("/history/t/0")
+            assert "The catalog fits its chain" in found.text
+            assert len(found.rows) >= 1
+            assert (await viewer.get("/history/t/9")).status == 404
+
+    async def whole() -> None:
+        objects = DirectoryObjects(LocalDisk(), tmp_path / "store")
+        async with replicating(tmp_path, BY_HAND, objects=objects) as world:
+            await work(world)
+
+    loops.run(whole())
+
+
+def test_the_timeline_covers_all_that_is_durable_in_the_order_of_offsets() -> None:
+    catalog = publish(PartitionCatalog.empty(TOPIC, ZERO), 9, 1)
+    end = catalog.next_offset
+    history = History(
+        topic="t", topic_id=TOPIC, partition=0, partitions=1, segments=9, start=0, end=end - 1, bytes=0, log_end=2 * end
+    )
+    found = blocks(catalog, list(catalog), history)
+    assert len(found) == 9
+    assert found[0].begin == 0.0
+    assert all(abs(one.begin + one.width - other.begin) < 0.01 for one, other in pairwise(found))
+    assert abs(found[-1].begin + found[-1].width - 50) < 0.01

@@ -1,0 +1,115 @@
+"""Records on a page: where it begins, what it finds, how bytes are shown, and those that come while it is open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.limits import CONSOLE_VALUE_BYTES_MAX
+from headrace.console.bytes_shown import Form, preview, shown
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.producer import Producer
+from tests.broker.replication_world import World
+from tests.cli.test_doctor import run
+from tests.console.asking import Answer, console_of
+
+START_MS = 1_700_000_000_000
+
+
+def places(found: Answer) -> list[str]:
+    """Partition and offset of each record that a page shows."""
+    return [piece.split("<")[0] for piece in found.body.split('title="partition and offset">')[1:]]
+
+
+async def write(world: World, topic: str, count: int, first: int = 0) -> None:
+    """Records of one second each, in partitions in turn, with keys of which each comes four times."""
+    async with Cluster(world.cluster.bootstrap) as client, Producer(client) as producer:
+        for number in range(first, first + count):
+            key, value = b"key-%d" % (number // 4), json.dumps({"number": number}).encode()
+            at = START_MS + 1_000 * number
+            await producer.send(
+                topic, value=value, key=key, partition=number % 2, timestamp_ms=at, headers=(("h", b"\xff"),)
+            )
+
+
+def test_a_page_begins_where_it_is_asked_to(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2)
+        await write(world, "t", 20)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            root = "/topics/t/records"
+            assert places(await viewer.get(f"{root}?count=3")) == ["1:9", "0:9", "1:8"]
+            assert places(await viewer.get(f"{root}?count=3&at=oldest")) == ["0:0", "1:0", "0:1"]
+            found = await viewer.get(f"{root}?count=3&at=offset&offset=4&partition=1")
+            assert places(found) == ["1:4", "1:5", "1:6"]
+            assert f"{root}?count=3&amp;at=offset&amp;offset=7&amp;partition=1" in found.body, "the next page"
+            assert f"{root}?count=3&amp;at=offset&amp;offset=1&amp;partition=1" in found.body, "the page before"
+            found = await viewer.get(f"{root}?at=time&time=2023-11-14T22:13:35")
+            assert places(found) == ["1:7", "0:8", "1:8", "0:9", "1:9"]
+            found = await viewer.get(f"{root}?key=key-3&at=oldest")
+            assert places(found) == ["0:6", "1:6", "0:7", "1:7"]
+            assert '"number": 12' in found.text, "JSON is laid out"
+            assert "headrace consume t" in found.text
+            assert "No record with this key was found 20 records were read" in (await viewer.get(f"{root}?key=no")).text
+            for wrong in ("partition=9", "partition=x", "at=time&time=soon"):
+                assert (await viewer.get(f"{root}?{wrong}")).status == 400
+            assert (await viewer.get("/topics/away/records")).status == 404
+
+    run(tmp_path, work)
+
+
+def test_records_that_come_while_a_page_is_open_are_shown(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2)
+        await write(world, "t", 4)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            assert (
+                'hx-sse:connect="/tail/topics/t/records?live=1"' in (await viewer.get("/topics/t/records?live=1")).body
+            )
+            async with viewer.stream("/tail/topics/t/records?key=key-1") as events:
+                while events.empty():  # records that were written before the stream began are not its
+                    await write(world, "t", 4, 4)
+                assert {place.split(":")[0] for place in places(Answer(200, {}, await events.get()))} <= {"0", "1"}
+
+    run(tmp_path, work)
+
+
+@given(st.binary(max_size=200))
+def test_all_bytes_can_be_shown_in_every_form(data: bytes) -> None:
+    for form in Form:
+        found = shown(data, form)
+        assert found.left_out == 0
+        if found.form == "text":
+            assert found.text.encode() == data
+        if found.form == "hex":
+            dumped = "".join(line[8:].split("   ")[0].split("  ")[0] for line in found.text.splitlines())
+            assert bytes.fromhex(dumped.replace(" ", "")) == data
+    assert len(preview(data)) < 500
+
+
+@pytest.mark.parametrize(
+    ("data", "form", "kind"),
+    [
+        (None, Form.AUTO, "null"),
+        (b"", Form.AUTO, "empty"),
+        (b'{"a":1}', Form.AUTO, "json"),
+        (b'{"a":1}', Form.TEXT, "text"),
+        (b'{"a":1}', Form.HEX, "hex"),
+        (b'{"a":', Form.JSON, "text"),
+        ("zażółć".encode(), Form.AUTO, "text"),
+        (b"\0\1", Form.AUTO, "hex"),
+        (b"[" * 100_000, Form.AUTO, "text"),
+    ],
+)
+def test_bytes_are_shown_as_what_they_are(data: bytes | None, form: Form, kind: str) -> None:
+    assert shown(data, form).form == kind
+
+
+def test_long_bytes_are_cut_and_it_is_said() -> None:
+    found = shown("ż".encode() * CONSOLE_VALUE_BYTES_MAX, Form.AUTO)
+    assert (found.form, found.left_out) == ("text", CONSOLE_VALUE_BYTES_MAX)
+    assert preview(b"x" * 1_000).endswith(" …")

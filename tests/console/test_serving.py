@@ -1,0 +1,36 @@
+"""`headrace console` as a process: its one line, a page over HTTP, a stream, and its clean stop."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import urllib.request
+
+from headrace.cli.main import main
+from headrace.testing import RunningBroker
+
+COMMAND = (sys.executable, "-m", "headrace.cli.main", "console", "--listen", "127.0.0.1:0")
+
+
+def test_the_command_says_ready_serves_and_stops_with_open_pages(headrace_broker: RunningBroker) -> None:
+    command = [*COMMAND, "--bootstrap", headrace_broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready, address = process.stdout.readline().split()
+            assert (ready, address.startswith("http://127.0.0.1:")) == ("ready", True)
+            with urllib.request.urlopen(address, timeout=60) as page:
+                assert "1</b> of 1 live" in page.read().decode()
+            with urllib.request.urlopen(f"{address}live/", timeout=60) as stream:
+                assert stream.readline().startswith(b"data: ")
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) in (0, -signal.SIGTERM)
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def test_it_lets_others_in_only_where_somebody_says_so() -> None:
+    assert main(["console", "--listen", "0.0.0.0:0"]) == 2
