@@ -383,7 +383,7 @@ class Side:
             seen["session"] = (
                 [(place.generation, place.next_offset) for place in session._places.values()], session._placed_as,
                 list(session._ready), list(session._news), list(session._told), session._is_behind, session.heard_at,
-                session._timer is None, session._waiting is None,
+                session._answer_at, session._timer_at, session._timer is None, session._waiting is None,
                 gathering._pending, gathering._shared, gathering._sharing, gathering._skip, gathering._vain,
             )  # fmt: skip
         return seen

@@ -264,11 +264,15 @@ class Source:
         """Take an answer. Raises CorruptData, for which the link is given up."""
         self._failures = 0
         self._answer_bytes = len(frame)
-        taken = 0 if ROAD.native is None else ROAD.native.copy_rows(self, frame)
-        for row in decode_answer(frame)[taken:] if taken >= 0 else ():
-            copy = self._placed_as.get(row.generation)
-            if copy is not None:
-                self._on_row(copy, row)
+        self._due = True  # everything that the rows want sent leaves below
+        try:
+            taken = 0 if ROAD.native is None else ROAD.native.copy_rows(self, frame)
+            for row in decode_answer(frame)[taken:] if taken >= 0 else ():
+                copy = self._placed_as.get(row.generation)
+                if copy is not None:
+                    self._on_row(copy, row)
+        finally:
+            self._due = False
         self._send()  # at once: the leader waits for it, and everything in this answer is taken
 
     def _on_row(self, copy: FollowerPartition, row: Copied) -> None:

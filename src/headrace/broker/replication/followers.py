@@ -118,7 +118,11 @@ class FollowerSession:
         self._is_behind = False
         """There was more to send than the last answer had room for."""
         self._waiting: Waiting | None = None
+        self._answer_at = 0.0
+        """When the waiting frame is answered at the latest, in the loop's time."""
         self._timer: asyncio.TimerHandle | None = None
+        """Runs out at `_answer_at` or before. It runs on where a frame is answered earlier: the next has no cost."""
+        self._timer_at = 0.0
         self._pause: asyncio.TimerHandle | None = None
         """Runs until there is room in the throttle."""
 
@@ -163,9 +167,8 @@ class FollowerSession:
         elif self._ready:
             self._answer_soon()
         else:
-            self._timer = self._loop.call_later(REPLICA_IDLE_MS / 1000, self.answer_now)
-            if self._news:
-                self._hurry()
+            waiting.is_hurried = bool(self._news)
+            self._answer_within(REPLICA_NEWS_MS_MAX if self._news else REPLICA_IDLE_MS)
         return waiting
 
     def _may_join(self, image: MetadataImage) -> bool:
@@ -470,11 +473,28 @@ class FollowerSession:
     def answer_now(self) -> None:
         """Answer the frame that waits, if any, with what there is."""
         waiting, self._waiting = self._waiting, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if waiting is not None:
             waiting.settle_now()
+
+    def _answer_within(self, time_ms: int) -> None:
+        """Have the waiting frame answered once that time is over, whatever there is."""
+        self._answer_at = at = self._loop.time() + time_ms / 1000
+        if self._timer is None or at < self._timer_at:
+            self._set_timer(at)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(at, self._on_timer), at
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._waiting is None or self._waiting.is_due:
+            return
+        if self._answer_at > self._timer_at:
+            self._set_timer(self._answer_at)
+        else:
+            self.answer_now()
 
     def _answer_soon(self) -> None:
         if self._waiting is not None and not self._waiting.is_due:
@@ -483,11 +503,9 @@ class FollowerSession:
 
     def _hurry(self) -> None:
         """Answer before long: a follower that copies nothing now still hears how far it may be read."""
-        if self._timer is None or self._waiting is None or self._waiting.is_hurried:
-            return
-        self._waiting.is_hurried = True
-        self._timer.cancel()
-        self._timer = self._loop.call_later(REPLICA_NEWS_MS_MAX / 1000, self.answer_now)
+        if self._waiting is not None and not (self._waiting.is_hurried or self._waiting.is_due):
+            self._waiting.is_hurried = True
+            self._answer_within(REPLICA_NEWS_MS_MAX)
 
     # news of the partitions
 
@@ -520,8 +538,10 @@ class FollowerSession:
         self._beginning.clear()
         if self._encoder is not None:
             self._encoder.cancel()
-        if self._pause is not None:
-            self._pause.cancel()
+        for timer in (self._pause, self._timer):
+            if timer is not None:
+                timer.cancel()
+        self._pause = self._timer = None
         self.answer_now()
         self._followers.forget(self)
 
