@@ -61,7 +61,7 @@ $(PURE): export HEADRACE_NATIVE ?= 0
 venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
 
-demo: $(VENV)/.made/$(if $(ENGINE),test,demo) ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
+demo: $(VENV)/.made/$(if $(ENGINE),test,demo) $(VENV)/.made/classes ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS)) $(if $(ENGINE),--engine $(ENGINE))
 
 test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
@@ -206,8 +206,9 @@ $(VENV)/.made/%: requirements/%.txt pyproject.toml $(VENV)/.made/build
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-build-isolation --no-deps --editable . $(if $(filter core,$*),,--editable ./plugin)
 	@touch $@
 
-# Spark's classes as Java keeps them: a pipeline starts in half the time, and as ever where Java can keep none.
-$(VENV)/.made/classes: requirements/test.txt src/headrace/spark/session/classes.py src/headrace/spark/session/home.py $(VENV)/.made/test
+# Spark's classes as Java keeps them, and the compiled decoder: a pipeline starts in half the time, and as ever where Java
+# can keep none. Its target names the environment that it is made in before it.
+$(VENV)/.made/classes: requirements/demo.txt src/headrace/spark/session/classes.py src/headrace/spark/session/home.py
 	@echo "keeping Spark's classes for a quick start"
 	@$(BIN)/python -m headrace.spark.session.classes || echo "Spark starts without"
 	@touch $@

@@ -1,6 +1,6 @@
-"""An archive of the classes that Spark loads, so that its Java starts in half the time.
+"""An archive of the classes that Spark loads, so that its Java starts in half the time; and the compiled decoder.
 
-Make it with ``python -m headrace.spark.session.classes``, once after an installation; it takes a minute.
+Make them with ``python -m headrace.spark.session.classes``, once after an installation; it takes up to a minute.
 
 When Spark starts, Java reads, verifies and lays out some 12,000 classes from its jars. Java can keep them laid out in a
 file, which its next process maps (JEP 310, JEP 350). That needs the same Java, with the same jars in the same place, so
@@ -13,10 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.base.errors import UsageError
+from headrace.spark.read.decode import warm_up
 from headrace.spark.session.home import ARCHIVE, lasting_home, link_home
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ def make() -> Path:
     archive.unlink(missing_ok=True)
     environment = os.environ | {"SPARK_HOME": str(home)}
     command = [sys.executable, "-m", __spec__.name, str(new)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    with ThreadPoolExecutor() as beside:
+        compiling = beside.submit(warm_up)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    compiling.result()
     if done.returncode != 0 or not new.exists():
         new.unlink(missing_ok=True)
         said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it says nothing"]
@@ -71,8 +76,9 @@ def load_classes(archive: Path) -> None:
     options = f"{SHORT_JOB[JAVA_OPTIONS]} {ARCHIVES_AT_END}{archive}"
     spark = spark_session("classes", master="local[2]", settings=SHORT_JOB | {JAVA_OPTIONS: options})
     with tempfile.TemporaryDirectory() as directory:
-        rows = spark.range(1_000).selectExpr("id", "id % 7 as key", "cast(string(id) as binary) as value")
-        rows.mapInArrow(lambda batches: batches, rows.schema).write.parquet(f"{directory}/rows")
+        parsed = """from_json(format_string('{"number": %d}', id), 'number bigint').number"""
+        rows = spark.range(1_000).selectExpr("id", "id % 7 as key", "cast(string(id) as binary) as value", parsed)
+        rows.mapInArrow(lambda batches: batches, rows.schema).write.partitionBy("key").parquet(f"{directory}/rows")
         there = spark.read.parquet(f"{directory}/rows")
         there.join(there.groupBy("key").count(), "key").orderBy("id").toArrow()
 
