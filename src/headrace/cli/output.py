@@ -1,11 +1,18 @@
-"""Output of commands: results on standard output, everything else on standard error. Rich is loaded only when used."""
+"""Output of commands: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+COUNTS: Final = frozenset(
+    {"BEHIND", "BYTES", "BYTES LEFT", "LAG", "LEADS", "PARTITIONS", "RECORDS", "SECONDS OLD", "SEGMENTS", "STORED"}
+)
+"""Columns of numbers that nobody types again, as he does offsets and ids."""
+NONE: Final = "-"
+"""Stands where there is no number."""
 
 
 def print_json(value: Any) -> None:
@@ -23,14 +30,25 @@ def note(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print aligned columns, on a terminal with a bold heading. Nothing is ever cut: a pipe gets whole values."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    """Print aligned columns, numbers to the right. On a terminal the heading is bold, and COUNTS have separators.
+    Nothing is ever cut: a pipe gets whole values, and plain ones.
+    """
+    rows, on_terminal = list(rows), sys.stdout.isatty()
+    cells = [
+        [_text(cell, name in COUNTS and on_terminal) for name, cell in zip(columns, row, strict=True)] for row in rows
+    ]
     widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
-    heading = _aligned(columns, widths)
-    print_line(f"\x1b[1m{heading}\x1b[0m" if sys.stdout.isatty() else heading)
+    numeric = [all(isinstance(cell, int) or cell == NONE for cell in column) for column in zip(*rows, strict=True)]
+    aligns = [str.rjust if is_number else str.ljust for is_number in numeric or [False] * len(columns)]
+    heading = _aligned(columns, widths, aligns)
+    print_line(f"\x1b[1m{heading}\x1b[0m" if on_terminal else heading)
     for row in cells:
-        print_line(_aligned(row, widths))
+        print_line(_aligned(row, widths, aligns))
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+def _text(cell: object, separated: bool) -> str:
+    return f"{cell:,}" if separated and isinstance(cell, int) else str(cell)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], aligns: Sequence[Callable[[str, int], str]]) -> str:
+    return "  ".join(align(cell, width) for cell, width, align in zip(cells, widths, aligns, strict=True)).rstrip()
