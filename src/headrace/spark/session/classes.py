@@ -76,7 +76,7 @@ def load_classes(archive: Path) -> None:
     options = f"{SHORT_JOB[JAVA_OPTIONS]} {ARCHIVES_AT_END}{archive}"
     spark = spark_session("classes", master="local[2]", settings=SHORT_JOB | {JAVA_OPTIONS: options})
     with tempfile.TemporaryDirectory() as directory:
-        parsed = """from_json(format_string('{"number": %d}', id), 'number bigint').number"""
+        parsed = """from_json(format_string('{"number": %d}', id), 'number bigint').number as parsed"""
         rows = spark.range(1_000).selectExpr("id", "id % 7 as key", "cast(string(id) as binary) as value", parsed)
         rows.mapInArrow(lambda batches: batches, rows.schema).write.partitionBy("key").parquet(f"{directory}/rows")
         there = spark.read.parquet(f"{directory}/rows")
