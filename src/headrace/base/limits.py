@@ -907,6 +907,10 @@ is."""
 # metrics
 METRICS_PARTITIONS_PER_TURN_MAX: Final = 500
 """Partitions that a scrape reads before other tasks have their turn of the event loop: about 2 us each."""
+TRACES_QUEUED_SPANS_MAX: Final = 2_048
+"""Spans that wait to be sent. Further ones are dropped."""
+TRACES_EXPORT_S_MAX: Final = 5
+"""Seconds that a collector may take for a batch of spans."""
 METRICS_CONNECTIONS_MAX: Final = 16
 """Connections of scrapers at a time; others are closed."""
 METRICS_REQUEST_BYTES_MAX: Final = 16 * 1024

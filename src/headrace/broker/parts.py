@@ -28,6 +28,7 @@ from headrace.broker.replication.building import build_replication
 from headrace.broker.requests.building import Others, Requests, build_quotas, build_requests
 from headrace.broker.requests.private import Private, for_those_who_may
 from headrace.broker.requests.quotas import ClientQuotas
+from headrace.broker.traces import open_traces, spans_of
 from headrace.broker.upkeep.building import build_upkeep
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.delta import ImageDelta
@@ -79,6 +80,7 @@ class Parts:
 
     def __init__(self, core: Core, ports: Ports, *, metadata: MetadataDriver, peers: Peers, engine: LogEngine) -> None:
         self.core = core
+        self.traces = open_traces(core.text("traces.endpoint"), core.node, core.cluster_id)
         self.metadata = metadata
         self.peers = peers
         self.partitions = Partitions(node=core.node, engine=engine, on_bug=core.on_bug)
@@ -99,7 +101,7 @@ class Parts:
         self.counts = build_counts(core, ALL)
         self.logs = self._build_logs(engine)
         self.durable = build_durable(core, self.cluster, self.partitions, readers)
-        self.moves = build_moves(core, self.cluster, self.logs, self.durable)
+        self.moves = build_moves(core, self.cluster, self.logs, self.durable, spans_of(self.traces))
         self.condition = self._build_condition(engine, ports.descriptors)
         quotas = build_quotas(core)
         self.membership = self._build_membership(quotas)
@@ -167,6 +169,7 @@ class Parts:
             quotas=quotas,
             history=None if self.readers is None else self.readers.history,
             lease=self.membership.lease,
+            traces=self.traces,
         )
         private: dict[int, Private] = {
             PEERS_API: for_those_who_may(AclOperation.CLUSTER_ACTION, self.peers.serve),
@@ -215,4 +218,6 @@ class Parts:
         if self.readers is not None:
             self.readers.stop()
         await self.cluster.stop()
+        if self.traces is not None:
+            await self.traces.stop()
         await asyncio.sleep(0)

@@ -779,6 +779,16 @@ _BROKER_ONLY: Final = (
         "whose logs are in Redis.",
     ),
     ConfigDef(
+        key="traces.endpoint",
+        type=ConfigType.STRING,
+        default="",
+        dynamic=False,
+        pattern=r"|https?://\S+",
+        form="a URL, or empty",
+        doc="URL that OpenTelemetry traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; "
+        "empty: nowhere. Needs headrace[traces].",
+    ),
+    ConfigDef(
         key="metrics.listen",
         type=ConfigType.STRING,
         default="",

@@ -12,6 +12,7 @@ from headrace.broker.moves.party import Party
 from headrace.broker.moves.reading import Readers
 from headrace.broker.moves.service import Moves
 from headrace.broker.partitions.building import Logs
+from headrace.broker.traces import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +35,8 @@ class Moving:
             await self.service.stop()
 
 
-def build_moves(core: Core, cluster: Cluster, logs: Logs, durable: Durable) -> Moving:
-    """Build the room."""
+def build_moves(core: Core, cluster: Cluster, logs: Logs, durable: Durable, span: Span) -> Moving:
+    """Build the room. `span` traces the steps of moves."""
     party = Party(
         node=core.node,
         broker_epoch=core.broker_epoch,
@@ -43,6 +44,7 @@ def build_moves(core: Core, cluster: Cluster, logs: Logs, durable: Durable) -> M
         partitions=logs.partitions,
         control=cluster.control,
         clock=core.clock,
+        span=span,
     )
     service = None
     if durable.exports is not None:

@@ -77,6 +77,7 @@ class Owner:
         self._control = party.control
         self._exporter = exporter
         self._clock = party.clock
+        self._span = party.span
         self._turns = asyncio.Semaphore(MOVE_SEALS_AT_ONCE_MAX)
         self.sealing: set[TopicPartition] = set()
         """Partitions that have stopped writing in order to be sealed."""
@@ -108,7 +109,8 @@ class Owner:
                 raise HeadraceError(vain.reason)
             self.sealing.add(key)
             try:
-                await self._seal(partition, move, changed)
+                with self._span("Seal"):
+                    await self._seal(partition, move, changed)
             finally:
                 self.sealing.discard(key)
         return None

@@ -9,6 +9,7 @@ from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.ports import Clock
 from headrace.broker.cluster.control import Control
 from headrace.broker.partitions.partitions import Partitions
+from headrace.broker.traces import Span
 from headrace.metadata.image import MetadataImage
 
 
@@ -22,3 +23,4 @@ class Party:
     partitions: Partitions
     control: Control
     clock: Clock
+    span: Span

@@ -74,6 +74,7 @@ class Moves:
         self._image = party.image
         self._partitions = party.partitions
         self._on_bug = on_bug
+        self._span = party.span
         self.owner = Owner(party, exporter)
         self.target = Target(party, history, open_again)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -159,7 +160,8 @@ class Moves:
             if known is None or known.move is None or not self._concerns(key, known.move):
                 break
             try:
-                awaited = await self._step(key, known, known.move)
+                with self._span("Move", **{"headrace.topic": self._name(key), "headrace.partition": known.index}):
+                    awaited = await self._step(key, known, known.move)
             except (HeadraceError, OSError, TimeoutError) as error:
                 self._tell_failure(key, known, sentence_of(error))
                 pause_ms = min(2 * pause_ms, MOVE_RETRY_MS_MAX)

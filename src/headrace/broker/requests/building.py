@@ -30,6 +30,7 @@ from headrace.broker.requests.producer_ids import ProducerIdAllocator
 from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.requests.read_replicas import ReadReplicas
 from headrace.broker.requests.rights import Authority
+from headrace.broker.traces import Traces
 from headrace.broker.transactions.building import Transactions, build_transactions
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
@@ -104,6 +105,7 @@ class Others:
     quotas: ClientQuotas
     history: History | None
     lease: Lease
+    traces: Traces | None
 
 
 def build_quotas(core: Core) -> ClientQuotas:
@@ -146,6 +148,7 @@ def build_requests(
         on_response=None if counting is None else counting.on_response,
     )
     serve = dispatcher.serve if counting is None else counting.counted(dispatcher.serve)
+    serve = serve if others.traces is None else others.traces.traced(serve)
     bounds = Bounds(
         queued_bytes_max=core.number("queued.max.bytes"), idle_ms_max=core.number("connections.max.idle.ms")
     )
