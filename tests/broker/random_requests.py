@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from headrace.broker.handlers import ALL
+from headrace.broker.handlers import all_handlers
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import encode_batch
 from headrace.wire.headers import encode_request_frame
@@ -18,7 +18,7 @@ NAMES: Final = ("group", "member", "1", "range", "consumer", "__consumer_offsets
 NUMBERS: Final = (0, 0, 1, 1, 2, 3, -1, -2, 100, 127)
 BATCH: Final = encode_batch([Record(0, 1_700_000_000_000, b"k", b"v", ())])
 
-SERVED: Final = {ApiKey(handler.key).name.replace("_", "") + "REQUEST": handler for handler in ALL}
+SERVED: Final = {ApiKey(handler.key).name.replace("_", "") + "REQUEST": handler for handler in all_handlers()}
 REQUESTS: Final = [
     case
     for case in cases()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 GARBAGE_OBJECTS: Final = 10_000
@@ -12,3 +14,15 @@ GARBAGE_OBJECTS: Final = 10_000
 def spare_the_collector() -> None:
     """Let it look seldom: with Python's own numbers it takes a sixth of the seconds in which a command is imported."""
     gc.set_threshold(GARBAGE_OBJECTS, 40, 20)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Search for no cycles while the block imports much. Modules stay anyway."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

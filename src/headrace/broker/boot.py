@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final, Self
 
 import structlog
 
@@ -24,6 +26,7 @@ from headrace.base.ports import Clock, Disk, Lock, Objects, Random
 from headrace.broker.config import BrokerConfig
 from headrace.broker.foundation.laid import Foundation
 from headrace.broker.foundation.local import on_local_logs
+from headrace.broker.handlers import all_handlers
 from headrace.broker.home.identity import claim
 from headrace.broker.home.lineage import Superseded, note_superseded
 from headrace.broker.partitions.condition import Descriptors
@@ -36,6 +39,18 @@ from headrace.native import ROAD
 from headrace.storage.log.compaction.running import CleaningRunner
 
 log = structlog.get_logger(__name__)
+
+LOADED_LATE: Final = ("durable", "groups", "moves", "transactions")
+"""Rooms of which much is loaded only when it is needed."""
+
+
+def load_ahead() -> None:
+    """Load all that a broker may need, but for metrics. A broker that lasts does so before it starts: no client waits
+    for an import. Those of tests do not, for they use little of it."""
+    all_handlers()
+    for room in LOADED_LATE:
+        for module in iter_modules(import_module(f"headrace.broker.{room}").__path__, f"headrace.broker.{room}."):
+            import_module(module.name)
 
 
 class Broker:

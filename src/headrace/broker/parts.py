@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import dataclass
 
+from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerEpoch, IncarnationId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cluster.building import build_cluster, build_membership
@@ -14,7 +14,7 @@ from headrace.broker.cluster.membership import Membership
 from headrace.broker.config import BrokerConfig
 from headrace.broker.core import Core, Incarnation
 from headrace.broker.durable.building import build_durable, build_store_readers
-from headrace.broker.handlers import ALL
+from headrace.broker.handlers import OFFERED
 from headrace.broker.home.identity import Identity
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.metrics.building import Metrics, build_counts
@@ -98,7 +98,7 @@ class Parts:
             on_bug=core.on_bug,
             security=core.peer_security,
         )
-        self.counts = build_counts(core, ALL)
+        self.counts = build_counts(core, OFFERED)
         self.logs = self._build_logs(engine)
         self.durable = build_durable(core, self.cluster, self.partitions, readers)
         self.moves = build_moves(core, self.cluster, self.logs, self.durable, spans_of(self.traces))
@@ -178,7 +178,9 @@ class Parts:
             DURABLE_API: lambda frame, _, rights: self.durable.api.serve(frame, rights),
             MOVES_API: for_those_who_may(AclOperation.ALTER, self.moves.door.serve),
         }
-        return build_requests(self.core, others, ALL, private, None if self.counts is None else self.counts.counting)
+        return build_requests(
+            self.core, others, OFFERED, private, None if self.counts is None else self.counts.counting
+        )
 
     def _build_metrics(self) -> Metrics | None:
         if self.counts is None:

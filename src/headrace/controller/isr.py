@@ -14,8 +14,9 @@ Sources: KIP-497 (AlterPartition), KIP-841 (no fenced members), KIP-903 (members
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from headrace.base.classes import dataclass
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,

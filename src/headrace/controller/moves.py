@@ -15,10 +15,11 @@ Source: DESIGN section 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from headrace.base.classes import dataclass
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,

@@ -208,9 +208,12 @@ def _definition(fact: Fact, *, is_topic: bool) -> ConfigDef:
     )
 
 
+_FREE_DOCS: Final = {name: doc for doc, names in FREE for name in names}
+_FREE_PREFIXES: Final = tuple(name for name in _FREE_DOCS if name.endswith("."))
+
+
 def _free(key: str) -> str | None:
     """Why any value is accepted; None where it is not."""
-    for doc, names in FREE:
-        if any(key.startswith(name) if name.endswith(".") else key == name for name in names):
-            return doc
-    return None
+    if key in _FREE_DOCS or not key.startswith(_FREE_PREFIXES):
+        return _FREE_DOCS.get(key)
+    return next(_FREE_DOCS[prefix] for prefix in _FREE_PREFIXES if key.startswith(prefix))

@@ -11,9 +11,10 @@ Source: the Raft paper's nextIndex and matchIndex; etcd's raft for the three mod
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from headrace.base.classes import dataclass
 from headrace.raft.messages import SnapshotMark
 
 

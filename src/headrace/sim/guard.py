@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import structlog
 
+from headrace.broker.boot import load_ahead
 from headrace.broker.kit import store_threads
 from headrace.sim.process import CURRENT
 from headrace.sim.workers import Mutex, Pool
@@ -50,7 +51,9 @@ class RealWorldUsed(AssertionError):  # noqa: N818 - an accusation
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """While it lasts, simulated processes cannot reach the real world."""
+    """While it lasts, simulated processes cannot reach the real world. All is loaded before, so that no run differs
+    from the next by what is imported in it."""
+    load_ahead()
     with ExitStack() as stack:
         for place, names in DOORS:
             for name in names:

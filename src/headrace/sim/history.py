@@ -7,8 +7,10 @@ Every record's value is unique in its run, so a value identifies the record.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from headrace.base.classes import dataclass
 
 
 class PartitionKey(NamedTuple):

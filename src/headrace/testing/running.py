@@ -7,13 +7,15 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
+from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.garbage import without_collector
 from headrace.base.ids import BrokerId, TopicId
 from headrace.testing.clients import Clients, Login
 from headrace.testing.clocks import MovableClock
@@ -198,7 +200,8 @@ async def broker(
     `secure`: as `headrace up --secure`, it lets in users by SCRAM over TLS, and ACLs say what they may. `clock`: its
     time; timers follow it where the loop is the clock's, too. Raises HeadraceError where it cannot start.
     """
-    from headrace.broker.config import BrokerConfig
+    with without_collector():
+        from headrace.broker.config import BrokerConfig
 
     with _directory(data) as place:
         secured = await _secured(place) if secure else None
@@ -275,11 +278,12 @@ def _directory(data: Path | None) -> Iterator[Path]:
 
 @asynccontextmanager
 async def _served(config: BrokerConfig, faults: Faults, clock: MovableClock | None = None) -> AsyncIterator[Broker]:
-    from headrace.broker.boot import Broker
-    from headrace.broker.system import SystemClock, system_random
-    from headrace.storage.disk import LocalDisk
-    from headrace.storage.log.compaction.running import run_in_child
-    from headrace.storage.objects import open_objects
+    with without_collector():
+        from headrace.broker.boot import Broker
+        from headrace.broker.system import SystemClock, system_random
+        from headrace.storage.disk import LocalDisk
+        from headrace.storage.log.compaction.running import run_in_child
+        from headrace.storage.objects import open_objects
 
     use_standard_logging()
     disk = LocalDisk()

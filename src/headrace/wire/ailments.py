@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
+from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 
 API_KEY: Final = 18_516

@@ -18,7 +18,7 @@ from headrace.base.errors import CorruptData
 from headrace.base.ids import TopicId
 from headrace.base.ports import Random
 from headrace.broker import parts
-from headrace.broker.handlers import ALL, plain_fetch
+from headrace.broker.handlers import all_handlers, plain_fetch
 from headrace.broker.kit.parking import ParkedFetch
 from headrace.net.server.request_budget import RequestBudget
 from headrace.storage.log.contents import Contents
@@ -66,7 +66,7 @@ async def both(
     async with AsyncExitStack() as stack, asyncio.timeout(150):
         short = await stack.enter_async_context(running(directory / "short"))
         with monkeypatch.context() as patch:
-            patch.setattr(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL))
+            patch.setattr(parts, "OFFERED", tuple(replace(handler, shortcuts=None) for handler in all_handlers()))
             long = await stack.enter_async_context(running(directory / "long"))
         clients = [await stack.enter_async_context(RawClient(bootstrap)) for bootstrap in (short, long)]
         for client in clients:

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import TopicId
 from headrace.broker import parts
-from headrace.broker.handlers import ALL, plain_produce
+from headrace.broker.handlers import all_handlers, plain_produce
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.batches import CRC_START, HEADER_BYTES, encode_batch
 from headrace.wire.compression import Compression
@@ -192,7 +192,7 @@ def roads(engine: str) -> Iterator[Roads]:
         same = patch("headrace.broker.handlers.create_topics.new_topic_id", lambda _: TopicId(TOPIC_ID))
         with patch.object(plain_produce._Road, "serve", counted), same:
             short = runner.run(start("short"))
-            with patch.object(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL)):
+            with patch.object(parts, "OFFERED", tuple(replace(handler, shortcuts=None) for handler in all_handlers())):
                 long = runner.run(start("long"))
             yield Roads(runner, short, long)
             runner.run(stack.aclose())

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from headrace.base.limits import NAMES_PER_TURN_MAX, REQUEST_ELEMENTS_AT_ONCE_MAX
-from headrace.broker.handlers import ALL
+from headrace.broker.handlers import all_handlers
 from headrace.broker.kit.deferred import settled
 from headrace.broker.requests.context import RequestContext
 from headrace.broker.requests.dispatch import _result
@@ -211,7 +211,7 @@ def context(place: Guarded, version: int, rights: Any) -> RequestContext:
 
 
 async def answer(request: Any, asked: RequestContext) -> Any:
-    handler = next(each for each in ALL if each.key == _codec(request).key)
+    handler = next(each for each in all_handlers() if each.key == _codec(request).key)
     found = _result(handler, request, asked)
     return await found if isawaitable(found) else await settled(found)
 
@@ -289,7 +289,7 @@ def test_a_session_names_as_much_with_a_short_request(tmp_path: Path) -> None:
             first = await stranger.ask(12, request._replace(session_epoch=0))
             asked = context(place, 12, Nothing())
             more = fetch.FetchRequest(session_id=first.session_id, session_epoch=1)
-            handler = next(each for each in ALL if each.key == _codec(more).key)
+            handler = next(each for each in all_handlers() if each.key == _codec(more).key)
             found = _result(handler, more, asked)
             assert isawaitable(found)
             told = cast("fetch.FetchResponse", await found)

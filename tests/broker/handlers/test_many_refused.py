@@ -11,7 +11,15 @@ from typing import Any, Final, cast
 import pytest
 
 from headrace.base.limits import NAMES_PER_TURN_MAX
-from headrace.broker.handlers import ALL, delete_records, describe_groups, list_offsets, metadata, offset_fetch, produce
+from headrace.broker.handlers import (
+    all_handlers,
+    delete_records,
+    describe_groups,
+    list_offsets,
+    metadata,
+    offset_fetch,
+    produce,
+)
 from headrace.broker.requests.context import Admitted, Handler, Refused
 from headrace.broker.requests.turns import in_turns
 from headrace.metadata.access.acls import ResourceType
@@ -120,7 +128,7 @@ def test_requests_that_may_be_handled_while_others_are_under_way_are_checked_at_
     context.is_long = True  # nothing else of its connection is under way
     assert isinstance(produce.HANDLER.access(request, cast("Any", context)), Generator)
     of_brokers = {int(ApiKey.ENVELOPE), int(ApiKey.WRITE_TXN_MARKERS)}  # each needs one right
-    assert {handler.key for handler in ALL if handler.pipelined} == {produce.HANDLER.key} | of_brokers
+    assert {handler.key for handler in all_handlers() if handler.pipelined} == {produce.HANDLER.key} | of_brokers
 
 
 def test_many_names_are_answered_as_few_are_and_others_have_their_turns(tmp_path: Path) -> None:

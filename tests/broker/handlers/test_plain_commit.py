@@ -19,7 +19,7 @@ from headrace.broker import parts
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.handlers import ALL, plain_commit
+from headrace.broker.handlers import all_handlers, plain_commit
 from headrace.broker.system import SystemClock
 from headrace.storage.disk import LocalDisk
 from headrace.wire.errors import ErrorCode
@@ -145,7 +145,7 @@ async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, m
     monkeypatch.setattr(plain_commit._Road, "serve", counted)
     short, log = await outcome(tmp_path / "short", version)
     assert sum(answer is not None for answer in served) >= 50, "the short road is taken"
-    monkeypatch.setattr(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL))
+    monkeypatch.setattr(parts, "OFFERED", tuple(replace(handler, shortcuts=None) for handler in all_handlers()))
     served.clear()
     answers, other_log = await outcome(tmp_path / "long", version)
     assert not served

@@ -19,7 +19,7 @@ from headrace.broker import parts
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.groups.shard import GroupShard
-from headrace.broker.handlers import ALL, plain_groups
+from headrace.broker.handlers import all_handlers, plain_groups
 from headrace.broker.handlers.group_answers import PlainAnswer
 from headrace.broker.system import SystemClock
 from headrace.storage.disk import LocalDisk
@@ -237,7 +237,7 @@ async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, m
     for api, least in (("JOIN_GROUP", 15), ("SYNC_GROUP", 50), ("HEARTBEAT", 50)):
         assert taken[api, True] >= least, "the short road is taken"
         assert taken[api, False] >= 3, "and left"
-    monkeypatch.setattr(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL))
+    monkeypatch.setattr(parts, "OFFERED", tuple(replace(handler, shortcuts=None) for handler in all_handlers()))
     taken.clear()
     long = await outcome(tmp_path / "long", version)
     assert not taken

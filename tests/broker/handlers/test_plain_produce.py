@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.broker import parts
-from headrace.broker.handlers import ALL, plain_produce
+from headrace.broker.handlers import all_handlers, plain_produce
 from headrace.wire.batches import HEADER, BatchHeader, encode_batch
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
@@ -112,7 +112,7 @@ async def test_both_roads_lead_to_the_same_place(version: int, tmp_path: Path, m
     monkeypatch.setattr(plain_produce._Road, "serve", counted)
     short = await outcome(tmp_path / "short", version)
     assert sum(answer is not None for answer in served) >= 20, "the short road is taken"
-    monkeypatch.setattr(parts, "ALL", tuple(replace(handler, shortcuts=None) for handler in ALL))
+    monkeypatch.setattr(parts, "OFFERED", tuple(replace(handler, shortcuts=None) for handler in all_handlers()))
     served.clear()
     assert await outcome(tmp_path / "long", version) == short
     assert not served

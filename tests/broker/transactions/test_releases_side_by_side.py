@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from headrace.broker import parts
-from headrace.broker.handlers import ALL
+from headrace.broker.handlers import all_handlers
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -34,8 +34,8 @@ NOTHING = (0, 0)
 def offering(versions: dict[int, tuple[int, int]]) -> Iterator[None]:
     """Brokers that start in this block offer these versions, and serve no others."""
     with pytest.MonkeyPatch.context() as patch:
-        offered = [replace(each, versions=versions.get(each.key, each.versions)) for each in ALL]
-        patch.setattr(parts, "ALL", tuple(offered))
+        offered = [replace(each, versions=versions.get(each.key, each.versions)) for each in all_handlers()]
+        patch.setattr(parts, "OFFERED", tuple(offered))
         yield
 
 

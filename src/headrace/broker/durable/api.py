@@ -13,24 +13,25 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from headrace.base.errors import CorruptData, NotAllowed
 from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
-from headrace.base.ports import Buffer
 from headrace.base.reading import uuid_of
-from headrace.broker.durable.merger import Merger
-from headrace.broker.durable.recovering import Recovered, Recovering
-from headrace.broker.durable.sweeper import Sweep, Sweeper
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.controller.recovery import RecoveryWish
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.segments import CatalogEntry, PartitionCatalog
-from headrace.storage.tier.mirror import MirroredState
 from headrace.wire import durable
 from headrace.wire.durable import MergeTotals, decode_request, encode_answer
+
+if TYPE_CHECKING:
+    from headrace.base.ports import Buffer
+    from headrace.broker.durable.merger import Merger
+    from headrace.broker.durable.recovering import Recovered, Recovering
+    from headrace.broker.durable.sweeper import Sweep, Sweeper
+    from headrace.metadata.image import MetadataImage
+    from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 
 T = TypeVar("T")
 
@@ -93,9 +94,9 @@ class DurableApi:
         self._merger = merger
         self._is_started = False
         self._recovering = recovering
-        self._sweeps = Work[Sweep]("a sweep that was asked for", on_bug)
-        self._merges = Work[MergeTotals]("a merge that was asked for", on_bug)
-        self._recoveries = Work[Recovered]("a recovery that was asked for", on_bug)
+        self._sweeps: Work[Sweep] = Work("a sweep that was asked for", on_bug)
+        self._merges: Work[MergeTotals] = Work("a merge that was asked for", on_bug)
+        self._recoveries: Work[Recovered] = Work("a recovery that was asked for", on_bug)
 
     def serve(self, frame: memoryview, rights: ReadersRights) -> list[Buffer]:
         """Serve one frame, for a client with these rights. Raises CorruptData; NotAllowed where it may not do this."""
@@ -162,6 +163,8 @@ class DurableApi:
         """Return the entries from the one that starts at `start` on; -1: from the first."""
         image = self._image()
         catalog = image.durable(key)
+        from headrace.storage.tier.mirror import MirroredState
+
         state = MirroredState.of(catalog, image.index)
         entries = [entry.to_json() for entry in islice(_from(catalog, start), DURABLE_ENTRIES_TOLD_MAX)]
         return {"state": state.to_json(), "entries": entries}
@@ -172,6 +175,8 @@ class DurableApi:
             return {"done": True, "has_store": False}
         if not self._sweeps.is_over(asked, lambda: sweeper.sweep(execute=execute)):
             return {"done": False}
+        from headrace.broker.durable.sweeper import Sweep
+
         swept = self._sweeps.result or Sweep(problems=["The sweep was ended before it was through."])
         return {
             "done": True,
@@ -199,6 +204,8 @@ class DurableApi:
             return {"done": True, "has_store": False}
         if not self._recoveries.is_over(asked, lambda: recovering.recover(wish, execute=execute)):
             return {"done": False}
+        from headrace.broker.durable.recovering import Recovered
+
         found = self._recoveries.result or Recovered(error="It was ended before it was through: ask again.")
         return {"done": True, "has_store": True, **asdict(found)}
 

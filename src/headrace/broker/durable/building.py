@@ -1,26 +1,29 @@
-"""Builds the room of the durable history: readers of the store, writers to it, and requests about it."""
+"""Builds the room of the durable history: readers of the store, writers to it, and requests about it. A broker without
+a store loads none of the first two."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from headrace.base.classes import dataclass
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
-from headrace.base.ports import Objects
-from headrace.broker.cluster.building import Cluster
-from headrace.broker.core import Core
 from headrace.broker.durable.api import DurableApi
-from headrace.broker.durable.exporter import Exporter
-from headrace.broker.durable.history import History
-from headrace.broker.durable.history_keeper import HistoryKeeper
-from headrace.broker.durable.merger import Merger
-from headrace.broker.durable.recovering import Recovering
-from headrace.broker.durable.sweeper import Sweeper
-from headrace.broker.kit.store_threads import StoreThreads
-from headrace.broker.partitions.logs.frontiers import Frontiers
-from headrace.broker.partitions.partitions import Partitions
-from headrace.metadata.image import MetadataImage
 from headrace.wire.ailments import NO_STORE, State
+
+if TYPE_CHECKING:
+    from headrace.base.ports import Objects
+    from headrace.broker.cluster.building import Cluster
+    from headrace.broker.core import Core
+    from headrace.broker.durable.exporter import Exporter
+    from headrace.broker.durable.history import History
+    from headrace.broker.durable.history_keeper import HistoryKeeper
+    from headrace.broker.durable.merger import Merger
+    from headrace.broker.durable.sweeper import Sweeper
+    from headrace.broker.kit.store_threads import StoreThreads
+    from headrace.broker.partitions.logs.frontiers import Frontiers
+    from headrace.broker.partitions.partitions import Partitions
+    from headrace.metadata.image import MetadataImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,9 @@ def build_store_readers(core: Core) -> StoreReaders | None:
     """Build the readers; None: there is no durable store."""
     if core.objects is None:
         return None
+    from headrace.broker.durable.history import History
+    from headrace.broker.partitions.logs.frontiers import Frontiers
+
     return StoreReaders(
         history=History(core.objects, cache_bytes=core.number("durable.cache.bytes"), clock=core.clock),
         frontiers=Frontiers(core.objects, core.clock),
@@ -102,6 +108,8 @@ def build_durable(core: Core, cluster: Cluster, partitions: Partitions, readers:
     """Build the room."""
     exports = recovering = None
     if core.objects is not None and readers is not None:
+        from headrace.broker.durable.recovering import Recovering
+
         exports = _build_exports(core, cluster, partitions, core.objects, readers.history)
         recovering = Recovering(node=core.node, image=core.image, control=cluster.control, frontiers=readers.frontiers)
     return Durable(
@@ -118,6 +126,10 @@ def build_durable(core: Core, cluster: Cluster, partitions: Partitions, readers:
 
 
 def _build_exports(core: Core, cluster: Cluster, partitions: Partitions, objects: Objects, history: History) -> Exports:
+    from headrace.broker.durable.exporter import Exporter
+    from headrace.broker.durable.merger import Merger
+    from headrace.broker.kit.store_threads import StoreThreads
+
     threads = StoreThreads(STORE_CALLS_AT_ONCE_MAX, "store")
     exporter = Exporter(
         partitions=partitions,
@@ -153,6 +165,8 @@ def _build_exports(core: Core, cluster: Cluster, partitions: Partitions, objects
 def _keeper(
     core: Core, cluster: Cluster, partitions: Partitions, objects: Objects, exporter: Exporter, threads: StoreThreads
 ) -> HistoryKeeper:
+    from headrace.broker.durable.history_keeper import HistoryKeeper
+
     return HistoryKeeper(
         partitions=partitions,
         control=cluster.control,
@@ -169,6 +183,8 @@ def _keeper(
 def _sweeper(
     core: Core, cluster: Cluster, partitions: Partitions, objects: Objects, exporter: Exporter, threads: StoreThreads
 ) -> Sweeper:
+    from headrace.broker.durable.sweeper import Sweeper
+
     return Sweeper(
         partitions=partitions,
         metadata=cluster.metadata,

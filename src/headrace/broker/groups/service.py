@@ -11,29 +11,31 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from headrace.base.ids import BrokerId, TopicId
-from headrace.base.ports import Clock, Random
-from headrace.broker.cluster.driver import MetadataDriver
-from headrace.broker.groups.answers import Told
-from headrace.broker.groups.shard import GroupShard
 from headrace.broker.groups.subscriptions import SubscriptionRoom
 from headrace.broker.groups.topics import ClusterTopics
-from headrace.broker.kit.lease import Lease
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.shards.coordinator import Coordinator, Submit
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
-from headrace.coordinators.groups.consumer.model import Sight
-from headrace.coordinators.groups.events import Event
 from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
 from headrace.metadata.configs import group_values
-from headrace.security.authorizer import Authorizer
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.base.ids import BrokerId, TopicId
+    from headrace.base.ports import Clock, Random
+    from headrace.broker.cluster.driver import MetadataDriver
+    from headrace.broker.groups.answers import Told
+    from headrace.broker.groups.shard import GroupShard
+    from headrace.broker.kit.lease import Lease
+    from headrace.broker.partitions.partition import Partition
+    from headrace.broker.partitions.partitions import Partitions
+    from headrace.coordinators.groups.consumer.model import Sight
+    from headrace.coordinators.groups.events import Event
+    from headrace.security.authorizer import Authorizer
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +44,7 @@ CLIENT_ID_CHARS_MAX: Final = 200
 """The number of a client id's characters that its member id keeps."""
 
 
-class GroupService(Coordinator[GroupShard]):
+class GroupService(Coordinator["GroupShard"]):
     """See the module and `shards.coordinator`. Loop-only."""
 
     TOPIC = OFFSETS_TOPIC
@@ -120,10 +122,10 @@ class GroupService(Coordinator[GroupShard]):
         """Put a request to a group. Returns the group's answer, or the error why it cannot be asked here and now.
         `surely`: ask only where no other broker can coordinate the group; in doubt, the controller is asked first."""
         shard = self.shard(group_id)
-        if surely and isinstance(shard, GroupShard) and shard.is_in_doubt:
+        if surely and not isinstance(shard, ErrorCode) and shard.is_in_doubt:
             await self._lease.renew()
             shard = self.shard(group_id)
-            if isinstance(shard, GroupShard) and shard.is_in_doubt:
+            if not isinstance(shard, ErrorCode) and shard.is_in_doubt:
                 return ErrorCode.NOT_COORDINATOR
         if isinstance(shard, ErrorCode):
             return shard
@@ -172,7 +174,7 @@ class GroupService(Coordinator[GroupShard]):
         if self._lease.is_held:
             return False
         shards = map(self.shard, group_ids)
-        return any(isinstance(shard, GroupShard) and shard.is_in_doubt for shard in shards)
+        return any(not isinstance(shard, ErrorCode) and shard.is_in_doubt for shard in shards)
 
     def groups(self) -> Iterator[Group]:
         """Iterate over all groups that this broker keeps."""
@@ -210,6 +212,8 @@ class GroupService(Coordinator[GroupShard]):
     # as a coordinator
 
     def _new_shard(self, partition: Partition) -> GroupShard:
+        from headrace.broker.groups.shard import GroupShard
+
         return GroupShard(
             partition,
             config=self.config,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from headrace.base.classes import dataclass
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.core import Core
@@ -14,7 +14,7 @@ from headrace.broker.metrics.requests import RequestCounts
 from headrace.broker.partitions.building import Logs
 from headrace.broker.partitions.condition import Condition
 from headrace.broker.requests.building import Counting, Requests
-from headrace.broker.requests.context import Handler
+from headrace.broker.requests.context import Offer
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.endpoint import Endpoint
@@ -38,11 +38,11 @@ class Counts:
         )
 
 
-def build_counts(core: Core, handlers: Collection[Handler]) -> Counts | None:
+def build_counts(core: Core, offers: Collection[Offer]) -> Counts | None:
     """Build the counts; None: no metrics are asked for (`metrics.listen`)."""
     if not core.text("metrics.listen"):
         return None
-    served = {handler.key: handler.versions for handler in handlers if handler.advertised}
+    served = {offer.key: offer.versions for offer in offers if offer.advertised}
     return Counts(requests=RequestCounts(served), led_before=LedBefore())
 
 

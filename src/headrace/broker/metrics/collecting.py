@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client.core import (
@@ -23,6 +22,7 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.base.limits import METRICS_PARTITIONS_PER_TURN_MAX
 from headrace.broker.cluster.driver import MetadataDriver

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from headrace.broker.cluster.building import Cluster
-from headrace.broker.core import Core
-from headrace.broker.durable.building import Durable
+from headrace.base.classes import dataclass
 from headrace.broker.moves.door import MoveDoor
 from headrace.broker.moves.party import Party
 from headrace.broker.moves.reading import Readers
-from headrace.broker.moves.service import Moves
-from headrace.broker.partitions.building import Logs
-from headrace.broker.traces import Span
+
+if TYPE_CHECKING:
+    from headrace.broker.cluster.building import Cluster
+    from headrace.broker.core import Core
+    from headrace.broker.durable.building import Durable
+    from headrace.broker.moves.service import Moves
+    from headrace.broker.partitions.building import Logs
+    from headrace.broker.traces import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ def build_moves(core: Core, cluster: Cluster, logs: Logs, durable: Durable, span
     )
     service = None
     if durable.exports is not None:
+        from headrace.broker.moves.service import Moves
+
         service = Moves(
             party,
             exporter=durable.exports.exporter,

@@ -8,19 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
-from headrace.base.ports import Buffer
-from headrace.broker.moves.handing_over import bytes_from
-from headrace.broker.moves.party import Party
-from headrace.broker.moves.reading import Readers
-from headrace.broker.moves.service import Moves, Phase
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import MovePartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.moving import MoveOutcome, MoveWish
-from headrace.net.server.connection import Connection
 from headrace.wire.moves import (
     LIST,
     MEASURE,
@@ -33,6 +27,13 @@ from headrace.wire.moves import (
     decode_request,
     encode_answer,
 )
+
+if TYPE_CHECKING:
+    from headrace.base.ports import Buffer
+    from headrace.broker.moves.party import Party
+    from headrace.broker.moves.reading import Readers
+    from headrace.broker.moves.service import Moves
+    from headrace.net.server.connection import Connection
 
 
 class MoveDoor:
@@ -62,6 +63,8 @@ class MoveDoor:
         return Asked(asyncio.ensure_future(answering), connection)
 
     def _under_way(self) -> MoveAnswer:
+        from headrace.broker.moves.service import Phase
+
         image, moves = self._image(), self._all_moves if self._is_started else None
         found = []
         for key, move in sorted(image.moves.items(), key=lambda item: item[0]):
@@ -96,6 +99,8 @@ class MoveDoor:
         )
 
     def _measured(self, request: MoveRequest) -> MoveAnswer:
+        from headrace.broker.moves.handing_over import bytes_from
+
         image = self._image()
         topic = None if request.topic is None else image.topic(request.topic)
         found = []

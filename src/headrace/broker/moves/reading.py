@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import MOVE_READS_MS_MAX
-from headrace.broker.durable.history import History
 from headrace.controller.moving import MoveOutcome, UnableBroker
-from headrace.metadata.image import MetadataImage
-from headrace.metadata.segments import SegmentDescriptor
-from headrace.net.client import moves
 from headrace.net.client.errors import ClientError
-from headrace.net.client.security.settings import ClientSecurity
 from headrace.wire.moves import READS, MoveRequest
+
+if TYPE_CHECKING:
+    from headrace.base.addresses import Address
+    from headrace.broker.durable.history import History
+    from headrace.metadata.image import MetadataImage
+    from headrace.metadata.segments import SegmentDescriptor
+    from headrace.net.client.security.settings import ClientSecurity
 
 NO_STORE: Final = "it has no durable store (durable.url)"
 
@@ -63,6 +64,8 @@ class Readers:
         address = self._address_of(broker)
         if address is None:
             return "its address is not known yet"
+        from headrace.net.client import moves
+
         try:
             return (await moves.ask(address, request, self._security)).error
         except (OSError, TimeoutError, CorruptData, ClientError) as error:

@@ -12,24 +12,27 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import structlog
 
+from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import TopicPartition
 from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN, MOVE_WAIT_TOLD_MS
-from headrace.broker.durable.exporter import Exporter
-from headrace.broker.durable.history import History
 from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.broker.moves.handing_over import Owner, now, sentence_of
-from headrace.broker.moves.party import Party
 from headrace.broker.moves.taking_over import Finished, Target
 from headrace.broker.partitions.partition import Partition
-from headrace.metadata.delta import ImageDelta
-from headrace.metadata.moves import Move
-from headrace.metadata.values import PartitionImage
+
+if TYPE_CHECKING:
+    from headrace.base.ids import TopicPartition
+    from headrace.broker.durable.exporter import Exporter
+    from headrace.broker.durable.history import History
+    from headrace.broker.moves.party import Party
+    from headrace.metadata.delta import ImageDelta
+    from headrace.metadata.moves import Move
+    from headrace.metadata.values import PartitionImage
 
 log = structlog.get_logger(__name__)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.base.classes import dataclass
 from headrace.base.ids import ProducerId
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
@@ -21,7 +21,7 @@ from headrace.broker.replication.building import Replication
 from headrace.broker.requests.audit import AuditLog
 from headrace.broker.requests.authentication import Authentication
 from headrace.broker.requests.bucket_quotas import BucketQuotas
-from headrace.broker.requests.context import Handler, Services
+from headrace.broker.requests.context import Offer, Services
 from headrace.broker.requests.dispatch import Dispatcher
 from headrace.broker.requests.doors import Doors
 from headrace.broker.requests.fetch_sessions import FetchSessions
@@ -116,13 +116,13 @@ def build_quotas(core: Core) -> ClientQuotas:
 def build_requests(
     core: Core,
     others: Others,
-    handlers: Collection[Handler],
+    offers: Collection[Offer],
     private: Mapping[int, Private],
     counting: Counting | None,
 ) -> Requests:
-    """Build the room. `handlers`: the APIs that are served; `private`: those of other brokers and of Headrace's own
+    """Build the room. `offers`: the APIs that are served; `private`: those of other brokers and of Headrace's own
     tools, by API key. `counting`: None: no metrics are asked for."""
-    by_key = {handler.key: handler for handler in handlers}
+    by_key = {offer.key: offer for offer in offers}
     producer_ids = ProducerIdAllocator(lambda: _allocate_producer_ids(core, others.cluster))
     authorizer = _authorizer(core, others.cluster)
     groups = _groups(core, others, authorizer)
@@ -132,7 +132,7 @@ def build_requests(
     services = _services(
         core,
         others,
-        handlers,
+        offers,
         counting,
         lambda: listener.room.answer_bytes_max,
         authorizer=authorizer,
@@ -174,7 +174,7 @@ def build_requests(
 def _services(
     core: Core,
     others: Others,
-    handlers: Collection[Handler],
+    offers: Collection[Offer],
     counting: Counting | None,
     answer_bytes_max: Callable[[], int],
     *,
@@ -209,7 +209,7 @@ def _services(
         bucket_quotas=_bucket_quotas(core, cluster),
         authority=Authority(authorizer, None if authorizer is None else _audit_log(core)),
         on_error=_nobody_counts if counting is None else counting.on_error,
-        api_versions={handler.key: handler.versions for handler in handlers if handler.advertised},
+        api_versions={offer.key: offer.versions for offer in offers if offer.advertised},
     )
 
 

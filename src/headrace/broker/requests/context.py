@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.addresses import Address
+from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
 from headrace.broker.requests.rights import Authority, Rights
@@ -145,3 +145,23 @@ class Handler:
     """False: for other brokers, and not listed by ApiVersions."""
     shortcuts: Callable[[Services], Mapping[int, Shortcut]] | None = None
     """Makes the shortcuts, by version. Called once."""
+
+    is_loaded: ClassVar = True
+
+    def loaded(self) -> Handler:
+        """It is an `Offer` of itself."""
+        return self
+
+
+class Offer(Protocol):
+    """An API that a broker serves. Its handler may be loaded only when the API is first requested."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...
+    @property
+    def advertised(self) -> bool: ...
+    @property
+    def is_loaded(self) -> bool: ...
+    def loaded(self) -> Handler: ...

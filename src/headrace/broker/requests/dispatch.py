@@ -22,7 +22,16 @@ import structlog
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.limits import REQUEST_ELEMENTS_AT_ONCE_MAX, UNREADY_WAIT_MS_MAX
 from headrace.broker.kit.deferred import Deferred, settled
-from headrace.broker.requests.context import Admitted, Handler, Refused, RequestContext, Services, Shortcut, Slices
+from headrace.broker.requests.context import (
+    Admitted,
+    Handler,
+    Offer,
+    Refused,
+    RequestContext,
+    Services,
+    Shortcut,
+    Slices,
+)
 from headrace.broker.requests.metering import EXEMPT, Metered
 from headrace.broker.requests.private import Private
 from headrace.broker.requests.quotas import ClientUsage
@@ -50,26 +59,30 @@ not."""
 
 
 class Dispatcher:
-    """Serves the frames of a listener with `handlers`. `private`: APIs that are not advertised, each given its frames
-    whole. `on_bug` is called with a bug of ours, `on_response` with each response that is put together here."""
+    """Serves the frames of a listener. `offers`: the APIs that are served, each of which may be loaded when it is first
+    requested. `private`: APIs that are not advertised, each given its frames whole. `on_bug` is called with a bug of
+    ours, `on_response` with each response that is put together here."""
 
     def __init__(
         self,
         services: Services,
-        handlers: Mapping[int, Handler],
+        offers: Mapping[int, Offer],
         *,
         on_bug: Callable[[BaseException], None],
         private: Mapping[int, Private] | None = None,
         on_response: Callable[[int, Any], None] | None = None,
     ) -> None:
         self._services = services
-        self._handlers = handlers
+        self._offers = offers
+        self._handlers: dict[int, Handler] = {}
+        """Those of the offers that are loaded."""
+        self._apis: dict[int, Api] = {}
+        """The codecs of `_handlers`."""
         self._private = private or {}
         self._on_bug = on_bug
         self._on_response = on_response
         self._quotas = services.quotas
         self._authority = services.authority
-        self._apis = {key: cast("Api", api(key)) for key in handlers}
         self._opened = asyncio.Event()
         self._shortcuts: dict[bytes, Shortcut] = {}
         """Shortcuts by the first bytes of a frame."""
@@ -77,12 +90,26 @@ class Dispatcher:
     def open(self) -> None:
         """Serve clients from now on: the broker is ready."""
         self._opened.set()
-        self._shortcuts = {
-            encode_key(key, version): shortcut
-            for key, handler in self._handlers.items()
-            if handler.shortcuts is not None
-            for version, shortcut in handler.shortcuts(self._services).items()
-        }
+        for key, offer in self._offers.items():
+            if offer.is_loaded:
+                self._first(key)
+
+    def _first(self, key: int) -> Handler | None:
+        """Return the handler of an API that is requested for the first time; None where it is not served. From the next
+        request on it has its shortcuts."""
+        offer = self._offers.get(key)
+        if offer is None:
+            return None
+        handler = self._handlers[key] = offer.loaded()
+        self._apis[key] = cast("Api", api(key))
+        if self._opened.is_set():
+            self._add_shortcuts(handler)
+        return handler
+
+    def _add_shortcuts(self, handler: Handler) -> None:
+        if handler.shortcuts is not None:
+            for version, shortcut in handler.shortcuts(self._services).items():
+                self._shortcuts[encode_key(handler.key, version)] = shortcut
 
     def serve(self, frame: memoryview, connection: Connection) -> Answer | Later | None:
         """Serve one request frame. Raises CorruptData where it cannot be answered (the connection is then closed)."""
@@ -104,7 +131,7 @@ class Dispatcher:
         if private is not None:
             return self._serve_private(private, frame, connection)
         header, body_at = decode_request_header(frame)
-        handler = self._handlers.get(header.api_key)
+        handler = self._handlers.get(header.api_key) or self._first(header.api_key)
         if handler is None:
             raise CorruptData(f"API {header.api_key} is not served; ask for ApiVersions first")
         if header.api_key not in BEFORE_READY and not self._opened.is_set():

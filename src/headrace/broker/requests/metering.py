@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headrace.base.ports import Clock
 from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchSessions, PartitionKey
-from headrace.broker.requests.quotas import ClientUsage
 from headrace.net.server.connection import Answer, Connection
 from headrace.wire.apis import ApiKey
 from headrace.wire.codec import new
 from headrace.wire.headers import RequestHeader
-from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.plain_fetch import TOPIC_ID_VERSION
+
+if TYPE_CHECKING:
+    from headrace.base.ports import Clock
+    from headrace.broker.requests.quotas import ClientUsage
+    from headrace.wire.messages.fetch import FetchResponse
 
 EXEMPT: Final = frozenset({int(ApiKey.ENVELOPE)})
 """APIs between brokers, which no quota counts."""

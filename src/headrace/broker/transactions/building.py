@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from headrace.broker.cluster.building import Cluster
-from headrace.broker.core import Core
-from headrace.broker.groups.service import GroupService
-from headrace.broker.kit.lease import Lease
-from headrace.broker.partitions.partitions import Partitions
+from headrace.base.classes import dataclass
 from headrace.broker.transactions.gate import TransactionGate
 from headrace.broker.transactions.markers import MarkerSender
 from headrace.broker.transactions.marking import MarkerWriter
 from headrace.broker.transactions.service import TransactionService
-from headrace.broker.transactions.shard import NewProducerId
+
+if TYPE_CHECKING:
+    from headrace.broker.cluster.building import Cluster
+    from headrace.broker.core import Core
+    from headrace.broker.groups.service import GroupService
+    from headrace.broker.kit.lease import Lease
+    from headrace.broker.partitions.partitions import Partitions
+    from headrace.broker.transactions.shard import NewProducerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, ProducerEpoch, ProducerId
 from headrace.base.limits import (
@@ -23,9 +22,7 @@ from headrace.base.limits import (
     TRANSACTION_GATE_WAIT_MS_MAX,
 )
 from headrace.broker.groups.service import OFFSETS_TOPIC, GroupService
-from headrace.broker.groups.shard import GroupShard
 from headrace.broker.kit.links import Links
-from headrace.broker.transactions.service import TransactionService
 from headrace.controller.decision import Refusal
 from headrace.coordinators.transactions.events import AddPartitions, AddReply, VerifyPartitions, VerifyReply
 from headrace.coordinators.transactions.model import Producer, TransactionVersion
@@ -33,12 +30,11 @@ from headrace.coordinators.values import NamedPartition
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, error_of
-from headrace.wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
+
+if TYPE_CHECKING:
+    from headrace.base.addresses import Address
+    from headrace.broker.transactions.service import TransactionService
+    from headrace.wire.messages import add_partitions_to_txn as wire
 
 VERSIONS: Final = (4, 5)
 """v4 is the first in which a broker asks."""
@@ -99,7 +95,7 @@ class TransactionGate:
         """As `admit`, for the group's partition of the offsets topic, which this broker has to lead. The error is for
         the client that commits offsets (`knows_abortable`: TxnOffsetCommit v4 and later)."""
         shard = self._groups.shard(group_id)
-        if not isinstance(shard, GroupShard):
+        if isinstance(shard, ErrorCode):
             return shard  # told as it is: the client looks for the group's coordinator again
         partition = shard.partition
         guard = partition.ask_for(producer.id, producer.epoch, bumps_epochs=adds)
@@ -122,7 +118,9 @@ class TransactionGate:
         address = self._address_of(coordinator.id)
         if address is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        wanted = AddPartitionsToTxnTransaction(
+        from headrace.wire.messages import add_partitions_to_txn as wire
+
+        wanted = wire.AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer.id,
             producer_epoch=producer.epoch,
@@ -134,13 +132,13 @@ class TransactionGate:
             response = await self._links.ask(
                 address,
                 ApiKey.ADD_PARTITIONS_TO_TXN,
-                AddPartitionsToTxnRequest(transactions=(wanted,)),
+                wire.AddPartitionsToTxnRequest(transactions=(wanted,)),
                 versions=VERSIONS,
                 deadline=deadline,
             )
         except HeadraceError:
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
-        assert isinstance(response, AddPartitionsToTxnResponse)
+        assert isinstance(response, wire.AddPartitionsToTxnResponse)
         return _answers(response, partitions)
 
     async def _ask_here(
@@ -205,14 +203,16 @@ def producer_of(producer_id: int, producer_epoch: int) -> Producer:
     return Producer(ProducerId(producer_id), ProducerEpoch(producer_epoch))
 
 
-def _topics(partitions: Sequence[NamedPartition]) -> tuple[AddPartitionsToTxnTopic, ...]:
+def _topics(partitions: Sequence[NamedPartition]) -> tuple[wire.AddPartitionsToTxnTopic, ...]:
+    from headrace.wire.messages import add_partitions_to_txn as wire
+
     topics: dict[str, list[int]] = defaultdict(list)
     for name, index in partitions:
         topics[name].append(index)
-    return tuple(AddPartitionsToTxnTopic(name, tuple(indexes)) for name, indexes in topics.items())
+    return tuple(wire.AddPartitionsToTxnTopic(name, tuple(indexes)) for name, indexes in topics.items())
 
 
-def _answers(response: AddPartitionsToTxnResponse, partitions: Sequence[NamedPartition]) -> Answers:
+def _answers(response: wire.AddPartitionsToTxnResponse, partitions: Sequence[NamedPartition]) -> Answers:
     if response.error_code:
         return dict.fromkeys(partitions, error_of(response.error_code))
     found = {

@@ -7,16 +7,18 @@ the transaction for the groups that the partition keeps, in the order of the log
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.groups.service import OFFSETS_TOPIC, GroupService
-from headrace.broker.groups.shard import GroupShard
-from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import WriteRefusal
-from headrace.coordinators.values import NamedPartition
-from headrace.metadata.image import MetadataImage
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.groups.shard import GroupShard
+    from headrace.broker.partitions.partitions import Partitions
+    from headrace.coordinators.values import NamedPartition
+    from headrace.metadata.image import MetadataImage
 
 
 class Marker(NamedTuple):

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from headrace.base.limits import TRANSACTION_GATE_WAIT_MS_MAX
-from headrace.base.ports import Clock
-from headrace.broker.partitions.partition import Partition
 from headrace.broker.shards.coordinator import Coordinator
-from headrace.broker.transactions.shard import Markers, NewProducerId, Told, TransactionShard
 from headrace.controller.decision import Refusal
 from headrace.coordinators.transactions.events import AddReply, Event
 from headrace.coordinators.transactions.model import Standing, Terms, Transaction, TransactionConfig, TransactionVersion
 from headrace.coordinators.transactions.views import described
 from headrace.metadata.configs import broker_value
 from headrace.metadata.features import FEATURES
-from headrace.metadata.image import BrokerImage
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.base.ports import Clock
+    from headrace.broker.partitions.partition import Partition
+    from headrace.broker.transactions.shard import Markers, NewProducerId, Told, TransactionShard
+    from headrace.metadata.image import BrokerImage
 
 TRANSACTION_TOPIC: Final = "__transaction_state"
 NAMELESS: Final = "A transactional id has at least one character."
 
 
-class TransactionService(Coordinator[TransactionShard]):
+class TransactionService(Coordinator["TransactionShard"]):
     """See the module."""
 
     TOPIC: ClassVar[str] = TRANSACTION_TOPIC
@@ -49,6 +51,8 @@ class TransactionService(Coordinator[TransactionShard]):
         super().__init__(**common)
 
     def _new_shard(self, partition: Partition) -> TransactionShard:
+        from headrace.broker.transactions.shard import TransactionShard
+
         return TransactionShard(
             partition,
             terms=lambda: self._terms(partition.leader_epoch),
@@ -88,10 +92,10 @@ class TransactionService(Coordinator[TransactionShard]):
         doubt, the controller is asked first. Else an answer that needs no record might be of an old state, and a leader
         might begin again a transaction that has ended."""
         shard = self.shard(transactional_id)
-        if isinstance(shard, TransactionShard) and shard.is_in_doubt:
+        if not isinstance(shard, ErrorCode) and shard.is_in_doubt:
             await self.make_sure()
             shard = self.shard(transactional_id)
-            if isinstance(shard, TransactionShard) and shard.is_in_doubt:
+            if not isinstance(shard, ErrorCode) and shard.is_in_doubt:
                 return ErrorCode.NOT_COORDINATOR
         return shard if isinstance(shard, ErrorCode) else await shard.ask(transactional_id, build)
 
@@ -107,7 +111,7 @@ class TransactionService(Coordinator[TransactionShard]):
                 return told
             shard = self.shard(transactional_id)
             left = deadline - loop.time()
-            if left <= 0 or not isinstance(shard, TransactionShard):
+            if left <= 0 or isinstance(shard, ErrorCode):
                 return told
             if (rest := shard.at_rest(transactional_id)) is not None:
                 await asyncio.wait([rest], timeout=left)

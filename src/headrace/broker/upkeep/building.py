@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from headrace.base.classes import dataclass
 from headrace.broker.core import Core
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.upkeep.cleaner import Cleaner, Pace

@@ -7,9 +7,11 @@ checksum does, so that it proves the order. It is plain arithmetic: no client li
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from zlib import crc32
+
+from headrace.base.classes import dataclass
 
 MODULUS = 1 << 32
 

@@ -20,7 +20,7 @@ from headrace.base.addresses import parse_address, parse_bootstrap
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Objects
-from headrace.broker.boot import Broker
+from headrace.broker.boot import Broker, load_ahead
 from headrace.broker.config import FIRST_BROKER, BrokerConfig
 from headrace.broker.home.nodes import FILE_NAME as NODES
 from headrace.broker.listeners import check_still_secured
@@ -90,6 +90,7 @@ def _objects(configs: Mapping[str, str], disk: LocalDisk) -> Objects | None:
 
 async def _serve(config: BrokerConfig, *, with_parent: bool, once_ready: OnceReady | None) -> None:
     _allow_many_files()
+    load_ahead()
     disk = LocalDisk()
     broker = Broker(
         config,

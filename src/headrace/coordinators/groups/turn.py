@@ -6,9 +6,10 @@ Promises: the group that went in never changes. The effects keep their order, wi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from headrace.base.classes import dataclass
 from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from headrace.base.classes import dataclass
 from headrace.base.ids import DirectoryId, PartitionIndex, TopicId
 
 

@@ -23,11 +23,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 
-from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, Offset, TopicPartition
 from headrace.base.limits import (
@@ -44,9 +43,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Buffer
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.replica import WriteRefusal
-from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.moves import Move
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ConnectionLostError, UnsupportedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
@@ -54,9 +51,14 @@ from headrace.storage.engine.appending import Appended
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import HEADER_BYTES, parse_header
 from headrace.wire.errors import ErrorCode, error_of
-from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from headrace.wire.plain_produce import TOPIC_ID_VERSION
 from headrace.wire.validation import RecordFault
+
+if TYPE_CHECKING:
+    from headrace.base.addresses import Address
+    from headrace.metadata.delta import ImageDelta
+    from headrace.metadata.moves import Move
+    from headrace.wire.messages.produce import ProduceResponse
 
 log = structlog.get_logger(__name__)
 
@@ -340,6 +342,8 @@ class _Heir:
     def _send(self, connection: Connection) -> None:
         """Send the first waiting batch now, so that they go out in the order in which they came. Raises
         ConnectionLostError."""
+        from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
         batch = self._queue[0]
         data = PartitionProduceData(self._key.partition, batch.records)
         request = ProduceRequest(

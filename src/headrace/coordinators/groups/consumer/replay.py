@@ -7,10 +7,11 @@ tombstones) are left out. If a partition had two owners, which no log of ours ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import immutables
 
+from headrace.base.classes import dataclass
 from headrace.coordinators.groups.consumer.changes import (
     ConsumerEpoch,
     ConsumerJoined,

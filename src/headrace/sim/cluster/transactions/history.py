@@ -7,9 +7,11 @@ identifies the record. Moments are rising numbers, no two the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final, NamedTuple
+
+from headrace.base.classes import dataclass
 
 UNKNOWN: Final = -1
 """An offset that no answer told."""
