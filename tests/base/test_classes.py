@@ -28,9 +28,11 @@ def made(decorate: Any, **form: bool) -> Any:
         tags: list[str] = dataclasses.field(default_factory=list)
         secret: str = dataclasses.field(default="hush", repr=False)
         note: str = dataclasses.field(default="", compare=False)
+        double: int = dataclasses.field(init=False)
 
         def __post_init__(self) -> None:
             assert self.x != 13, "the unlucky one"
+            object.__setattr__(self, "double", 2 * self.x)
 
         @property
         def sum(self) -> int:
@@ -71,7 +73,7 @@ def test_instances_are_as_the_standard_librarys(form: dict[str, bool]) -> None:
         assert one.tags is not kind(x=1).tags
         assert dataclasses.replace(one, y=7).sum == 8
         assert copy.copy(one) == copy.deepcopy(one) == one
-        assert dataclasses.asdict(one) == {"x": 1, "y": 2, "tags": [], "secret": "hush", "note": ""}
+        assert dataclasses.asdict(one) == {"x": 1, "y": 2, "tags": [], "secret": "hush", "note": "", "double": 2}
     assert [each.name for each in dataclasses.fields(ours)] == [each.name for each in dataclasses.fields(theirs)]
     assert getattr(ours, "__slots__", None) == getattr(theirs, "__slots__", None)
     assert ours.__match_args__ == theirs.__match_args__

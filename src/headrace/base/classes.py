@@ -38,14 +38,17 @@ else:
         eq: bool = True,
         repr: bool = True,  # noqa: A002 - its name there
     ) -> Any:
-        """As `dataclasses.dataclass`, with fields that all are of `__init__`."""
+        """As `dataclasses.dataclass`. Fields that are not of `__init__` have no default."""
 
         def decorated(cls: type) -> type:
             own = frozenset(cls.__dict__)
             made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
             every = dataclasses.fields(made)
-            assert all(each.init and each.hash is None for each in every)
-            methods = {"__init__": _first_init(made, every, frozen=frozen)}
+            of_init = tuple(each for each in every if each.init)
+            others = [each for each in every if not each.init]
+            assert all(each.hash is None for each in every)
+            assert all(each.default is each.default_factory is MISSING for each in others)
+            methods = {"__init__": _first_init(made, of_init, frozen=frozen)}
             if repr:
                 methods["__repr__"] = _repr(tuple(each.name for each in every if each.repr))
             if eq:
@@ -61,22 +64,22 @@ else:
 
         return decorated if cls is None else decorated(cls)
 
-    def _first_init(cls: type, every: tuple[Field, ...], *, frozen: bool) -> Callable[..., None]:
+    def _first_init(cls: type, of_init: tuple[Field, ...], *, frozen: bool) -> Callable[..., None]:
         """Return an `__init__` that puts the real one in its place when the first instance is made."""
 
         def first(self: Any, /, *values: Any, **named: Any) -> None:
-            cls.__init__ = real = _init(cls, every, frozen=frozen)
+            cls.__init__ = real = _init(cls, of_init, frozen=frozen)
             real(self, *values, **named)
 
         return first
 
-    def _init(cls: type, every: tuple[Field, ...], *, frozen: bool) -> Callable[..., None]:
+    def _init(cls: type, of_init: tuple[Field, ...], *, frozen: bool) -> Callable[..., None]:
         known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-        lines = list(_assignments(every, known, frozen=frozen))
+        lines = list(_assignments(of_init, known, frozen=frozen))
         if hasattr(cls, "__post_init__"):
             lines.append("self.__post_init__()")
-        by_place = [_parameter(each, known) for each in every if not each.kw_only]
-        by_name = [_parameter(each, known) for each in every if each.kw_only]
+        by_place = [_parameter(each, known) for each in of_init if not each.kw_only]
+        by_name = [_parameter(each, known) for each in of_init if each.kw_only]
         parameters = ", ".join(["self", *by_place, *(["*"] if by_name else []), *by_name])
         body = "\n ".join(lines or ["pass"])
         exec(f"def __init__({parameters}):\n {body}", known)
@@ -84,8 +87,8 @@ else:
         made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
         return made
 
-    def _assignments(every: tuple[Field, ...], known: dict[str, Any], *, frozen: bool) -> Iterator[str]:
-        for each in every:
+    def _assignments(of_init: tuple[Field, ...], known: dict[str, Any], *, frozen: bool) -> Iterator[str]:
+        for each in of_init:
             value = each.name
             if each.default_factory is not MISSING:
                 known[f"_make_{value}"] = each.default_factory
