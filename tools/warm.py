@@ -19,13 +19,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
 from headrace.base.garbage import spare_the_collector
 
@@ -35,6 +37,7 @@ COMMAND: Final = (sys.executable, "-m", "headrace.cli.main")
 """A forked process does what this command does with the same arguments."""
 OF_OPTIONS: Final = ("typer._adapters", "uvloop")
 """With the first option Typer imports Pydantic, where it has such a module, which takes 50 ms."""
+STREAMS: Final = (0, 1, 2)
 REQUEST_BYTES_MAX: Final = 1 << 20
 ENDS_S: Final = 60.0
 
@@ -49,7 +52,9 @@ class WarmProcess:
         self.ended: Future[int] = Future()
         """The exit code, negative for a signal."""
         try:
-            self.pid = _forks().start(arguments, writes if stdout is None else stdout, stderr.fileno(), self.ended)
+            with Path(os.devnull).open("rb") as nothing:
+                files = (nothing.fileno(), writes if stdout is None else stdout, stderr.fileno())
+                self.pid = _forks().start(_wanted(arguments), files, self.ended)
         finally:
             os.close(writes)
 
@@ -72,6 +77,50 @@ class WarmProcess:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class Piped(WarmProcess):
+    """As `subprocess.Popen` with pipes of text for what it writes. A context manager."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        reads, writes = os.pipe()
+        self.stderr = os.fdopen(reads)
+        with os.fdopen(writes, "w") as errors:
+            super().__init__(arguments, stderr=errors)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """The rest of what it writes until its end. The pipes are closed then."""
+        with ThreadPoolExecutor(1) as reader:
+            errors = reader.submit(_rest_of, self.stderr)
+            told = _rest_of(self.stdout)
+        self.wait(timeout)
+        return told, errors.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdout.close()
+        self.stderr.close()
+        self.wait()
+
+
+def _rest_of(pipe: IO[str]) -> str:
+    if pipe.closed:
+        return ""
+    with pipe:
+        return pipe.read()
+
+
+def begun(*arguments: str) -> subprocess.Popen[str] | Piped:
+    """Start COMMAND with pipes of text for what it writes; forked where that is on."""
+    if is_on():
+        return Piped(arguments)
+    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def is_on() -> bool:
@@ -116,13 +165,12 @@ class _Forks:
         self._listener.start()
         atexit.register(self._close)
 
-    def start(self, arguments: Sequence[str], stdout: int, stderr: int, ended: Future[int]) -> int:
-        """The pid."""
-        wanted = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
+    def start(self, wanted: Mapping[str, Any], files: Sequence[int], ended: Future[int]) -> int:
+        """The pid. `wanted`: as `_wanted` has it. `files`: its standard streams."""
         pid: Future[int] = Future()
         with self._turn:
             self._asked.append((pid, ended))
-            socket.send_fds(self._ours, [json.dumps(wanted).encode()], [stdout, stderr])
+            socket.send_fds(self._ours, [json.dumps(wanted).encode()], files)
         return pid.result()
 
     def _listen(self) -> None:
@@ -141,6 +189,54 @@ class _Forks:
         self._listener.join(ENDS_S)
         self._ours.close()
         self._process.wait(ENDS_S)
+
+
+class Door:
+    """A Unix socket at which shells have commands forked: tools/forked.py asks there. A context manager; at its end it
+    kills the commands that somebody still waits for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._running: dict[int, Future[int]] = {}
+
+    def __enter__(self) -> Self:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(self.path))
+        self._socket.listen()
+        self._listener = threading.Thread(target=self._listen, name="door of commands", daemon=True)
+        self._listener.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._listener.join(ENDS_S)
+        self._socket.close()
+        for pid, ended in [*self._running.items()]:
+            if not ended.done():
+                os.kill(pid, signal.SIGKILL)
+
+    def _listen(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                asking, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=[asking], daemon=True).start()
+
+    def _serve(self, asking: socket.socket) -> None:
+        """Tell the pid, and at its end the exit code."""
+        ended: Future[int] = Future()
+        with asking, suppress(OSError):  # the one that asks is gone
+            request, files, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, len(STREAMS))
+            try:
+                wanted = json.loads(request)
+                pid = _forks().start(wanted, files, ended)
+            finally:
+                for file in files:
+                    os.close(file)
+            if not wanted["is_apart"]:
+                self._running[pid] = ended
+            asking.send(b"%d" % pid)
+            asking.send(b"%d" % ended.result())
+            self._running.pop(pid, None)
 
 
 _made: list[_Forks] = []
@@ -179,7 +275,7 @@ def _serve(channel: socket.socket) -> None:
                     woken.recv(4096)
                     _tell_ends(channel)
                     continue
-                request, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, 2)
+                request, files, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, len(STREAMS))
                 if not request:
                     return
                 if (pid := os.fork()) == 0:
@@ -207,11 +303,18 @@ def _needed() -> Iterator[str]:
     yield from (name for name in OF_OPTIONS if find_spec(name) is not None)
 
 
+def _wanted(arguments: Sequence[str]) -> dict[str, Any]:
+    return {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd(), "is_apart": False}
+
+
 def _become(wanted: dict[str, Any], files: Sequence[int]) -> list[str]:
-    """Take over streams, environment and directory of the one that asked; the arguments."""
-    for stream, file in zip((1, 2), files, strict=True):
+    """Take over streams, environment and directory of the one that asked; the arguments. `is_apart`: begin a session,
+    as with setsid(1)."""
+    for stream, file in zip(STREAMS, files, strict=True):
         os.dup2(file, stream)
         os.close(file)
+    if wanted["is_apart"]:
+        os.setsid()
     faulthandler.register(signal.SIGUSR1)  # a test that waits in vain asks where it stands
     os.environ.clear()
     os.environ.update(wanted["environment"])

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -97,20 +98,28 @@ def test_what_comes_within_a_minute_is_told_in_one_line_with_the_worst() -> None
 
 @pytest.fixture
 def rival() -> Iterator[None]:
-    """Another process has the only processor that this thread may use, and comes first there."""
+    """Another process is busy on the only processor that this thread may use."""
     allowed = os.sched_getaffinity(0)
     one = {min(allowed)}
     turns = f"import os\nos.sched_setaffinity(0, {one})\nwhile True: pass"
     process = subprocess.Popen([sys.executable, "-c", turns])
     os.sched_setaffinity(0, one)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def giving_way() -> Iterator[None]:
+    """All others come first on this thread's processor."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         yield
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-        os.sched_setaffinity(0, allowed)
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no such scheduling")
@@ -119,7 +128,8 @@ def test_a_thread_that_gets_no_processor_is_told_as_that(rival: None) -> None:
         told = list[MutableMapping[str, Any]]()
         with capture_logs() as lines, Watchdog(held_seconds_max=0.005):
             while not told:
-                hold_the_loop(0.001)
+                with giving_way():
+                    hold_the_loop(0.001)
                 await asyncio.sleep(0)
                 told = [each for each in lines if each["event"] == STARVED]
         return told

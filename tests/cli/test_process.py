@@ -31,10 +31,9 @@ def has_ipv6() -> bool:
 
 
 @contextmanager
-def up(data: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def up(data: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str] | warm.Piped, str]]:
     """A broker process and the one line that it printed."""
-    command = [*COMMAND, "up", "--data", str(data), "--listen", "127.0.0.1:0", *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with warm.begun("up", "--data", str(data), "--listen", "127.0.0.1:0", *more) as process:
         try:
             assert process.stdout is not None
             yield process, process.stdout.readline()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import confluent_kafka
 import pytest
@@ -17,15 +14,12 @@ import redis
 from tools import warm
 from tools.redis_servers import RedisServer, valkey
 
-HEADRACE: Final = (sys.executable, "-m", "headrace.cli.main")
-
 
 class Up:
     """A running command, once it has said that it serves."""
 
     def __init__(self, *arguments: str) -> None:
-        command = [*HEADRACE, "up", "--listen", "127.0.0.1:0", "--json", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = warm.begun("up", "--listen", "127.0.0.1:0", "--json", *arguments)
         assert self.process.stdout is not None
         self.lines: list[str] = []
         for line in self.process.stdout:
@@ -41,7 +35,7 @@ class Up:
     def url(self) -> str:
         return self.lines[0].removeprefix("redis ")
 
-    def stop(self) -> int:
+    def stop(self) -> int | None:
         self.process.terminate()
         self.process.communicate(timeout=150)
         return self.process.returncode

@@ -6,7 +6,8 @@
 - `headrace up`, `headrace broker --id` and `headrace console` go on in the background once they say `ready`, as in
   another terminal. A broker that starts at the address of an earlier one stops that one first.
 - `make` says what it would do, so that a target has to be there.
-- Nothing else differs from what a user types: shells run with `bash -e`, each program is a process of its own.
+- Nothing else differs from what a user types: shells run with `bash -e`, each program is a process of its own. In the
+  short tier those of `headrace` are forked from one that has imported everything (tools/warm.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Final, Self
 
 from headrace.broker.home.ports import PORTS
 from tests.docs.pages import PYTHON, ROOT, SHELL, Block
+from tools import warm
 
 PORTS_OF_PAGES: Final = range(9092, 9100)
 METRICS_PORT: Final = 9404
@@ -37,11 +39,10 @@ SHIM: Final = """\
 #!/bin/bash
 # `headrace`, as on the PATH of a user. A broker or console goes on in the background once it is ready.
 set -e
-command=("{python}" -m headrace.cli.main)
 case "$1 $2" in
     "up "*) [[ "$*" == *--listen* || "$*" == *listeners=* ]] || set -- "$@" --listen {address} ;;
     "broker --id" | "console "*) ;;
-    *) exec "${{command[@]}}" "$@" ;;
+    *) exec {command} "$@" ;;
 esac
 at=$(grep -oE -- '--listen [^ ]+' <<<"$*" | cut -d' ' -f2)
 at=${{at:-listeners}}
@@ -50,7 +51,7 @@ cd {place}/brokers
 for earlier in *.pid; do
     [ "$earlier" = "$at.pid" ] || grep -qsx "$data" "${{earlier%.pid}}.data" || continue
     [ -e "$earlier" ] || continue
-    if kill "$(cat "$earlier")" 2>/dev/null; then tail --pid="$(cat "$earlier")" -f /dev/null; fi
+    if kill "$(cat "$earlier")" 2>/dev/null; then tail -s 0.05 --pid="$(cat "$earlier")" -f /dev/null; fi
     rm "${{earlier%.pid}}".*
 done
 mkfifo "$at.fifo"
@@ -58,8 +59,7 @@ echo "$data" >"$at.data"
 cd - >/dev/null
 log={place}/brokers/$at
 # The broker holds both ends, so that it may write when nobody reads any more.
-setsid "${{command[@]}}" "$@" </dev/null 1<>"$log.fifo" 2>"$log.log" &
-echo $! >"$log.pid"
+{apart} "$@" </dev/null 1<>"$log.fifo" 2>"$log.log" {behind}
 while read -r line; do
     echo "$line" | tee -a "$log.out"
     case "$line" in ready*) exit 0 ;; esac
@@ -67,6 +67,18 @@ done <"$log.fifo"
 cat "$log.log" >&2
 exit 1
 """
+COLD: Final = {
+    "command": "{python} -m headrace.cli.main",
+    "apart": "setsid {python} -m headrace.cli.main",
+    "behind": '& echo $! >"$log.pid"',
+}
+"""Of the shim, where each command is an interpreter of its own."""
+WARM: Final = {
+    "command": "{python} -I -S {forked} {door}",
+    "apart": '{python} -I -S {forked} {door} --apart "$log.pid"',
+    "behind": "",
+}
+"""Of the shim, where commands are forked."""
 MAKE: Final = """\
 #!/bin/sh
 exec /usr/bin/make --dry-run --directory {root} "$@" >/dev/null
@@ -89,6 +101,9 @@ class Machine:
         self.environment: dict[str, str] = {}
         self.until_the_end: Final = ExitStack()
         """Ends servers that this machine is given."""
+        self._door: Final = warm.Door(place / "door")
+        if warm.is_on():
+            self.until_the_end.enter_context(self._door)
         self._made()
 
     def __enter__(self) -> Self:
@@ -194,6 +209,8 @@ class Machine:
             (self.place / name).mkdir(parents=True, exist_ok=True)
         tools = self.home / ".venv" / "bin"
         names = {"python": sys.executable, "address": self.bootstrap, "place": self.place, "root": ROOT}
+        names |= {"forked": ROOT / "tools" / "forked.py", "door": self._door.path}
+        names |= {name: text.format(**names) for name, text in (WARM if warm.is_on() else COLD).items()}
         for name, text in {"headrace": SHIM, "make": MAKE}.items():
             (tools / name).write_text(text.format(**names))
             (tools / name).chmod(0o755)

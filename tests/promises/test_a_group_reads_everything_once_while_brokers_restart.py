@@ -33,6 +33,8 @@ PARTITIONS: Final = 24
 MEMBERS: Final = of_tier(short=12, long=20)
 """Of all groups of a round together, in two processes for each group."""
 BURST: Final = 200
+UNFILLED: Final = {**IMPATIENT, "linger.ms": 2}
+"""Of producers whose bursts fill no batch of so many partitions: nothing waits for the next burst."""
 BETWEEN: Final = 400
 """Records that each group reads before the next thing is done to it."""
 CONFIGS: Final = (
@@ -137,7 +139,7 @@ async def one_round(cluster: BrokerCluster, number: int) -> None:
     ]
     with ExitStack() as stack:
         producer = stack.enter_context(
-            Producer(cluster.bootstrap, topic, idempotent=True, burst=BURST, partitions=PARTITIONS, **IMPATIENT)
+            Producer(cluster.bootstrap, topic, idempotent=True, burst=BURST, partitions=PARTITIONS, **UNFILLED)
         )
         for group in groups:
             group.begin(stack, "a", 0)

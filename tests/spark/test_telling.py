@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from headrace.spark.results import reason
+from headrace.spark.session import JAVA_OPTIONS, SHORT_JOB
 from headrace.spark.telling import sentence_of
+from tests.tiers import IS_LONG
 
+SHORT_JOBS_JAVA: Final = f'"{JAVA_OPTIONS}" = "{SHORT_JOB[JAVA_OPTIONS]}"'
+"""A setting of a pipeline. Java takes seconds of a processor less for so short a job."""
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -67,7 +71,8 @@ def test_failures_of_others_keep_what_spark_says(spark: Any) -> None:
 def test_a_pipeline_prints_its_own_lines_alone(store: Any, tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     text = f'pipeline = "materialise"\nname = "p"\n[source]\nstore = "{store.url}"\ntopic = "orders"\n'
-    file.write_text(f'{text}[table]\npath = "{tmp_path}/t"\n[spark]\nmaster = "local[2]"\n')
+    more = "" if IS_LONG else f"settings = {{ {SHORT_JOBS_JAVA} }}\n"
+    file.write_text(f'{text}[table]\npath = "{tmp_path}/t"\n[spark]\nmaster = "local[2]"\n{more}')
     done = subprocess.run(
         [sys.executable, "-m", "headrace.spark.pipelines", str(file)],
         capture_output=True,

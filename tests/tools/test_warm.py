@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from headrace import __version__
 from tools import warm
-from tools.warm import WarmProcess
+from tools.warm import Door, WarmProcess
 
 WAS_ON: Final = warm.is_on()
 """As the tier has it."""
@@ -79,6 +80,30 @@ def test_each_end_is_told_to_the_one_that_waits_for_it(tmp_path: Path) -> None:
     for each in processes:
         each.stdout.close()
         each.kill()  # of one that has ended, nobody is killed
+
+
+def test_a_shell_has_its_commands_forked_at_a_door(tmp_path: Path) -> None:
+    up = ("up", "--listen", "127.0.0.1:0", "--data")
+    with Door(tmp_path / "door") as door:
+        asks = [sys.executable, "-I", "-S", str(Path(warm.__file__).with_name("forked.py")), str(door.path)]
+        for words in (["--version"], ["topic", "create", "--no-such-option"]):
+            done = subprocess.run([*asks, *words], capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stdout, done.stderr) == ran(*words)
+        with subprocess.Popen([*asks, *up, str(tmp_path / "waited-for")], stdout=subprocess.PIPE, text=True) as waits:
+            assert waits.stdout is not None
+            assert waits.stdout.readline().startswith("ready ")
+            waits.terminate()
+            assert (waits.wait(60), waits.stdout.read()) == (0, "")
+        with subprocess.Popen(
+            [*asks, "--apart", str(tmp_path / "pid"), *up, str(tmp_path / "apart")], stdout=subprocess.PIPE, text=True
+        ) as is_over:
+            assert is_over.stdout is not None
+            assert is_over.wait(60) == 0
+            assert is_over.stdout.readline().startswith("ready ")
+        apart = psutil.Process(int((tmp_path / "pid").read_text()))
+        assert os.getsid(apart.pid) == apart.pid
+        apart.terminate()
+        apart.wait(60)
 
 
 def test_the_forking_process_has_one_thread_so_that_no_lock_is_held_when_it_forks() -> None:

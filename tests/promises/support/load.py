@@ -22,6 +22,10 @@ PARTITIONS: Final = 3
 DEADLINE_S: Final = 150.0
 QUEUED_MESSAGES_MAX: Final = 2_000
 BURST_MESSAGES: Final = 1_000
+LINGER_MS: Final = 1_000
+"""Of a producer with idempotence, whose full batches go at once, and the rest with the next burst or `flush`. While a
+broker does not answer, librdkafka's thread for it never rests once a record has waited for longer than that. With 2 ms
+such threads took up to a sixth of the processors while promises were tested."""
 BURST_EVERY_S: Final = 0.2
 """The pace of a producer: bursts, so that a kill that follows an acknowledgement finds requests in flight."""
 ASKED_AGAIN: Final = (
@@ -121,7 +125,8 @@ class Producer(Sender):
     ) -> None:
         super().__init__(topic, partitions)
         self._burst = burst
-        options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent, "linger.ms": 2}
+        options = {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": idempotent}
+        options |= {"linger.ms": LINGER_MS if idempotent else 2}
         options |= {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
         options |= {"queue.buffering.max.messages": QUEUED_MESSAGES_MAX, "batch.num.messages": 20}
         self._client = confluent_kafka.Producer(options | dict(QUIET) | more)
