@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -132,7 +133,10 @@ def browser(*arguments: str) -> Iterator[Browser]:
     """A headless browser with a profile of its own."""
     with tempfile.TemporaryDirectory(prefix="headrace-browser-") as profile:
         command = ["chromedriver", "--port=0"]
-        driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        homes = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), profile)
+        driver = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, **homes}
+        )
         try:
             root = f"http://127.0.0.1:{_port(driver)}"
             session = ask("POST", f"{root}/session", _wishes(profile, arguments))["sessionId"]

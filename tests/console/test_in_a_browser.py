@@ -37,7 +37,7 @@ def console(bootstrap: str) -> Iterator[str]:
 
 
 def fill(bootstrap: str) -> None:
-    """Two topics, and a group that has read half of one."""
+    """Two topics, and a group that has read one."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("orders", 6), NewTopic("ledger", 1, 1)]).values():
         future.result(60)
@@ -48,7 +48,7 @@ def fill(bootstrap: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
     read = 0
-    while read < 200:
+    while read < 500:
         read += len(consumer.consume(100, 1.0))
     consumer.commit(asynchronous=False)
     consumer.close()

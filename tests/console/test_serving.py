@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from http.client import HTTPException
+from pathlib import Path
 
 from headrace.cli.main import main
 from headrace.testing import RunningBroker
@@ -30,6 +32,32 @@ def test_the_command_says_ready_serves_and_stops_with_open_pages(headrace_broker
             assert process.stderr.read() == ""
         finally:
             process.kill()
+
+
+def test_up_starts_a_console_beside_its_broker_and_takes_it_along(tmp_path: Path) -> None:
+    command = [*COMMAND[:3], "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            word, address = process.stdout.readline().split()
+            assert word == "console"
+            assert process.stdout.readline().startswith("ready ")
+            with urllib.request.urlopen(address, timeout=60) as page:
+                assert "1</b> of 1 live" in page.read().decode()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    while is_served(address):
+        pass
+
+
+def is_served(address: str) -> bool:
+    try:
+        urllib.request.urlopen(address, timeout=60).close()
+    except (OSError, HTTPException):
+        return False
+    return True
 
 
 def test_it_lets_others_in_only_where_somebody_says_so() -> None:

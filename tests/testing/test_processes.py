@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -78,6 +79,13 @@ def test_what_cannot_be_is_said(three: ProcessCluster) -> None:
     assert three.running == (1, 2, 3)
     with pytest.raises(HeadraceError, match=r"(?s)did not serve.*no\.such\.config"):
         ProcessCluster(1, configs={"no.such.config": "1"}).start()
+
+
+def test_brokers_keep_their_data_where_they_are_told_and_nothing_elsewhere(tmp_path: Path) -> None:
+    """A directory that was made and not used is warned of, which is an error here."""
+    with ProcessCluster(1, data=tmp_path) as running:
+        assert running.running == (1,)
+        assert list(tmp_path.rglob("metadata"))
 
 
 def test_a_port_of_nobody_has_no_owner() -> None:

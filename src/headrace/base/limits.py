@@ -919,6 +919,8 @@ METRICS_REQUEST_MS_MAX: Final = 30_000
 """Time from a scraper's connection to the end of its answer."""
 LOOK_MS_MAX: Final = 2_000
 """Longest that `headrace top` waits for one broker. A broker that does not answer in time counts as paused."""
+LOOK_PARTITIONS_PER_ASK_MAX: Final = 1_000
+"""Partitions whose ends one request of `headrace top` or the console asks for: some 5 ms of the broker."""
 LOOK_GROUPS_MAX: Final = 1_000
 """Groups that `headrace top` asks of each coordinator, the first by name."""
 OVERTAKING_MS_MAX: Final = 5_000

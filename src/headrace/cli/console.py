@@ -30,6 +30,9 @@ def console(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve strangers: listen beyond this machine, and ask nobody who it is.")
     ] = False,
+    with_parent: Annotated[
+        bool, typer.Option("--with-parent", hidden=True, help="Stop where standard input ends.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Taken by every command; this one prints no records.")] = False,
 ) -> None:
@@ -59,5 +62,6 @@ def console(
             hosts=list(host or ()),
             words=as_reached(bootstrap),
             allows_changes=allow_changes,
+            with_parent=with_parent,
         )
     )

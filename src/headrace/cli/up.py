@@ -70,6 +70,12 @@ def up(
             help="TLS, passwords and ACLs: makes a CA, certificates and an administrator in --data, once.",
         ),
     ] = False,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            "--console", metavar="HOST:PORT", help="Also serve the web console there, in a process of its own."
+        ),
+    ] = None,
     log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
@@ -79,13 +85,17 @@ def up(
     Prints one line, "ready HOST:PORT", on standard output as soon as it serves; logs go to standard error. With --nodes
     there is a line "broker ID pid PID listen HOST:PORT" for each before it, and "ready" names all of them. A line
     "redis URL" comes first where --engine is redis, and with --secure a line "client FILE": the client properties of
-    the administrator.
+    the administrator. With --console a line "console URL" tells where the console is.
     """
     check_engine(engine, redis)
-    files, once_ready = list(config_file or ()), None
+    files, once_ready, client = list(config_file or ()), None, None
     if secure:
-        own, once_ready = _made_secure(data.resolve(), listen, advertise)
+        own, once_ready, client = _made_secure(data.resolve(), listen, advertise)
         files.insert(0, own)
+    if console is not None:
+        from headrace.cli.work.console_process import with_console
+
+        once_ready = with_console(console, client, once_ready)
     named = list(config or ())
     if durable is not None:
         named.append(f"durable.url={durable}")
@@ -131,9 +141,9 @@ def up(
         )
 
 
-def _made_secure(data: Path, listen: str | None, advertise: str | None) -> tuple[Path, OnceReady]:
+def _made_secure(data: Path, listen: str | None, advertise: str | None) -> tuple[Path, OnceReady, Path]:
     """Make what --secure needs, and print where the administrator's client properties are. Returns the brokers'
-    configs, and the work that is left once they serve."""
+    configs, the work that is left once they serve, and those properties."""
     from headrace.broker.home.securing import enrol
     from headrace.broker.home.securing import secure as made
 
@@ -141,7 +151,7 @@ def _made_secure(data: Path, listen: str | None, advertise: str | None) -> tuple
     addresses = [] if listen is None else [parse_address(listen, default_port=0)]
     secured = made(data / "security", addresses if told is None else [*addresses, told])
     print_line(f"client {secured.client}")
-    return secured.configs, partial(enrol, secured, advertised=told)
+    return secured.configs, partial(enrol, secured, advertised=told), secured.client
 
 
 @contextmanager

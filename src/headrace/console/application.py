@@ -7,7 +7,7 @@ import gzip
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -16,12 +16,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from headrace.console.changes import Change
 from headrace.console.guarding import Guard, Tokens
 from headrace.console.page import Renderings, console_of, framed
-from headrace.console.pages import groups, history, moves, overview, records, resetting, search, topic, topics
+from headrace.console.pages import (
+    creating,
+    groups,
+    history,
+    moves,
+    overview,
+    records,
+    resetting,
+    search,
+    settings,
+    topic,
+    topics,
+)
 from headrace.console.rendering import STATIC, rendered, static
 from headrace.console.state import Console
 
+CHANGES: Final[tuple[Change[Any], ...]] = (resetting.CHANGE, moves.CHANGE, settings.CHANGE, creating.CHANGE)
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
 FOREVER: Final = "public, max-age=31536000, immutable"
 PAGES: Final = (
@@ -55,8 +69,7 @@ def application(console: Console, hosts: Collection[str] = ()) -> Starlette:
             *(route for page in PAGES for route in page.routes()),
             *search.ROUTES,
             *records.ROUTES,
-            *resetting.ROUTES,
-            *moves.ROUTES,
+            *(route for change in CHANGES for route in change.routes()),
             Route("/charts/throughput", _throughput),
             Route("/charts/lag", _lag),
             Route("/static/{digest}/{name}", _static),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from types import FrameType
+from typing import Final
 
 import uvicorn
 
@@ -15,6 +18,8 @@ from headrace.console.application import application
 from headrace.console.guarding import LOOPBACK
 from headrace.console.state import PATIENCE, Console
 from headrace.operations.reaching import Reach
+
+INPUT_BYTES: Final = 4096
 
 
 class _Server(uvicorn.Server):
@@ -33,12 +38,26 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
         self._console.close()
 
+    def on_input(self) -> None:
+        """The parent is gone where its end of the pipe is closed."""
+        if not os.read(0, INPUT_BYTES):
+            asyncio.get_running_loop().remove_reader(0)
+            self.should_exit = True
+            self._console.close()
+
 
 async def serve(
-    reach: Reach, listen: Address, *, hosts: Sequence[str], words: Sequence[str], allows_changes: bool
+    reach: Reach,
+    listen: Address,
+    *,
+    hosts: Sequence[str],
+    words: Sequence[str],
+    allows_changes: bool,
+    with_parent: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line, "ready URL", once it does. `hosts`: more names by which browsers
-    reach it; `words`: options with which a command reaches the same cluster. Raises HeadraceError.
+    reach it; `words`: options with which a command reaches the same cluster. `with_parent`: until standard input ends,
+    too. Raises HeadraceError.
     """
     sockets = [_bound(listen)]
     port = sockets[0].getsockname()[1]
@@ -55,7 +74,10 @@ async def serve(
             limit_concurrency=CONSOLE_CONNECTIONS_MAX,
             timeout_graceful_shutdown=CONSOLE_STOP_MS_MAX // 1000,
         )
-        await _Server(config, console, Address(_shown(listen), port)).serve(sockets)
+        server = _Server(config, console, Address(_shown(listen), port))
+        if with_parent:
+            asyncio.get_running_loop().add_reader(0, server.on_input)
+        await server.serve(sockets)
 
 
 def _names(listen: Address, hosts: Sequence[str]) -> Sequence[str]:

@@ -6,10 +6,9 @@ import asyncio
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import (
     CONSOLE_CHECK_MS,

@@ -106,8 +106,10 @@ class ProcessCluster:
         self._over.close()
 
     def _prepare(self) -> None:
-        temporary = tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True)
-        place = Path(self._over.enter_context(temporary)) if self._data is None else self._data
+        place = self._data
+        if place is None:
+            temporary = tempfile.TemporaryDirectory(prefix="headrace-test-", ignore_cleanup_errors=True)
+            place = Path(self._over.enter_context(temporary))
         chance = random.SystemRandom()
         claim, nodes = prepare(LocalDisk(), place.resolve(), Address(HOST, 0), self._count, chance)
         self._over.callback(claim.release)

@@ -1,20 +1,21 @@
 """Snapshots of a whole cluster, and their comparison: rates, lagging replicas, progress of groups, and silent brokers.
 
-Promises: a look sends one request to each live leader, and asks each broker for its groups and their committed offsets.
-It waits for none longer than LOOK_MS_MAX. A broker that does not answer is part of the result, not a failure. Raises
-ClientError where no broker answers at all.
+Promises: a look asks each live leader for the ends of its partitions, LOOK_PARTITIONS_PER_ASK_MAX at once. It asks each
+broker for its groups and their committed offsets. It waits for none longer than LOOK_MS_MAX. A broker that does not
+answer is part of the result, not a failure. Raises ClientError where no broker answers at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId
-from headrace.base.limits import LOOK_GROUPS_MAX, LOOK_MS_MAX
+from headrace.base.limits import LOOK_GROUPS_MAX, LOOK_MS_MAX, LOOK_PARTITIONS_PER_ASK_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
 from headrace.net.client.members import BrokerView, Members
@@ -116,7 +117,31 @@ async def _groups(cluster: Cluster, coordinator: int) -> list[tuple[str, GroupLo
 async def _ends(
     cluster: Cluster, leader: BrokerId, topics: Mapping[str, list[PartitionView]]
 ) -> list[tuple[Place, int]]:
-    request = wire.ListOffsetsRequest(
+    """The ends that the leader tells in time. It is asked for some of them at once: a long question holds its event
+    loop.
+    """
+    wanted = [(name, part) for name, parts in topics.items() for part in parts]
+    found: list[tuple[Place, int]] = []
+    try:
+        async with asyncio.timeout(LOOK_MS_MAX / 1000):
+            connection = await cluster.broker_connection(leader)
+            for first in range(0, len(wanted), LOOK_PARTITIONS_PER_ASK_MAX):
+                request = _question(wanted[first : first + LOOK_PARTITIONS_PER_ASK_MAX])
+                response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=LOOK_MS_MAX)
+                found += [
+                    ((topic.name, part.partition_index), part.offset)
+                    for topic in response.topics
+                    for part in topic.partitions
+                    if not part.error_code
+                ]
+    except (ClientError, TimeoutError):
+        return found
+    return found
+
+
+def _question(wanted: Sequence[tuple[str, PartitionView]]) -> wire.ListOffsetsRequest:
+    """For the ends of these partitions, which are in the order of their topics."""
+    return wire.ListOffsetsRequest(
         replica_id=CONSUMER_REPLICA_ID,
         topics=tuple(
             wire.ListOffsetsTopic(
@@ -125,24 +150,12 @@ async def _ends(
                     wire.ListOffsetsPartition(
                         partition_index=part.index, current_leader_epoch=part.leader_epoch, timestamp=LATEST
                     )
-                    for part in parts
+                    for _, part in parts
                 ),
             )
-            for name, parts in topics.items()
+            for name, parts in groupby(wanted, key=lambda each: each[0])
         ),
     )
-    try:
-        async with asyncio.timeout(LOOK_MS_MAX / 1000):
-            connection = await cluster.broker_connection(leader)
-            response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=LOOK_MS_MAX)
-    except (ClientError, TimeoutError):
-        return []
-    return [
-        ((topic.name, part.partition_index), part.offset)
-        for topic in response.topics
-        for part in topic.partitions
-        if not part.error_code
-    ]
 
 
 class Progress(NamedTuple):

@@ -1,0 +1,62 @@
+"""A new topic."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from headrace.base.errors import UsageError
+from headrace.base.reading import INT_MAX, natural
+from headrace.console.changes import Change, Plan
+from headrace.console.state import Console
+from headrace.net.client.admin import Admin
+
+
+class Asked(NamedTuple):
+    """A wish, as the form has it."""
+
+    name: str
+    partitions: str
+    """Empty: as many as the brokers' default."""
+    replicas: str
+
+
+def _number(text: str, what: str) -> int:
+    """-1 where it is empty: the brokers' default. Raises UsageError."""
+    if not text:
+        return -1
+    try:
+        return natural(text, INT_MAX)
+    except ValueError:
+        raise UsageError(f"'{text}' is no number of {what}: write a whole number.") from None
+
+
+async def _plan(console: Console, asked: Asked) -> Plan:
+    """The broker checks all of it, and makes nothing."""
+    create = partial(
+        Admin(console.cluster).create_topic,
+        asked.name,
+        partitions=_number(asked.partitions, "partitions"),
+        replication_factor=_number(asked.replicas, "replicas"),
+    )
+    made = await create(validate_only=True)
+    return Plan([(made.name, made.partitions, made.replication_factor)], create)
+
+
+def _words(asked: Asked) -> list[str]:
+    words = ["topic", "create", asked.name]
+    words += ["--partitions", asked.partitions] if asked.partitions else []
+    return [*words, *(["--replication-factor", asked.replicas] if asked.replicas else [])]
+
+
+CHANGE: Final = Change(
+    path="/topic-create",
+    template="create.html",
+    title=lambda _: "New topic",
+    asked=Asked,
+    is_asked=lambda asked: bool(asked.name),
+    plan=_plan,
+    words=_words,
+    after=lambda asked: f"/topics/{quote(asked.name)}",
+)
