@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, IncarnationId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.config import BrokerConfig

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.base.addresses import Address, parse_address
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.metadata.access.listener_configs import METRICS, PREFIX, keys_of
 

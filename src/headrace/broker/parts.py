@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerEpoch, IncarnationId
 from headrace.base.ports import Clock, Disk, Objects, Random
 from headrace.broker.cluster.building import build_cluster, build_membership

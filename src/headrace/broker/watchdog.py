@@ -27,12 +27,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Final, NamedTuple, Self, TypeAlias
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import LOOP_HELD_MS_MAX, LOOP_STACK_FRAMES_MAX, WATCHDOG_SUMMARY_S
 from headrace.broker.alarm import Alarm, has_alarms
 

@@ -15,10 +15,9 @@ import json
 import typing
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ids import (
     FIRST_OFFSET,

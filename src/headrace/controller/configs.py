@@ -7,10 +7,10 @@ names the key. Sources: KIP-339 (incremental), KIP-133 (the older API, which rep
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import GROUP_CONFIGS_MAX, GROUP_NAME_CHARS_MAX
 from headrace.base.reading import INT_MAX, is_natural, items, natural

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.metadata.events import MetadataEvent
 from headrace.wire.errors import ErrorCode

@@ -14,9 +14,8 @@ Sources: KIP-497 (AlterPartition), KIP-841 (no fenced members), KIP-903 (members
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,

@@ -13,11 +13,11 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     NO_LEADER,
     BrokerId,

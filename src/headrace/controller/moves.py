@@ -15,11 +15,10 @@ Source: DESIGN section 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,

@@ -11,9 +11,8 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal

@@ -15,10 +15,9 @@ logs, the one broker that is named leads at once (`controller.shared_logs`). Sou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller import shared_logs

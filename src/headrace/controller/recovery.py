@@ -13,8 +13,8 @@ Source: DESIGN section 4, "Recovery start".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     NO_LEADER,
     NO_OFFSET,

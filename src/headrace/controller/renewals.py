@@ -11,8 +11,8 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     NO_LEADER,
     BrokerEpoch,

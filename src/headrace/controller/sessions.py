@@ -13,10 +13,9 @@ Sans-IO: the caller gives the time, in monotonic seconds.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.metadata.image import MetadataImage
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_TOPIC_ID, BrokerId, TopicId
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.controller import shared_logs

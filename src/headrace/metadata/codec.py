@@ -17,14 +17,13 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, Final
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.metadata.access.acls import Acl, AclFilter, found
 from headrace.metadata.events import MetadataEvent, ScramCredentialChanged, SecretMade

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import CONFIG_TEXTS_KEPT_MAX
 from headrace.base.reading import INT_MAX, LONG_MAX, fraction, fraction_text, items, trimmed, truth, whole
 

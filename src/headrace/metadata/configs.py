@@ -7,9 +7,9 @@ of values, and their synonyms). The table itself is `headrace.metadata.config_ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.metadata.access.listener_configs import keys_of, listener_def

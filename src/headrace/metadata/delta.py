@@ -7,9 +7,9 @@ log is opened or closed: that is the broker's part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import zip_longest
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId, TopicId, TopicPartition
 from headrace.metadata.events import ChangesDoubted, MetadataEvent
 from headrace.metadata.image import MetadataImage

@@ -10,12 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PACKED_SEGMENT_BYTES_MAX

@@ -14,10 +14,9 @@ Number 23 is reserved for an event that no code emits yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,

@@ -11,14 +11,13 @@ It never decides. An event that should not have been emitted is the controller's
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Final
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     NO_LINEAGE,
     NO_PRODUCER_ID,

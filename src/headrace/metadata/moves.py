@@ -12,7 +12,8 @@ It is a part of its partition, so that any holder of the image can continue it a
 
 from __future__ import annotations
 
-from headrace.base.classes import dataclass
+from dataclasses import dataclass
+
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, Offset
 
 UNLIMITED_RATE = -1

@@ -8,10 +8,9 @@ entries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import SEGMENTS_REPLACED_AT_ONCE_MAX
 from headrace.metadata.descriptors import (

@@ -4,13 +4,13 @@ reading themselves."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import immutables
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.ids import (
     BrokerEpoch,
     BrokerId,

@@ -11,11 +11,10 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 
 PEM: Final = "PEM"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import ClusterId, PartitionIndex, TopicId
 from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX

@@ -12,9 +12,9 @@ raft; Ongaro's thesis for the terms.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.raft.membership import Change, MembershipRefusal, Peer
 from headrace.raft.messages import Entry, HardState, Message, SnapshotMark
 

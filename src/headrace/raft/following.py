@@ -10,7 +10,8 @@ Sources: the Raft paper, 5.3 and 7; etcd's raft for the hints.
 
 from __future__ import annotations
 
-from headrace.base.classes import dataclass
+from dataclasses import dataclass
+
 from headrace.raft.events import ChunkToWrite
 from headrace.raft.messages import (
     AppendAnswer,

@@ -14,10 +14,10 @@ import json
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias, assert_never
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId, DirectoryId
 
 

@@ -7,9 +7,9 @@ Sources: the Raft paper, figures 2 and 13; Ongaro's thesis; etcd's raft for the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.raft.membership import Membership, Peer
 

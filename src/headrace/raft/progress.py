@@ -11,10 +11,9 @@ Source: the Raft paper's nextIndex and matchIndex; etcd's raft for the three mod
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 
-from headrace.base.classes import dataclass
 from headrace.raft.messages import SnapshotMark
 
 

@@ -8,10 +8,10 @@ Promises:
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 from headrace.base import limits
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER
 from headrace.base.ports import Random
 from headrace.raft.events import ChunkToWrite, ReadAnswer, ReadSnapshot, Ready

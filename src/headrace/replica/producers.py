@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, Offset
 from headrace.base.limits import (
     OPEN_TRANSACTIONS_PER_PARTITION_MAX,

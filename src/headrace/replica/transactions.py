@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import Offset
 from headrace.base.limits import ENDED_TRANSACTIONS_MAX, VERIFICATIONS_PER_PARTITION_MAX
 from headrace.wire.transactions import AbortedTransaction

@@ -15,6 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import jwt
@@ -27,7 +28,6 @@ from jwt.exceptions import (
     PyJWTError,
 )
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, OAUTH_KEYS_MAX, OAUTH_TOKEN_BYTES_MAX
 from headrace.security.scram import AuthenticationFailed
 

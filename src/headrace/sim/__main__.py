@@ -14,11 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from headrace.base.classes import dataclass
 from headrace.sim.cluster.parts import ALL_PLANTS, PARTS, run_parts
 from headrace.sim.cluster.play import ClusterOutcome
 from headrace.sim.counting import JournalFigures

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from headrace.base.classes import dataclass
 from headrace.storage.log.journal.journal import Journal, JournalRound, Recoverable
 
 

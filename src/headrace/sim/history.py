@@ -7,10 +7,8 @@ Every record's value is unique in its run, so a value identifies the record.
 from __future__ import annotations
 
 import uuid
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from headrace.base.classes import dataclass
 
 
 class PartitionKey(NamedTuple):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.ports import Random
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ independently. Of everything else, any part may be there after a power cut, in a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.ports import Random
 
 SECTOR_BYTES: Final = (512, 4096)

@@ -7,9 +7,9 @@ never resends. So in both a record may be in the log once at most.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.sim.client import Client, Lost
 from headrace.sim.clock import BORN_MS
 from headrace.sim.history import PartitionKey, Sent

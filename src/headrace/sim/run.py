@@ -13,13 +13,12 @@ import gc
 import random
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest.mock import patch
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.sim.admin import Admin
 from headrace.sim.checker import check
 from headrace.sim.client import Lost

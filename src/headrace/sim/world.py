@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.sim.history import History, PartitionKey
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.network import Address

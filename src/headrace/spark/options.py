@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import SPARK_REPEATS_WINDOW_MAX, SPARK_TASKS_MAX
 from headrace.base.reading import INT_MAX, is_natural, json_value

@@ -15,9 +15,9 @@ All of it is used from one event loop, and no call waits for a disk or another m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId
 from headrace.metadata.image import MetadataImage

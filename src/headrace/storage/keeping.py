@@ -8,13 +8,12 @@ to logs; `storage.redis.cleaning` applies it to Streams, and `storage.tier.compa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
 from crc32c import crc32c
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import LAST_OFFSET
 from headrace.storage.decided import Decided
 from headrace.wire.batches import (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-
-from headrace.base.classes import dataclass
 
 MECHANISM: Final = "SCRAM-SHA-512"
 

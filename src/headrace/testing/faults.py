@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.testing.refusing import named_partitions, refusal
 from headrace.wire.apis import Api, ApiKey, api

@@ -7,13 +7,12 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.garbage import without_collector
 from headrace.base.ids import BrokerId, TopicId

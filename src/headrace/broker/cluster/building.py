@@ -6,9 +6,9 @@ The driver of the commit log is given: it recovers before anything else is built
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.broker.cluster.control import Control
 from headrace.broker.cluster.controller_role import ControllerRole

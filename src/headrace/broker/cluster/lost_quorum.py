@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import NO_LEADER, BrokerId, Lineage
 from headrace.base.limits import QUORUM_PROBE_MS, QUORUM_RECOVERY_EPOCHS, QUORUM_RECOVERY_INDEXES

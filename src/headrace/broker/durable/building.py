@@ -4,9 +4,9 @@ a store loads none of the first two."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import STORE_CALLS_AT_ONCE_MAX
 from headrace.broker.durable.api import DurableApi
 from headrace.wire.ailments import NO_STORE, State

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.cluster.control import Control

@@ -19,13 +19,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import ClusterId, TopicId, TopicPartition
 from headrace.base.limits import (

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.home.identity import Identity
 from headrace.metadata.values import Engine

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.broker.requests.context import Handler, Offer
 from headrace.wire.apis import ApiKey, api
 

@@ -17,11 +17,10 @@ import json
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.base.ports import Disk, Lock, Random

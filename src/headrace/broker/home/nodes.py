@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Disk, Lock, Random

@@ -13,12 +13,12 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.properties import encode_properties, parse_properties
 from headrace.metadata.access.scram import ScramMechanism

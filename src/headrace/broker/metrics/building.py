@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.base.classes import dataclass
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.cluster.membership import Membership
 from headrace.broker.core import Core

@@ -9,10 +9,9 @@ To add one: an entry here, a line in docs/METRICS.md, and a value in `collecting
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-from headrace.base.classes import dataclass
 
 
 class Kind(StrEnum):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client.core import (
@@ -22,7 +23,6 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.base.limits import METRICS_PARTITIONS_PER_TURN_MAX
 from headrace.broker.cluster.driver import MetadataDriver

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.classes import dataclass
 from headrace.broker.moves.door import MoveDoor
 from headrace.broker.moves.party import Party
 from headrace.broker.moves.reading import Readers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.base.ports import Clock
 from headrace.broker.cluster.control import Control

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN, MOVE_WAIT_TOLD_MS
 from headrace.broker.kit.tasks import OnBug, started, wait_for_event

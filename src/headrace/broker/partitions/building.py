@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.broker.core import Core
 from headrace.broker.partitions.assigned import Assigned
 from headrace.broker.partitions.assignments import Assignments

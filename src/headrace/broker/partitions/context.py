@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.base.classes import dataclass
+from dataclasses import dataclass
+
 from headrace.base.ports import Clock
 from headrace.broker.kit.tasks import OnBug
 from headrace.broker.partitions.assigned import Assigned

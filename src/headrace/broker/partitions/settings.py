@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.reading import LONG_MAX
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.throttled import NONE_THROTTLED, ThrottledReplicas, throttled_replicas

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
 from headrace.broker.partitions.following import FollowerPartition

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (

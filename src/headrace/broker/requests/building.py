@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import ProducerId
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.base.ports import Clock, Random
 from headrace.broker.requests.rights import Authority, Rights

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX, TOPIC_NAME_CHARS_MAX
 from headrace.base.ports import Clock, Random

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.classes import dataclass
 from headrace.broker.transactions.gate import TransactionGate
 from headrace.broker.transactions.markers import MarkerSender
 from headrace.broker.transactions.marking import MarkerWriter

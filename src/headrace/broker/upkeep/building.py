@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.base.classes import dataclass
+from dataclasses import dataclass
+
 from headrace.broker.core import Core
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.upkeep.cleaner import Cleaner, Pace

@@ -20,12 +20,11 @@ import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.spark.results import collected, reason
 from headrace.spark.session import SHORT_JOB, spark_session

@@ -7,11 +7,9 @@ checksum does, so that it proves the order. It is plain arithmetic: no client li
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
-
-from headrace.base.classes import dataclass
 
 MODULUS = 1 << 32
 

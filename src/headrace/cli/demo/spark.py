@@ -8,11 +8,10 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.cli.demo.screen import Meter, Screen
 

@@ -19,9 +19,9 @@ import shutil
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.cli.demo.clients import read_flights, write_flights
 from headrace.cli.demo.export import verify, wait_until_durable

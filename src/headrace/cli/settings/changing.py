@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.reading import INT_MAX, fraction, natural
 from headrace.cli.command_config import as_reached

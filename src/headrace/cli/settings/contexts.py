@@ -10,13 +10,12 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 
 _FIELDS: Final = {"bootstrap", "command_config"}

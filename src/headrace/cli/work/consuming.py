@@ -7,10 +7,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.cli.command_config import reached
 from headrace.cli.output import note

@@ -6,12 +6,11 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import sleep
 from typing import Any, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX, DURABLE_CATALOG_TRIES_MAX

@@ -13,11 +13,10 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.base.classes import dataclass
 from headrace.cli.command_config import reached
 from headrace.cli.output import note, print_json
 from headrace.cli.work.formatting import Given, given

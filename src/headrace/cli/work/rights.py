@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
 from typing import Final, Self, TypeVar
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.metadata.access.acls import (
     CLUSTER_NAME,

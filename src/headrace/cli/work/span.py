@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.reading import is_natural, whole
 

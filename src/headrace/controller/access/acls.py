@@ -7,8 +7,8 @@ that matches none. The image never has more than ACLS_MAX.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, ACLS_LOOKED_THROUGH_MAX, ACLS_MAX, ACLS_PER_REQUEST_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.access.acls import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import QUOTA_ENTITIES_MAX, QUOTA_NAME_CHARACTERS_MAX, QUOTA_PERCENTAGE_MIN
 from headrace.controller.decision import Decision, Refusal, Verdict
 from headrace.metadata.access.quotas import (

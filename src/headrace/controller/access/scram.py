@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import ACL_TEXT_CHARACTERS_MAX, SCRAM_SALT_BYTES_MAX, SCRAM_USERS_MAX
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.access.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential, ScramMechanism

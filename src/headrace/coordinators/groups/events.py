@@ -7,9 +7,9 @@ A `waiter` is the driver's number for one request, which gets exactly one `Reply
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups.consumer.changes import ConsumerRecord
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_EPOCH, NO_TOPIC_ID, LeaderEpoch, Offset, TopicId
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import ConsumerGroup

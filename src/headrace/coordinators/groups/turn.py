@@ -6,10 +6,9 @@ Promises: the group that went in never changes. The effects keep their order, wi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.base.classes import dataclass
 from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake

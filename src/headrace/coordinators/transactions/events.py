@@ -8,9 +8,9 @@ of a `SendMarkers`, in one `MarkersSettled` or in several, in any order.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_PRODUCER_ID, ProducerEpoch, ProducerId
 from headrace.coordinators.transactions.model import (
     NO_PRODUCER,

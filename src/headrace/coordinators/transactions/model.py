@@ -8,10 +8,10 @@ the driver's monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_PRODUCER_ID, PRODUCER_EPOCH_MAX, ProducerEpoch, ProducerId
 from headrace.coordinators.values import Moment, NamedPartition
 

@@ -5,10 +5,9 @@ Promises: the value that went in never changes. The effects keep their order, wi
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import ProducerId
 from headrace.base.values import replaced
 from headrace.coordinators.transactions.events import (

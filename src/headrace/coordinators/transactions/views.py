@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.coordinators.transactions.model import Standing, Transaction, TransactionState
 from headrace.wire.errors import ErrorCode
 

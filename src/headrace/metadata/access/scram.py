@@ -6,13 +6,11 @@ Never does: show its keys, in a repr or in the image for people.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, TypeAlias
 
 import immutables
-
-from headrace.base.classes import dataclass
 
 
 class ScramMechanism(IntEnum):

@@ -8,10 +8,10 @@ is inspected, and OutcomeUnknownError raised where no effect of the change is vi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.net.client.cluster import Cluster, UnknownTopicError
 from headrace.net.client.errors import RefusedError, UnsupportedError, check

@@ -18,10 +18,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId, TopicId
 from headrace.base.limits import (
     CLIENT_PRODUCE_BYTES_MAX,

@@ -7,8 +7,8 @@ second answer says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import check
 from headrace.wire.apis import ApiKey

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection

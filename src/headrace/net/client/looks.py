@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.base.limits import LOOK_GROUPS_MAX, LOOK_MS_MAX, LOOK_PARTITIONS_PER_ASK_MAX
 from headrace.net.client.cluster import Cluster

@@ -8,12 +8,12 @@ is visible.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError, check
 from headrace.net.client.view import ClusterView

@@ -16,11 +16,10 @@ import asyncio
 import random as chance
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.ids import NO_PRODUCER_ID, Offset, PartitionIndex
 from headrace.base.limits import CLIENT_BUFFER_BYTES_MAX

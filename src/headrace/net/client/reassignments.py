@@ -7,8 +7,8 @@ or done, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import check
 from headrace.net.client.view import PartitionView

@@ -6,9 +6,9 @@ import asyncio
 import random
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import CLIENT_ATTEMPTS_MAX, CLIENT_BACKOFF_MS, CLIENT_BACKOFF_MS_MAX
 from headrace.net.client.errors import ClientError, GaveUpError
 

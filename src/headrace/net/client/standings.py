@@ -5,9 +5,9 @@ partition).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import PartitionIndex
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import check

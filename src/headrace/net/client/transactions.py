@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.net.client.cluster import Cluster

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex, TopicId
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, DirectoryId, Lineage
 from headrace.base.limits import PEER_FRAME_BYTES_MAX, PEER_FRAME_MESSAGES_MAX

@@ -17,11 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import (
     AUTHENTICATION_FAILURE_ADDRESSES_MAX,
     AUTHENTICATION_MS_MAX,

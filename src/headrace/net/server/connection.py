@@ -14,9 +14,9 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, NotAllowed
 from headrace.base.limits import (
     ANSWER_BYTES_PER_TURN_MAX,

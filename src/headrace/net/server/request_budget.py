@@ -14,9 +14,9 @@ does: touch a socket (the connection does).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import (
     CONNECTION_IDLE_MS_MAX,
     CONNECTION_PATIENCE_MS,

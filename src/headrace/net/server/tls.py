@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.net.pem import PemStores
 

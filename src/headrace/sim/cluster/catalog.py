@@ -7,12 +7,11 @@ topic that is created again is another one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.sim.cluster.linear import Operation
 
 

@@ -13,11 +13,9 @@ the list from which an operation is lifted), as in Porcupine.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Generic, Protocol, TypeVar
-
-from headrace.base.classes import dataclass
 
 State = TypeVar("State", bound=Hashable)
 

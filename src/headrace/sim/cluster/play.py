@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.judges import Judge
 from headrace.sim.cluster.world import ClusterWorld

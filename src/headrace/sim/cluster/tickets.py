@@ -6,9 +6,8 @@ For this object linearizability needs no search, because a number gives its own 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
-
-from headrace.base.classes import dataclass
 
 
 @dataclass(frozen=True, slots=True)

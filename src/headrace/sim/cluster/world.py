@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.base.classes import dataclass
 from headrace.sim.cluster.catalog import Action, Answer, Configure, Create, Delete, Done
 from headrace.sim.cluster.linear import Operation
 from headrace.sim.history import Problem

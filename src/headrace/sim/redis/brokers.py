@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig

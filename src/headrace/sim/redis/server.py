@@ -13,11 +13,11 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import hiredis
 
-from headrace.base.classes import dataclass
 from headrace.sim.clock import BORN_MS
 from headrace.sim.loop import VirtualLoop
 from headrace.sim.network import Transport

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import (
     PIPELINE_BATCH_BYTES,

@@ -7,11 +7,11 @@ what Spark derives from the SQL schema. Never imports Spark, so that decoding ca
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 
 HEADERS_TYPE: Final = pa.list_(

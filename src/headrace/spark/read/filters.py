@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
-
-from headrace.base.classes import dataclass
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Bounds: TypeAlias = tuple[float, float]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.spark.options import OPTIONS as READ_OPTIONS

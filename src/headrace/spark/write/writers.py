@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
@@ -18,7 +19,6 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.net.client.two_phase import Prepared
 from headrace.spark.brokers import Brokers

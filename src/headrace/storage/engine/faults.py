@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 
 if TYPE_CHECKING:

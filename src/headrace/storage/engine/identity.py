@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import DirectoryId, PartitionIndex, TopicId
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
-
-from headrace.base.classes import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

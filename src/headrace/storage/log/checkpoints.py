@@ -13,14 +13,13 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from crc32c import crc32c
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import OUT_OF_ROOM, CorruptData, FullDisk
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import FullDisk, NoRoom, StorageFailure
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk

@@ -6,12 +6,11 @@ The table in `storage.raftlog.raft_log` says what is done in each case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk
 from headrace.raft.membership import Membership

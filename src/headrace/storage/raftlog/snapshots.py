@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ports import Disk, File
 from headrace.raft.membership import Membership

@@ -10,11 +10,11 @@ middle. Nothing good follows a torn tail. A good frame after a bad one proves th
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import BrokerId
 from headrace.raft.messages import Entry, EntryKind, HardState
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import FIRST_OFFSET, LAST_OFFSET, Offset
 from headrace.base.limits import (

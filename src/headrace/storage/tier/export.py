@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
 from crc32c import crc32c
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ids import FIRST_OFFSET, ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import PACKED_SEGMENT_BYTES_MAX, STORED_BLOCK_BYTES, STORED_BLOCK_BYTES_MAX

@@ -46,6 +46,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -53,7 +54,6 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.limits import SEGMENT_FOOTER_BYTES_MAX

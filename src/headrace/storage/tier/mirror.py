@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import FIRST_OFFSET, ClusterId, Offset, PartitionIndex, TopicId
 from headrace.base.limits import CATALOG_DOCUMENT_BYTES_MAX, MIRROR_CHUNK_TRIES_MAX

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import CATALOG_READS_AT_ONCE_MAX, MIRROR_READ_TRIES_MAX

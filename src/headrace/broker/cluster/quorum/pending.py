@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage

@@ -4,8 +4,8 @@ KIP-853)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import PEERS_MAX
 from headrace.raft.core import Raft
 from headrace.raft.leading import Leadership

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import StorageFailure
 from headrace.base.limits import RAFT_WRITTEN_ON_LOOP_BYTES_MAX
 from headrace.metadata.image import MetadataImage

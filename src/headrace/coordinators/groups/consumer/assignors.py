@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import GROUP_TOPIC_SETS_KEPT_MAX
 from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, Partitions

@@ -9,9 +9,9 @@ partition with two owners.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.coordinators.groups.consumer.model import ConsumerGroup, ConsumerMember, Partitions
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.limits import GROUP_CLASSIC_TOPICS_MAX
 from headrace.coordinators.groups.consumer.model import NO_PARTITIONS, Partitions, Topics, by_topic

@@ -7,9 +7,9 @@ Unicode classes by name, and flags other than i and s. Like RE2 itself, it has n
 from __future__ import annotations
 
 import string
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import GROUP_PATTERN_CHARS_MAX, GROUP_PATTERN_DEPTH_MAX
 
 ALPHABET: Final = frozenset(string.ascii_letters + string.digits + "._-")

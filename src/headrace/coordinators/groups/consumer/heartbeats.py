@@ -8,13 +8,13 @@ timeout allows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.base.values import replaced
 from headrace.coordinators.groups.consumer.model import (
     JOINING_EPOCH,

@@ -11,13 +11,12 @@ reached.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import TopicId, TopicPartition
 from headrace.base.values import replaced
 from headrace.wire.errors import ErrorCode

@@ -8,10 +8,9 @@ Method: Thompson's construction and simulation (1968), with a cache of the state
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import GROUP_PATTERN_REMEMBERED_MAX, GROUP_PATTERN_STATES_MAX
 from headrace.coordinators.groups.consumer.expressions import (
     ALPHABET,

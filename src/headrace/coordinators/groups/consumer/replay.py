@@ -7,11 +7,10 @@ tombstones) are left out. If a partition had two owners, which no log of ours ha
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import immutables
 
-from headrace.base.classes import dataclass
 from headrace.coordinators.groups.consumer.changes import (
     ConsumerEpoch,
     ConsumerJoined,

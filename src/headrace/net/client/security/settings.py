@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Self
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.net import pem
 from headrace.net.client.security.tls import NAMES as TLS_NAMES

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import TLS_CONTEXTS_MAX
 from headrace.net.pem import NO_STORES, PemStores, Stamps, stores_of

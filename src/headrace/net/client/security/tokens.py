@@ -13,13 +13,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlencode, urlsplit
 
 from headrace.base.addresses import Address
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import OAUTH_ANSWER_BYTES_MAX, OAUTH_TIMEOUT_MS, TLS_CONTEXTS_MAX
 from headrace.net.client.errors import ClientError, ConnectionLostError

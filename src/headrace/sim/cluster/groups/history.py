@@ -11,10 +11,10 @@ unknown outcome may take effect at any time after it was sent, or never.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from headrace.base.classes import dataclass
 from headrace.sim.cluster.linear import Operation, Verdict, judge_apart
 from headrace.sim.history import Problem
 

@@ -17,10 +17,10 @@ not answer (decision 0028's lease).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from headrace.base.classes import dataclass
 from headrace.broker.groups.service import OFFSETS_TOPIC
 from headrace.sim.cluster.records.judge import Glimpse, RecordsJudge
 from headrace.sim.cluster.world import ClusterWorld

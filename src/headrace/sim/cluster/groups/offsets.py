@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from headrace.base.classes import dataclass
 from headrace.sim.client import Lost
 from headrace.sim.cluster.groups.history import NOTHING, Clear, Commit, Look, Register
 from headrace.sim.cluster.groups.stage import STEADY, Stage, Way

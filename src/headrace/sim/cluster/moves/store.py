@@ -9,12 +9,11 @@ invisible. Listings may be outdated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.limits import STORE_REQUEST_MS_MAX, STORE_RETRIES_MAX
 from headrace.base.ports import ObjectMeta, Random

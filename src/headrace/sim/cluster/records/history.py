@@ -7,10 +7,9 @@ Every record's value is unique in its run, so a value identifies the record.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.sim.history import Found, PartitionKey
 
 

@@ -16,8 +16,8 @@ Promises:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_LEADER, BrokerId, TopicId
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage

@@ -7,11 +7,9 @@ identifies the record. Moments are rising numbers, no two the same.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
-
-from headrace.base.classes import dataclass
 
 UNKNOWN: Final = -1
 """An offset that no answer told."""

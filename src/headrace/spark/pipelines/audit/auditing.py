@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, HeadraceError, UsageError
 from headrace.base.ids import PartitionIndex
 from headrace.base.limits import AUDIT_TASK_BYTES

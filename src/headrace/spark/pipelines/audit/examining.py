@@ -11,13 +11,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.limits import AUDIT_PROBLEMS_MAX
 from headrace.base.ports import Objects

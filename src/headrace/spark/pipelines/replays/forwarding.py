@@ -16,13 +16,13 @@ also stops before its next chunk when its turn is over (`turns`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import REPLAY_ROWS_MAX
 from headrace.net.client.partitioner import partition_of

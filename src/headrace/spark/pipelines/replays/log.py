@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ports import Objects
 from headrace.base.reading import is_natural

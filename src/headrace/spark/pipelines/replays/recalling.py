@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import PartitionIndex
 from headrace.net.client.offsets import EARLIEST, LATEST
 from headrace.net.client.security.settings import PLAIN, ClientSecurity

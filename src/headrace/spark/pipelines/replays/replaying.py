@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import REPLAY_OFFSETS_MAX
 from headrace.net.client.offsets import LATEST

@@ -7,9 +7,8 @@ Sizes are as stored, compressed. Retention deletes whole segments, so the true v
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
-
-from headrace.base.classes import dataclass
 
 DAY_MS: Final = 86_400_000
 

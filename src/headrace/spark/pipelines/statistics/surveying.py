@@ -9,11 +9,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.ids import TopicId
 from headrace.net.client.errors import ClientError

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.limits import PIPELINE_COMPACT_EVERY, PIPELINE_TASKS_A_CORE
 from headrace.spark.pipelines.meter import Meter

@@ -18,10 +18,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.limits import OBJECT_SINGLE_BYTES_MAX, PIPELINE_COMMITS_HELD_MAX, PIPELINE_COMMITS_READ_AT_ONCE_MAX
 from headrace.base.ports import Objects

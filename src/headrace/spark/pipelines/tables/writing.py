@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -19,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import (
     PIPELINE_OPEN_FILES_MAX,
     PIPELINE_PATH_CHARS_MAX,

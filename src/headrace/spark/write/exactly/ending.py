@@ -13,11 +13,10 @@ Never does IO and never reads a clock. `headrace.spark.write.exactly.driving` ca
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.net.client.two_phase import Prepared
 from headrace.spark.write.exactly.names import Abandoned, Decision, TaskName
 

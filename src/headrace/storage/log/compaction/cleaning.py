@@ -27,10 +27,10 @@ Source: Kafka's Cleaner, for the semantics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LAST_OFFSET
 from headrace.base.limits import COMPACTION_KEYS_MAX

@@ -19,13 +19,12 @@ import errno
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self
 
 import structlog
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import StorageFailure, without_frames
 from headrace.base.ids import Offset
 from headrace.base.limits import (

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from headrace.base.addresses import Address, parse_address
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.reading import natural
 

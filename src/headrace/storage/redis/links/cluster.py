@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import (
     REDIS_BACKOFF_MS_MAX,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.limits import (
     REDIS_BACKOFF_MS_MAX,
     REDIS_BACKOFF_MS_MIN,

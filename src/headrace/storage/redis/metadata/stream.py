@@ -10,9 +10,9 @@ import asyncio
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import CorruptData
 from headrace.base.limits import (
     REDIS_BACKOFF_MS_MIN,

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from headrace.base.classes import dataclass
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicId
 from headrace.base.ports import Buffer
 from headrace.storage.redis.errors import RedisGarbled

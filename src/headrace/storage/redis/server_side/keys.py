@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from binascii import crc_hqx
+from dataclasses import dataclass
 from typing import Final
 
-from headrace.base.classes import dataclass
 from headrace.base.errors import UsageError
 from headrace.base.ids import LeaderEpoch, PartitionIndex
 
