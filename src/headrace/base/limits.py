@@ -1072,6 +1072,8 @@ CONSOLE_IDLE_LOOK_MS: Final = 15_000
 """Time between two looks while nobody does. The charts go on."""
 CONSOLE_LOOK_SHARE: Final = 20
 """A look that took some time is followed by a pause of that many times as long: brokers' time is the users'."""
+CONSOLE_PAUSE_MS_MAX: Final = 15_000
+"""Longest of these pauses: a page is not older than that by them."""
 CONSOLE_CHECK_MS: Final = 10_000
 """Time between two diagnoses while somebody views them."""
 CONSOLE_SIZES_MS: Final = 30_000

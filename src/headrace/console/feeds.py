@@ -2,7 +2,7 @@
 
 Promises:
 - A feed asks while a page that shows it is open, and otherwise seldom, or not at all.
-- It takes at most one part in CONSOLE_LOOK_SHARE + 1 of the time for asking, however large the cluster is.
+- It pauses CONSOLE_LOOK_SHARE times as long as it asked, at most CONSOLE_PAUSE_MS_MAX.
 - While nobody answers it keeps the last value, the time of that, and the reason.
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from headrace.base.errors import HeadraceError
-from headrace.base.limits import CONSOLE_LOOK_SHARE
+from headrace.base.limits import CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX
 
 T = TypeVar("T")
 
@@ -53,8 +53,9 @@ class Feed(Generic[T]):
         while not self._closed:
             begun = time.monotonic()
             await self._look()
-            took = time.monotonic() - begun
-            await self._pause(took * CONSOLE_LOOK_SHARE)
+            is_first = self.version == 1  # it opens connections, and loads code
+            took = 0.0 if is_first else time.monotonic() - begun
+            await self._pause(min(took * CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX / 1000))
 
     async def _look(self) -> None:
         try:
