@@ -57,6 +57,13 @@ def test_one_partition_of_it() -> None:
     assert replicas(world, 0) == ((B,), ())
 
 
+def test_a_partition_that_is_not_there_is_refused_by_name() -> None:
+    world = cluster((B,), (B,))
+    refusal = ask(world, topic="u", partitions=(PartitionIndex(1), PartitionIndex(77), PartitionIndex(78)), to=C)
+    assert refusal == Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Partition u-77 does not exist.")
+    assert replicas(world, 1) == ((B,), ())
+
+
 @pytest.mark.parametrize("placed", [(A, B, C), (A, C), (B, A, C)])
 @pytest.mark.parametrize("name", ["t", "u"])
 def test_who_has_a_copy_already_leads_and_all_copies_stay(placed: tuple[BrokerId, ...], name: str) -> None:

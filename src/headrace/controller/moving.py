@@ -75,6 +75,9 @@ def move_partitions(
     topic = None if wish.topic is None else image.topic(wish.topic)
     if wish.topic is not None and topic is None:
         return Decision((), Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{wish.topic}' does not exist."))
+    if topic is not None and (absent := set(wish.partitions).difference(each.index for each in topic.partitions)):
+        text = f"Partition {topic.name}-{min(absent)} does not exist."
+        return Decision((), Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
     for named in (wish.broker, wish.to):
         if named is not None and named not in image.brokers:
             return Decision((), Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {named} is not registered."))

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 DURABLE_URL: Final = "durable.url"
 HOST: Final = "127.0.0.1"
-QUICK: Final = {"group.initial.rebalance.delay.ms": "0"}
-"""Configs of every test's broker, unless it is given others: a group need not wait for members that never come."""
+FREE_BYTES_MIN: Final = 32 << 20
+QUICK: Final = {"group.initial.rebalance.delay.ms": "0", "log.disk.min.free.bytes": str(FREE_BYTES_MIN)}
+"""Configs of every test's broker, unless it is given others. A group need not wait for members that never
+come, and a laptop's disk may be nearly full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
