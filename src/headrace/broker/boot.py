@@ -42,15 +42,18 @@ log = structlog.get_logger(__name__)
 
 LOADED_LATE: Final = ("durable", "groups", "moves", "transactions")
 """Rooms of which much is loaded only when it is needed."""
+ASKS_LATE: Final = "headrace.net.client.moves"
+"""They ask other brokers with it."""
 
 
 def load_ahead() -> None:
-    """Load all that a broker may need, but for metrics. A broker that lasts does so before it starts: no client waits
-    for an import. Those of tests do not, for they use little of it."""
+    """Load all that a broker may need and that its start does not load. A broker that lasts does so before it starts:
+    no client waits for an import. Those of tests do not, for they use little of it."""
     all_handlers()
     for room in LOADED_LATE:
         for module in iter_modules(import_module(f"headrace.broker.{room}").__path__, f"headrace.broker.{room}."):
             import_module(module.name)
+    import_module(ASKS_LATE)
 
 
 class Broker:

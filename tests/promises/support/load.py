@@ -17,15 +17,16 @@ from typing import Any, Final, Self
 import confluent_kafka
 
 from tests.threads import joined
+from tests.tiers import of_tier
 
 PARTITIONS: Final = 3
 DEADLINE_S: Final = 150.0
 QUEUED_MESSAGES_MAX: Final = 2_000
 BURST_MESSAGES: Final = 1_000
-LINGER_MS: Final = 1_000
+LINGER_MS: Final = of_tier(short=1_000, long=2)
 """Of a producer with idempotence, whose full batches go at once, and the rest with the next burst or `flush`. While a
 broker does not answer, librdkafka's thread for it never rests once a record has waited for longer than that. With 2 ms
-such threads took up to a sixth of the processors while promises were tested."""
+such threads take up to a sixth of the processors. The long tier leaves nothing to wait for the next burst."""
 BURST_EVERY_S: Final = 0.2
 """The pace of a producer: bursts, so that a kill that follows an acknowledgement finds requests in flight."""
 ASKED_AGAIN: Final = (
