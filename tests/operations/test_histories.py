@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 
 from headrace.base.ids import Offset
-from headrace.cli.work.durable_views import _lasting
 from headrace.metadata.segments import PartitionCatalog
 from headrace.operations.histories import History, steady
+from headrace.operations.proving import lasting
 from headrace.storage.tier.mirror import MirroredState
 from headrace.storage.tier.reader import DamagedHistory
 from tests.metadata.test_runs import TOPIC, ZERO
@@ -62,4 +62,4 @@ def test_damage_of_what_has_become_the_first_segment_is_told() -> None:
     now = begun.deleted(linked_at, shas)
     assert now.entries.get(linked_at) != begun.entries.get(linked_at)
     found = [(Offset(start), f"damaged at {start}") for start in starts]
-    assert _lasting(found, begun, now) == [text for start, text in found if start >= linked_at]
+    assert lasting(found, begun, now) == [text for start, text in found if start >= linked_at]

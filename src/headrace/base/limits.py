@@ -1101,6 +1101,8 @@ CONSOLE_RECORDS: Final = 50
 CONSOLE_RECORDS_MAX: Final = 500
 CONSOLE_SCAN_RECORDS_MAX: Final = 200_000
 """Records that one search by key looks at."""
+CONSOLE_KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of records that it keeps meanwhile; it stops where the records that it was asked for have more."""
 CONSOLE_BROWSE_MS_MAX: Final = 10_000
 """Longest that one page reads records."""
 CONSOLE_VALUE_BYTES_MAX: Final = 64 * 1024

@@ -9,10 +9,9 @@ Promises:
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 from starlette.requests import Request
@@ -25,6 +24,7 @@ from headrace.console.guarding import form_of
 from headrace.console.page import console_of, framed, tokens_of
 from headrace.console.rendering import rendered
 from headrace.console.state import Console
+from headrace.operations.changes.plan import Plan
 
 A = TypeVar("A")
 NOT_ALLOWED: Final = (
@@ -33,22 +33,6 @@ NOT_ALLOWED: Final = (
 NOT_OWN: Final = "This form is not of this console, or it is too old: open the page again."
 ANOTHER: Final = "The plan is another one by now: look at the new plan, and apply that."
 _LOG: Final = structlog.get_logger(__name__)
-
-
-class Plan(NamedTuple):
-    """The effect that a change would have now."""
-
-    rows: Sequence[Any]
-    """For the template. The plan is another one when they are."""
-    carry_out: Callable[[], Awaitable[object]]
-    obstacle: str = ""
-    """Why it cannot be carried out; empty: it can."""
-    known: Any = None
-    """For the template, too; it may differ without that the plan is another one."""
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(repr(list(self.rows)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from time import sleep
-from typing import Any, Final
+from typing import Any
 
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex, TopicId
-from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX, DURABLE_CATALOG_TRIES_MAX
+from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX
 from headrace.cli.command_config import reached
 from headrace.metadata.segments import PartitionCatalog
-from headrace.net.client.admin import Admin
-from headrace.net.client.cluster import Cluster
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
-from headrace.net.client.offsets import EARLIEST_LOCAL, LATEST
-from headrace.operations.histories import History, live_brokers, offsets_of, summaries
-from headrace.operations.histories import catalog as catalog_of
+from headrace.operations.histories import History, live_brokers, summaries
+from headrace.operations.proving import Verdict, lasting, prove, proved
 from headrace.storage.tier.leftovers import is_a_store, left_of, nameless
 from headrace.storage.tier.mirror import TOPICS, MirroredTopic
 from headrace.storage.tier.reader import Store
-from headrace.storage.tier.verifying import mirror_problems, seam_problems, segment_problems, sentence
+from headrace.storage.tier.verifying import sentence
 from headrace.wire.durable import MergeTotals
-
-DURABLE_URL: Final = "durable.url"
-COMPARE_AGAIN_S: Final = 0.5
-"""Seconds before a broker that may lag is asked for a catalog again."""
-
-
-@dataclass(slots=True)
-class Verdict:
-    """The result of proving one partition's history."""
-
-    history: History
-    segments: int = 0
-    bytes: int = 0
-    start: int = -1
-    end: int = -1
-    problems: list[str] = field(default_factory=list)
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "topic": self.history.topic,
-            "partition": self.history.partition,
-            "segments": self.segments,
-            "bytes": self.bytes,
-            "start_offset": self.start,
-            "end_offset": self.end,
-            "problems": self.problems,
-        }
-
 
 @dataclass(slots=True)
 class Swept:
@@ -151,12 +119,12 @@ def verified(found: Sequence[History], url: str) -> list[Verdict]:
             verdicts.append(verdict)
             try:
                 catalog = mirrored_catalog(url, history)
-                found_wrong = _prove(verdict, store, catalog, on_read)
+                found_wrong = prove(verdict, store, catalog, on_read)
                 now = mirrored_catalog(url, history) if found_wrong else catalog
             except CorruptData as error:
                 verdict.problems.append(sentence(error))
                 continue
-            verdict.problems += _lasting(found_wrong, catalog, now)
+            verdict.problems += lasting(found_wrong, catalog, now)
     return verdicts
 
 
@@ -195,22 +163,6 @@ def _left(store: Store, history: History) -> str | None:
     return some[0] if len(some) > 1 or (some and some[0].startswith(TOPICS)) else None
 
 
-def _prove(
-    verdict: Verdict, store: Store, catalog: PartitionCatalog, on_read: Callable[[int], object]
-) -> list[tuple[Offset, str]]:
-    """The problems of its objects."""
-    verdict.segments, verdict.bytes = len(catalog.entries), catalog.batch_bytes
-    verdict.start, verdict.end = catalog.readable_start, catalog.end_offset
-    history = verdict.history
-    return list(segment_problems(store, history.topic, PartitionIndex(history.partition), catalog, on_read))
-
-
-def _lasting(found_wrong: Sequence[tuple[Offset, str]], catalog: PartitionCatalog, now: PartitionCatalog) -> list[str]:
-    """The problems, except those of segments that have left the catalog since, whose objects may be gone."""
-    there = {start: entry.descriptor for start, _ in found_wrong if (entry := now.entries.get(start)) is not None}
-    return [text for start, text in found_wrong if there.get(start) == catalog.entries[start].descriptor]
-
-
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], object]]:
     """A bar of bytes, on a terminal. Yields a function that is called with the bytes read."""
@@ -228,62 +180,9 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
 
 async def verified_of(bootstrap: str, found: Sequence[History]) -> list[Verdict]:
     """Prove histories against the cluster's own catalogs, with the store that its brokers name."""
-    verdicts: list[Verdict] = []
-    if not found:
-        return verdicts
     async with reached(bootstrap) as cluster:
-        store = Store.open(await _store_url(cluster))
         with _progress(sum(each.bytes for each in found)) as on_read:
-            for history in found:
-                verdict = Verdict(history)
-                verdicts.append(verdict)
-                try:
-                    catalog = await _compared(cluster, store, verdict)
-                    found_wrong = _prove(verdict, store, catalog, on_read)
-                    now = await catalog_of(cluster, history) if found_wrong else catalog
-                except CorruptData as error:
-                    verdict.problems.append(sentence(error))
-                    continue
-                verdict.problems += _lasting(found_wrong, catalog, now)
-    return verdicts
-
-
-async def _compared(cluster: Cluster, store: Store, verdict: Verdict) -> PartitionCatalog:
-    """The catalog, once it fits the mirror and the log. A broker that lags a little is asked again."""
-    history, partition = verdict.history, PartitionIndex(verdict.history.partition)
-    for left in reversed(range(DURABLE_CATALOG_TRIES_MAX)):
-        starts = await offsets_of(cluster, history.topic, [partition], EARLIEST_LOCAL)
-        mirrored, problems = None, list[str]()
-        try:
-            mirrored = store.catalog(history.mirrored_topic, partition)
-        except CorruptData as error:
-            problems.append(sentence(error))
-        catalog = await catalog_of(cluster, history)
-        if mirrored is not None:
-            problems += mirror_problems(history.topic, partition, mirrored, catalog)
-            if mirrored.end_offset < 0 and catalog.entries:  # the first segment's mirror follows at once
-                count = len(catalog.entries)
-                problems.append(
-                    f"{history.topic}-{partition}: its mirror is not in the store, though the brokers know {count} "
-                    "segments of it: without them it could not be read."
-                )
-        ends = await offsets_of(cluster, history.topic, [partition], LATEST)
-        if partition in starts and partition in ends:  # else there is no leader, as `headrace doctor` reports
-            problems += seam_problems(history.topic, partition, catalog, starts[partition], ends[partition])
-        if not problems or not left:
-            break
-        await asyncio.sleep(COMPARE_AGAIN_S)
-    verdict.problems += problems
-    return catalog
-
-
-async def _store_url(cluster: Cluster) -> str:
-    admin = Admin(cluster)
-    for broker in await live_brokers(cluster):
-        for config in await admin.broker_configs(broker.id):
-            if config.name == DURABLE_URL and config.value:
-                return config.value
-    raise UsageError("No broker has a durable store (durable.url): name the one to read with --store URL.")
+            return await proved(cluster, found, on_read=on_read)
 
 
 async def sweep(bootstrap: str, *, execute: bool) -> Swept:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from headrace.base.errors import UsageError
 from headrace.base.reading import INT_MAX, natural
-from headrace.console.changes import Change, Plan
+from headrace.console.changes import Change
 from headrace.console.state import Console
-from headrace.net.client.admin import Admin
+from headrace.operations.changes.plan import Plan
+from headrace.operations.changes.topics import creation
 
 
 class Asked(NamedTuple):
@@ -33,15 +33,12 @@ def _number(text: str, what: str) -> int:
 
 
 async def _plan(console: Console, asked: Asked) -> Plan:
-    """The broker checks all of it, and makes nothing."""
-    create = partial(
-        Admin(console.cluster).create_topic,
+    return await creation(
+        console.cluster,
         asked.name,
         partitions=_number(asked.partitions, "partitions"),
-        replication_factor=_number(asked.replicas, "replicas"),
+        replicas=_number(asked.replicas, "replicas"),
     )
-    made = await create(validate_only=True)
-    return Plan([(made.name, made.partitions, made.replication_factor)], create)
 
 
 def _words(asked: Asked) -> list[str]:

@@ -8,11 +8,11 @@ from starlette.requests import Request
 
 from headrace.base.errors import UsageError
 from headrace.base.reading import INT_MAX, natural
-from headrace.console.changes import Change, Plan
+from headrace.console.changes import Change
 from headrace.console.page import Page
 from headrace.console.state import Console
-from headrace.net.client.moves import measured, move
-from headrace.wire.moves import MOVE, MoveRequest
+from headrace.operations.changes.moves import moving
+from headrace.operations.changes.plan import Plan
 
 PHASES: Final = (
     ("pre-copy", "Export", "its closed segments go to the store while it serves"),
@@ -46,16 +46,14 @@ class Asked(NamedTuple):
     """A broker's id; empty: the controller chooses."""
 
 
-def _request(asked: Asked, *, dry_run: bool) -> MoveRequest:
+async def _plan(console: Console, asked: Asked) -> Plan:
     """Raises UsageError."""
     try:
         chosen = tuple(natural(each.strip(), INT_MAX) for each in asked.partitions.split(",") if each.strip())
         target = natural(asked.to, INT_MAX) if asked.to else None
     except ValueError:
         raise UsageError("Partitions are numbers with commas, and a broker is the number of one.") from None
-    if not asked.topic:
-        raise UsageError("Name the topic whose partitions are to move.")
-    return MoveRequest(MOVE, asked.topic, chosen, None, target, -1, dry_run)
+    return await moving(console.cluster, asked.topic, chosen, target)
 
 
 def _words(asked: Asked) -> list[str]:
@@ -64,16 +62,6 @@ def _words(asked: Asked) -> list[str]:
     ]
     way = ["move", asked.topic, "--to", asked.to] if asked.to else ["unload", asked.topic]
     return ["topic", *way, *partitions, "--wait"]
-
-
-async def _plan(console: Console, asked: Asked) -> Plan:
-    """The partitions that would move, and the way of each. The bytes that are left to export change all the time."""
-    answer = await move(console.cluster, _request(asked, dry_run=True))
-    sizes = await measured(console.cluster, asked.topic, ())
-    left = {one: sizes.get(one.partition) if one.is_handed_over else None for one in answer.asked}
-    going = any(not one.refusal for one in answer.asked)
-    obstacle = "" if going or not answer.asked else "Nothing of this can be moved."
-    return Plan(answer.asked, lambda: move(console.cluster, _request(asked, dry_run=False)), obstacle, left)
 
 
 def _brokers(console: Console) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from headrace.console.bytes_shown import Form, Shown, preview, shown
 from headrace.console.lists import number_in
 from headrace.console.page import NotFoundError, console_of, event, framed, linked
 from headrace.console.pages.topic import found, name_of
-from headrace.console.reading import At, Page, Placed, Wanted, read, tail
 from headrace.console.rendering import rendered
 from headrace.console.state import Console
 from headrace.net.client.view import TopicView
+from headrace.operations.reading import At, Page, Placed, Wanted, read, tail
 from headrace.wire.records import readable_name
 
 E_ = TypeVar("E_", At, Form)

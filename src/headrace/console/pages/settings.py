@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from headrace.base.errors import UsageError
-from headrace.console.changes import Change, Plan
+from headrace.console.changes import Change
 from headrace.console.state import Console
-from headrace.net.client.admin import Admin
+from headrace.operations.changes.configs import setting
+from headrace.operations.changes.plan import Plan
 
 
 class Asked(NamedTuple):
@@ -21,29 +20,8 @@ class Asked(NamedTuple):
     """Empty: back to the default."""
 
 
-class Row(NamedTuple):
-    """One line of the plan."""
-
-    key: str
-    now: str | None
-    then: str | None
-    """None: the default."""
-    documentation: str | None
-
-
 async def _plan(console: Console, asked: Asked) -> Plan:
-    """The broker checks the value, and changes nothing."""
-    admin = Admin(console.cluster)
-    known = {config.name: config for config in await admin.topic_configs(asked.topic)}
-    if (config := known.get(asked.key)) is None:
-        raise UsageError(f"There is no config '{asked.key}'; 'headrace config list topic {asked.topic}' shows all.")
-    set_ = {asked.key: asked.value} if asked.value else {}
-    delete = () if asked.value else (asked.key,)
-    change = partial(admin.alter_topic_configs, asked.topic, set_=set_, delete=delete)
-    await change(validate_only=True)
-    row = Row(asked.key, config.value, asked.value or None, config.documentation)
-    is_same = config.value == asked.value if asked.value else config.is_default
-    return Plan([row], change, "It is so already." if is_same else "")
+    return await setting(console.cluster, asked.topic, asked.key, asked.value or None)
 
 
 def _words(asked: Asked) -> list[str]:

@@ -1,7 +1,7 @@
-"""Reads some records of a topic for a page: by place, by time, by key.
+"""Reads some records of a topic: by place, by time, by key.
 
-Promises: a page reads a bounded number of records within a bounded time, by connections of its own. It says where it
-stopped before it had enough.
+Promises: it reads a bounded number of records within a bounded time, and keeps a bounded number of bytes, by connections
+of its own. It says where it stopped before it had enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import CONSOLE_BROWSE_MS_MAX, CONSOLE_SCAN_RECORDS_MAX
+from headrace.base.limits import CONSOLE_BROWSE_MS_MAX, CONSOLE_KEPT_BYTES_MAX, CONSOLE_SCAN_RECORDS_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
@@ -50,6 +50,10 @@ class Wanted:
     key: bytes | None
     """Only records with this key."""
     count: int
+    ms_max: int = CONSOLE_BROWSE_MS_MAX
+    """Longest that it reads."""
+    records_max: int = CONSOLE_SCAN_RECORDS_MAX
+    """Records that it looks at."""
 
 
 class Placed(NamedTuple):
@@ -85,7 +89,7 @@ async def read(reach: Reach, topic: TopicView, wanted: Wanted) -> Page:
         starts = await _starts(cluster, topic.name, wanted, first, end)
         search = _Search(wanted, end)
         try:
-            async with asyncio.timeout(CONSOLE_BROWSE_MS_MAX / 1000):
+            async with asyncio.timeout(wanted.ms_max / 1000):
                 await search.run(cluster, topic.name, starts)
         except TimeoutError:
             search.is_whole = False
@@ -97,6 +101,11 @@ async def read(reach: Reach, topic: TopicView, wanted: Wanted) -> Page:
         first=first,
         end=end,
     )
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _order(placed: Placed) -> tuple[int, int, int]:
@@ -121,7 +130,7 @@ async def _starts(
     if wanted.at is At.NEWEST and wanted.key is None:
         return {index: max(low, end[index] - wanted.count) for index, low in first.items()}
     if wanted.at is At.NEWEST:
-        reach = CONSOLE_SCAN_RECORDS_MAX // max(1, len(first))
+        reach = wanted.records_max // max(1, len(first))
         return {index: max(low, end[index] - reach) for index, low in first.items()}
     return dict(first)
 
@@ -133,6 +142,7 @@ class _Search:
         self._wanted = wanted
         self._end = end
         self._counts: dict[int, int] = {}
+        self._kept_bytes = 0
         self.found: list[Placed] = []
         self.looked_at = 0
         self.is_whole = True
@@ -148,7 +158,8 @@ class _Search:
                 for (name, index), position in list(consumer.positions.items()):
                     if position >= self._end[index] or self._has_enough(index):
                         consumer.unassign(name, index)
-                if self.looked_at >= CONSOLE_SCAN_RECORDS_MAX and consumer.positions:
+                is_over = self.looked_at >= self._wanted.records_max or self._kept_bytes > CONSOLE_KEPT_BYTES_MAX
+                if is_over and consumer.positions:
                     self.is_whole = False
                     return
 
@@ -161,9 +172,11 @@ class _Search:
             if wanted.key is None or record.key == wanted.key:
                 self._counts[index] = self._counts.get(index, 0) + 1
                 self.found.append(Placed(index, record))
-        if len(self.found) > KEPT * wanted.count:
+                self._kept_bytes += _size(record)
+        if len(self.found) > KEPT * wanted.count or self._kept_bytes > CONSOLE_KEPT_BYTES_MAX:
             self.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
             del self.found[wanted.count :]
+            self._kept_bytes = sum(_size(placed.record) for placed in self.found)
 
     def _has_enough(self, index: int) -> bool:
         """The newest with a key are behind those that were found first."""

@@ -1,0 +1,27 @@
+"""A plan: the effect that a change would have now."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+
+class Plan(NamedTuple):
+    """The effect that a change would have now."""
+
+    words: Sequence[str]
+    """The command that does the same, without `headrace` and without the options that say which cluster."""
+    rows: Sequence[Any]
+    """What would change: named tuples or dataclasses. The plan is another one when they are."""
+    carry_out: Callable[[], Awaitable[object]]
+    obstacle: str = ""
+    """Why it cannot be carried out; empty: it can."""
+    known: Any = None
+    """More about the rows, which may differ without that the plan is another one."""
+    loses: str = ""
+    """The name of what is gone with its data afterwards: whoever carries it out types it. Empty: nothing is."""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(repr((list(self.words), list(self.rows))).encode()).hexdigest()[:32]
