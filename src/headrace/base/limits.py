@@ -1108,5 +1108,7 @@ CONSOLE_BROWSE_MS_MAX: Final = 10_000
 CONSOLE_VALUE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one key, value or header that a page shows."""
 CONSOLE_FORM_BYTES_MAX: Final = 64 * 1024
+MASKED_JSON_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of JSON that a mask looks into; of more all is masked."""
 CONSOLE_STOP_MS_MAX: Final = 3_000
 """Longest that open pages are waited for when the console stops."""

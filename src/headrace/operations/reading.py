@@ -1,14 +1,16 @@
-"""Reads some records of a topic: by place, by time, by key.
+"""Reads some records of a topic: by place, by time, by key, by what they have in them.
 
-Promises: it reads a bounded number of records within a bounded time, and keeps a bounded number of bytes, by connections
-of its own. It says where it stopped before it had enough.
+Promises:
+- It reads a bounded number of records within a bounded time, and keeps a bounded number of bytes, by connections of its
+  own. It says where it stopped before it had enough.
+- Records are masked before anything looks at them: a search finds what is shown, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -19,8 +21,9 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.net.client.view import TopicView
+from headrace.operations.masking import NO_MASK, Mask
 from headrace.operations.reaching import Reach
-from headrace.wire.records import Record
+from headrace.wire.records import Record, readable_name
 
 WAIT_MS: Final = 250
 PARTITION_BYTES: Final = 256 * 1024
@@ -54,6 +57,23 @@ class Wanted:
     """Longest that it reads."""
     records_max: int = CONSOLE_SCAN_RECORDS_MAX
     """Records that it looks at."""
+    has: str = ""
+    """Only records with this in their key, value or headers, in small letters or large ones."""
+    test: Callable[[int, Record], bool] | None = None
+    """Only records, with their partitions, of which it is true."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether some records are left out."""
+        return self.key is not None or bool(self.has) or self.test is not None
+
+    def is_met(self, partition: int, record: Record) -> bool:
+        """Whether this record, masked, is one of them."""
+        if self.key is not None and record.key != self.key:
+            return False
+        if self.has and not _has(record, self.has):
+            return False
+        return self.test is None or self.test(partition, record)
 
 
 class Placed(NamedTuple):
@@ -76,8 +96,8 @@ class Page:
     end: Mapping[int, int]
 
 
-async def read(reach: Reach, topic: TopicView, wanted: Wanted) -> Page:
-    """Read them. Raises UsageError where there is no such partition, ClientError."""
+async def read(reach: Reach, topic: TopicView, wanted: Wanted, mask: Mask = NO_MASK) -> Page:
+    """Read them, masked. Raises UsageError where there is no such partition, ClientError."""
     online = [int(part.index) for part in topic.partitions if part.leader >= 0]
     if wanted.partition is not None:
         if wanted.partition >= len(topic.partitions):
@@ -87,7 +107,7 @@ async def read(reach: Reach, topic: TopicView, wanted: Wanted) -> Page:
         first = await _at(cluster, topic.name, online, EARLIEST)
         end = await _at(cluster, topic.name, online, LATEST)
         starts = await _starts(cluster, topic.name, wanted, first, end)
-        search = _Search(wanted, end)
+        search = _Search(wanted, end, mask)
         try:
             async with asyncio.timeout(wanted.ms_max / 1000):
                 await search.run(cluster, topic.name, starts)
@@ -101,6 +121,18 @@ async def read(reach: Reach, topic: TopicView, wanted: Wanted) -> Page:
         first=first,
         end=end,
     )
+
+
+def _has(record: Record, text: str) -> bool:
+    wanted = text.casefold()
+    for name, value in record.headers:
+        if wanted in readable_name(name).casefold() or _is_in(wanted, value):
+            return True
+    return _is_in(wanted, record.key) or _is_in(wanted, record.value)
+
+
+def _is_in(wanted: str, data: bytes | None) -> bool:
+    return data is not None and wanted in data.decode(errors="replace").casefold()
 
 
 def _size(record: Record) -> int:
@@ -127,7 +159,7 @@ async def _starts(
         return {index: end[index] if offset < 0 else offset for index, offset in found.items()}
     if wanted.at is At.OFFSET:
         return {index: min(max(low, wanted.offset), end[index]) for index, low in first.items()}
-    if wanted.at is At.NEWEST and wanted.key is None:
+    if wanted.at is At.NEWEST and not wanted.is_search:
         return {index: max(low, end[index] - wanted.count) for index, low in first.items()}
     if wanted.at is At.NEWEST:
         reach = wanted.records_max // max(1, len(first))
@@ -138,8 +170,9 @@ async def _starts(
 class _Search:
     """Reads until there is enough."""
 
-    def __init__(self, wanted: Wanted, end: Mapping[int, int]) -> None:
+    def __init__(self, wanted: Wanted, end: Mapping[int, int], mask: Mask) -> None:
         self._wanted = wanted
+        self._mask = mask
         self._end = end
         self._counts: dict[int, int] = {}
         self._kept_bytes = 0
@@ -155,6 +188,7 @@ class _Search:
             while consumer.positions:
                 for fetched in await consumer.poll():
                     self._take(fetched)
+                    await asyncio.sleep(0)  # a search may look long at each
                 for (name, index), position in list(consumer.positions.items()):
                     if position >= self._end[index] or self._has_enough(index):
                         consumer.unassign(name, index)
@@ -169,10 +203,11 @@ class _Search:
             if record.offset >= self._end[index] or self._has_enough(index):
                 break
             self.looked_at += 1
-            if wanted.key is None or record.key == wanted.key:
+            shown = self._mask(record)
+            if wanted.is_met(index, shown):
                 self._counts[index] = self._counts.get(index, 0) + 1
-                self.found.append(Placed(index, record))
-                self._kept_bytes += _size(record)
+                self.found.append(Placed(index, shown))
+                self._kept_bytes += _size(shown)
         if len(self.found) > KEPT * wanted.count or self._kept_bytes > CONSOLE_KEPT_BYTES_MAX:
             self.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
             del self.found[wanted.count :]
@@ -186,9 +221,9 @@ class _Search:
 
 
 async def tail(
-    reach: Reach, topic: TopicView, partition: int | None, most: int
+    reach: Reach, topic: TopicView, partition: int | None, most: int, mask: Mask = NO_MASK
 ) -> AsyncIterator[tuple[list[Placed], int]]:
-    """The records that come from now on, at most so many at once, and the number of those that were left out."""
+    """The records that come from now on, masked, at most so many at once, and the number of those that were left out."""
     async with reach() as cluster:
         online = [int(part.index) for part in topic.partitions if part.leader >= 0]
         some = online if partition is None else [index for index in online if index == partition]
@@ -200,5 +235,6 @@ async def tail(
                 fetched = [each for each in await consumer.poll() if each.records]
                 placed = [Placed(int(each.partition), record) for each in fetched for record in each.records]
                 placed.sort(key=_order, reverse=True)
-                yield placed[:most], max(0, len(placed) - most)
+                shown = [Placed(index, mask(record)) for index, record in placed[:most]]
+                yield shown, max(0, len(placed) - most)
                 await asyncio.sleep(max(0.0, WAIT_MS / 1000 - (time.monotonic() - begun)))
