@@ -1112,3 +1112,9 @@ MASKED_JSON_BYTES_MAX: Final = 1024 * 1024
 """Bytes of JSON that a mask looks into; of more all is masked."""
 CONSOLE_STOP_MS_MAX: Final = 3_000
 """Longest that open pages are waited for when the console stops."""
+PIPELINES_SHOWN_MAX: Final = 100
+"""Pipelines whose state the console and the tools for agents tell."""
+PIPELINE_COMMITS_SHOWN_MAX: Final = 1_000
+"""Commits of a table that are looked at for that, the newest."""
+PIPELINE_FILE_BYTES_SHOWN_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a pipeline's file, or of its report."""
