@@ -36,8 +36,16 @@ PAGES: Final = {
     "records": "/topics/orders/records?count=20",
     "groups": "/groups",
     "group": "/groups/billing",
+    "transactions": "/transactions",
     "moves": "/moves",
     "history": "/history",
+    "history-of-one": "/history/orders/0",
+    "access": "/access",
+    "quotas": "/quotas",
+    "reset": "/group-reset?group=billing&to=earliest",
+    "delete": "/topic-delete?topic=dead-letters",
+    "write": "/record-produce?topic=orders",
+    "drain": "/broker-drain?broker=2",
 }
 
 

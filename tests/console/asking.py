@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.cookies import SimpleCookie
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,8 +18,10 @@ from starlette.applications import Starlette
 
 from headrace.console.application import application
 from headrace.console.feeds import Feed
-from headrace.console.state import PATIENCE, Console
+from headrace.console.sessions import Everybody
+from headrace.console.state import PATIENCE, Console, Settings
 from headrace.net.client.cluster import Cluster
+from headrace.operations.masking import Masks
 
 HOST = "127.0.0.1:8080"
 
@@ -46,12 +49,11 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Viewer:
+class Browser:
     """One browser, with its cookies."""
 
     app: Starlette
-    console: Console
-    cookies: dict[str, str] = field(default_factory=dict)
+    cookies: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self._ask("GET", path, b"", headers)
@@ -78,6 +80,8 @@ class Viewer:
         told = {name.decode(): value.decode() for name, value in begun["headers"]}
         for name, value in SimpleCookie(told.get("set-cookie", "")).items():
             self.cookies[name] = value.value
+            if value["max-age"] == "0":
+                del self.cookies[name]
         whole = b"".join(message.get("body", b"") for message in messages[1:])
         return Answer(begun["status"], told, whole.decode(errors="replace"))
 
@@ -131,6 +135,30 @@ class Viewer:
             "server": ("127.0.0.1", 8080),
         }
 
+    async def form(self, path: str, button: str = "") -> dict[str, str]:
+        """The hidden fields of a page's form that posts there, the page's only one by default."""
+        return hidden_of(await self.get(path), button)
+
+    async def log_in(self, user: str, password: str, next_: str = "", **headers: str) -> Answer:
+        form = await self.form("/login")
+        return await self.post("/login", {**form, "user": user, "password": password, "next": next_}, **headers)
+
+
+@dataclass(slots=True)
+class Viewer(Browser):
+    """One browser of a console that asks nobody who it is."""
+
+    console: Console
+
+
+def hidden_of(found: Answer, button: str = "") -> dict[str, str]:
+    """The hidden fields of the form that posts, and has this text in it."""
+    forms = re.findall(r'<form[^>]*method="post"[^>]*>.*?</form>', found.body, flags=re.DOTALL)
+    wanted = [each for each in forms if button in each and 'action="/logout"' not in each]
+    assert wanted, found.text
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', wanted[-1])
+    return {name: html.unescape(value) for name, value in fields}
+
 
 async def fresh(feed: Feed[Any]) -> None:
     """Wait until it was asked again."""
@@ -140,11 +168,14 @@ async def fresh(feed: Feed[Any]) -> None:
 
 
 @asynccontextmanager
-async def console_of(bootstrap: str, *, allows_changes: bool = False) -> AsyncIterator[Viewer]:
+async def console_of(
+    bootstrap: str, *, allows_changes: bool = False, masks: Masks | None = None, pipelines: Path | None = None
+) -> AsyncIterator[Viewer]:
     """A console of this cluster, and one who views it."""
     reach = partial(Cluster, bootstrap)
+    settings = Settings(allows_changes=allows_changes, masks=masks or Masks(), pipelines=pipelines)
     async with reach(backoff=PATIENCE) as cluster:
-        console = Console(reach, cluster, allows_changes=allows_changes)
-        app = application(console, ["127.0.0.1"])
+        console = Console(reach, cluster, settings)
+        app = application(Everybody(console), ["127.0.0.1"])
         async with app.router.lifespan_context(app):
             yield Viewer(app, console)

@@ -63,6 +63,19 @@ async def test_what_was_known_stays_while_nobody_answers() -> None:
         assert (feed.value, feed.trouble) == (3, "")
 
 
+async def test_what_nobody_views_is_not_asked_for_and_is_forgotten() -> None:
+    forgotten = asyncio.Event()
+    feed = Feed(counting(), every_ms=HOUR_MS, forget_ms=1, on_forgotten=forgotten.set)
+    async with running(feed):
+        await asyncio.sleep(0)
+        assert feed.version == 0, "nobody has asked for it"
+        await feed.settled(60_000)
+        await forgotten.wait()
+        assert (feed.value, feed.version) == (None, 1)
+        await feed.settled(60_000)
+        assert feed.value == 2
+
+
 async def test_a_viewed_feed_is_asked_again_and_again() -> None:
     seen: list[int] = []
     feed = Feed(counting(), every_ms=1, on_value=seen.append)

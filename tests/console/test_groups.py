@@ -28,7 +28,8 @@ async def committed(world: World) -> int:
 async def plan(viewer: Viewer, query: str) -> dict[str, str]:
     """The fields of the form that applies it."""
     found = await viewer.get(f"/group-reset?group=billing&{query}")
-    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found.body.split("<form method=")[1]))
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', found.body.split("<form method=")[1])
+    return {**dict(hidden), "typed": "billing"}
 
 
 def test_groups_are_listed_with_their_lag_and_shown_one_by_one(tmp_path: Path) -> None:
@@ -67,7 +68,11 @@ def test_offsets_are_set_by_the_plan_that_was_seen_and_by_no_other(tmp_path: Pat
             refused = await viewer.post("/group-reset", form)
             assert (refused.status, "The plan is another one by now" in refused.text) == (409, True)
             assert await committed(world) == 5
-            done = await viewer.post("/group-reset", await plan(viewer, "to=shift&value=-3&topics=t:0"))
+            form = await plan(viewer, "to=shift&value=-3&topics=t:0")
+            for typed in ("", "Billing", "billings"):
+                refused = await viewer.post("/group-reset", {**form, "typed": typed})
+                assert (refused.status, "type the name 'billing'" in refused.text) == (409, True)
+            done = await viewer.post("/group-reset", form)
             assert (done.status, done.headers["location"]) == (303, "/groups/billing")
             assert await committed(world) == 2
             assert (await viewer.post("/group-reset", {**form, "token": "x"})).status == 409

@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headrace.base.properties import parse_properties
+from headrace.security.jaas import read_jaas
 from headrace.testing.processes import ProcessCluster
 from tests.console.browser import WHY_NOT, Browser, browser
 from tests.tiers import long_only
@@ -19,14 +21,37 @@ from tests.tiers import long_only
 AXE = Path(__file__).resolve().parents[2] / ".venv" / "axe" / "axe.min.js"
 """`make console-shots` brings it."""
 ENTER = "\ue007"
-PAGES = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/moves", "/history")
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/topics/orders/records",
+    "/groups",
+    "/groups/billing",
+    "/transactions",
+    "/moves",
+    "/history",
+    "/history/ledger/0",
+    "/access",
+    "/quotas",
+    "/quota-set?user=bob&key=producer_byte_rate&value=1048576",
+    "/topic-create?name=new",
+    "/topic-delete?topic=ledger",
+    "/topic-config?topic=orders&key=retention.ms&value=60000",
+    "/group-reset?group=billing&to=earliest",
+    "/record-produce?topic=orders",
+    "/broker-drain?broker=1",
+    "/user-set?name=bob",
+    "/acl-add?principal=User:bob&permission=Allow&operation=Read&resource=Topic&name=orders",
+    "/nothing",
+)
 pytestmark = [long_only, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(600)]
 
 
 @contextmanager
-def console(bootstrap: str) -> Iterator[str]:
+def console(bootstrap: str, *more: str) -> Iterator[str]:
     """A console that may change things, and its address."""
-    command = [sys.executable, "-m", "headrace.cli.main", "console", "--allow-changes"]
+    command = [sys.executable, "-m", "headrace.cli.main", "console", "--allow-changes", *more]
     command += ["--listen", "127.0.0.1:0", "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -90,7 +115,11 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
             page.open(f"{address}/topics/orders/records?key=key-7&at=oldest")
             page.click("details.record summary")
             page.until_says('"number": 7', "details[open]")
+            page.open(f"{address}/topic-create?name=brand-new&partitions=2")
+            page.click("button.danger")
+            page.until_says("brand-new", "h1")
             page.open(f"{address}/group-reset?group=billing&to=earliest")
+            page.type("input[name=typed]", "billing")
             page.click("button.danger")
             page.until_says("Lag", "main")
             page.until("return document.querySelector('main').innerText.includes('500 records')")
@@ -98,6 +127,11 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
             page.open(f"{address}/move?topic=ledger&to={target}")
             page.click("button.danger")
             page.until_says("Writes waited")
+            page.open(f"{address}/history")
+            page.until_says("ledger-0")
+            page.open(f"{address}/history/ledger/0")
+            page.click("#proof button")
+            page.until_says("All is as its catalog says")
             page.open(f"{address}/")
             page.until_says("3 of 3 live")
             cluster.kill(3)
@@ -113,3 +147,73 @@ def move_target(page: Browser, address: str) -> int:
     page.open(f"{address}/topics/ledger")
     leader = int(page.text("tbody tr td"))
     return next(each for each in (1, 2) if each != leader)
+
+
+def test_a_viewer_logs_in_and_may_do_what_its_user_may(tmp_path: Path) -> None:
+    with secured(tmp_path) as (bootstrap, client):
+        admin = password_in(client)
+        options = ("--login", "--command-config", str(client))
+        with console(bootstrap, *options) as address, browser() as page:
+            for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
+                page.resize(width, 844)
+                page.prefer(scheme)
+                page.open(f"{address}/login")
+                check_page(page)
+            page.open(f"{address}/topics")
+            assert page.address.startswith(f"{address}/login")
+            log_in(page, "admin", "wrong")
+            page.until_says("does not let this user in")
+            log_in(page, "admin", admin)
+            page.until_says("Log out", ".who")
+            assert page.address == f"{address}/topics"
+            check_page(page)
+            for path in ("/user-set?name=bob&mechanism=SCRAM-SHA-512", "/topic-create?name=orders&partitions=1"):
+                page.open(address + path)
+                if "user-set" in path:
+                    page.type("input[name=password]", "builder")
+                page.click("button.danger")
+            page.until_says("orders", "h1")
+            acl = "principal=User:bob&permission=Allow&operation=Describe&resource=Topic&name=orders"
+            page.open(f"{address}/acl-add?{acl}")
+            page.click("button.danger")
+            page.until_says("User:bob")
+            check_page(page)
+            page.click(".who button")
+            page.until_says("Log in")
+            log_in(page, "bob", "builder")
+            page.until_says("bob", ".who")
+            page.open(f"{address}/topic-delete?topic=orders")
+            page.type("input[name=typed]", "orders")
+            page.click("button.danger")
+            page.until_says("TOPIC_AUTHORIZATION_FAILED")
+            check_page(page)
+            page.open(f"{address}/access")
+            page.until_says("Your user may not see this")
+            check_page(page)
+
+
+def log_in(page: Browser, user: str, password: str) -> None:
+    page.run("document.querySelector('input[name=user]').value = ''")
+    page.type("input[name=user]", user)
+    page.type("input[name=password]", password)
+    page.click("form.login button")
+
+
+def password_in(client: Path) -> str:
+    """The administrator's."""
+    found = parse_properties(client.read_text())
+    return str(read_jaas(found["sasl.jaas.config"]).options["password"])
+
+
+@contextmanager
+def secured(directory: Path) -> Iterator[tuple[str, Path]]:
+    """A broker of `headrace up --secure`: its address, and the administrator's client file."""
+    command = [sys.executable, "-m", "headrace.cli.main", "up", "--secure", "--data", str(directory / "data")]
+    command += ["--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = dict(process.stdout.readline().strip().split(" ", 1) for _ in range(2))
+            yield told["ready"], Path(told["client"])
+        finally:
+            process.terminate()

@@ -15,6 +15,7 @@ from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
 from tests import loops
 from tests.broker.clusters import BY_HAND
+from tests.broker.group_broker import until
 from tests.broker.replication_world import World, replicating
 from tests.console.asking import console_of, fresh
 from tests.console.test_records import write
@@ -57,6 +58,16 @@ def test_a_move_is_planned_carried_out_and_told_of_and_its_history_is_shown(tmp_
             assert "The catalog fits its chain" in found.text
             assert len(found.rows) >= 1
             assert (await viewer.get("/history/t/9")).status == 404
+            form = await viewer.form("/history/t/0", "prove it")
+            assert (await viewer.post("/history/t/0/proof", {"token": "x"})).status == 403
+            begun = await viewer.post("/history/t/0/proof", form)
+            assert (begun.status, begun.headers["location"]) == (303, "/history/t/0#proof")
+            proof = viewer.console.proofs["t", 0]
+            await until(lambda: proof.is_over)
+            shown = await viewer.get("/history/t/0/proof")
+            assert "No broker has a durable store" in shown.text, "the test's store has no address"
+            assert "hx-get" not in shown.body, "it is over, and not asked for any more"
+            assert (await viewer.post("/history/t/9/proof", form)).status == 404
 
     async def whole() -> None:
         objects = DirectoryObjects(LocalDisk(), tmp_path / "store")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from headrace.cli.main import main
 from headrace.testing import RunningBroker
+from tests.certificates import Authority
 
 COMMAND = (sys.executable, "-m", "headrace.cli.main", "console", "--listen", "127.0.0.1:0")
 
@@ -52,6 +54,37 @@ def test_up_starts_a_console_beside_its_broker_and_takes_it_along(tmp_path: Path
         pass
 
 
+def test_up_secure_asks_the_consoles_viewers_to_log_in(tmp_path: Path) -> None:
+    command = [*COMMAND[:3], "up", "--secure", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
+    command += ["--console", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = dict(process.stdout.readline().strip().split(" ", 1) for _ in range(2))
+            with urllib.request.urlopen(f"{told['console']}topics", timeout=60) as page:
+                assert page.url == f"{told['console']}login?next=%2Ftopics"
+                assert 'type="password"' in page.read().decode()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def test_it_speaks_tls_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    authority = Authority.made(tmp_path / "authority")
+    pair = authority.issue("127.0.0.1", common_name="console")
+    command = [*COMMAND, "--bootstrap", "127.0.0.1:1", "--tls-certificate", str(pair), "--tls-key", str(pair)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[1]
+            assert address.startswith("https://127.0.0.1:")
+            trusting = ssl.create_default_context(cafile=str(authority.trust))
+            with urllib.request.urlopen(f"{address}search", timeout=60, context=trusting) as page:
+                assert "Secure" in page.headers["set-cookie"]
+        finally:
+            process.terminate()
+
+
 def is_served(address: str) -> bool:
     try:
         urllib.request.urlopen(address, timeout=60).close()
@@ -62,3 +95,7 @@ def is_served(address: str) -> bool:
 
 def test_it_lets_others_in_only_where_somebody_says_so() -> None:
     assert main(["console", "--listen", "0.0.0.0:0"]) == 2
+    assert main(["console", "--listen", "0.0.0.0:0", "--login"]) == 2, "passwords would go in clear text"
+    assert main(["console", "--login"]) == 2, "nobody could log in"
+    assert main(["console", "--mask", "orders"]) == 2
+    assert main(["console", "--tls-certificate", __file__]) == 2

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(600 if IS_LONG else 240)
 
 NOT_RUN: Final[Mapping[Key, str]] = {
     ("docs/CONFIG.md", "kafka-configs.sh"): "Kafka's tools are not on the PATH: tests/interop/tools runs them",
+    ("docs/CONSOLE.md", "headrace console --login"): "it needs users and a certificate: tests/console has them",
     ("docs/USING.md", "kafka-configs.sh"): "Kafka's tools are not on the PATH: tests/interop/tools runs them",
     ("docs/USING.md", "headrace consume payments --tail"): (
         "some of its commands go on until Ctrl-C: tests/cli/records/test_spans.py has each option"

@@ -1074,6 +1074,8 @@ CONSOLE_LOOK_SHARE: Final = 20
 """A look that took some time is followed by a pause of that many times as long: brokers' time is the users'."""
 CONSOLE_PAUSE_MS_MAX: Final = 15_000
 """Longest of these pauses: a page is not older than that by them."""
+CONSOLE_FORGET_MS: Final = 120_000
+"""A value that nobody views, and that is asked for then alone, is forgotten after so long."""
 CONSOLE_CHECK_MS: Final = 10_000
 """Time between two diagnoses while somebody views them."""
 CONSOLE_SIZES_MS: Final = 30_000
@@ -1108,6 +1110,42 @@ CONSOLE_BROWSE_MS_MAX: Final = 10_000
 CONSOLE_VALUE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one key, value or header that a page shows."""
 CONSOLE_FORM_BYTES_MAX: Final = 64 * 1024
+CONSOLE_EXPORT_RECORDS_MAX: Final = 10_000
+"""Records in one file that a viewer takes along."""
+CONSOLE_EXPORT_MS_MAX: Final = 60_000
+"""Longest that records of such a file are looked for."""
+CONSOLE_FILTER_CHARS_MAX: Final = 500
+"""Characters of a text or an expression that records are searched by."""
+CONSOLE_PRODUCED_BYTES_MAX: Final = 32 * 1024
+"""Bytes of key, value and headers of a record that is written by hand."""
+CONSOLE_VERIFICATIONS_MAX: Final = 2
+"""Histories that are proven at once; others wait."""
+CONSOLE_PROOFS_MAX: Final = 100
+"""Proofs of histories that a viewer's console remembers."""
+CONSOLE_PIPELINE_COMMITS_MAX: Final = 20
+"""Newest commits of a pipeline's table that are read for its page."""
+CONSOLE_REPORT_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of a pipeline's report that its pictures are taken from."""
+CONSOLE_SESSIONS_MAX: Final = 64
+"""Viewers who are logged in at once."""
+CONSOLE_SESSIONS_OF_A_USER_MAX: Final = 8
+"""Sessions of one user; one more ends the one that was unused for longest."""
+CONSOLE_IDLE_MS: Final = 30 * 60_000
+"""A session ends where its viewer has asked for no page for so long."""
+CONSOLE_SESSION_MS_MAX: Final = 12 * 3_600_000
+"""Longest that a session lasts, however much it is used."""
+CONSOLE_SWEEP_MS: Final = 5_000
+"""Time between two looks for sessions that are over."""
+CONSOLE_LOGINS_MAX: Final = 8
+"""Logins that are tried at once; others wait."""
+CONSOLE_FAILED_LOGINS_MAX: Final = 100
+"""Failed logins at once of all addresses; the room comes back over a minute."""
+CONSOLE_FAILED_LOGINS_OF_AN_ADDRESS_MAX: Final = 20
+"""Likewise of one address."""
+CONSOLE_FAILED_LOGINS_OF_A_NAME_MAX: Final = 5
+"""Likewise of one address with one user's name."""
+CONSOLE_FAILING_ADDRESSES_MAX: Final = 10_000
+"""Addresses and names whose failed logins are counted."""
 MASKED_JSON_BYTES_MAX: Final = 1024 * 1024
 """Bytes of JSON that a mask looks into; of more all is masked."""
 CONSOLE_STOP_MS_MAX: Final = 3_000

@@ -13,9 +13,9 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from headrace.cli.output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from headrace.cli.work.rights import Wanted
     from headrace.metadata.access.acls import Acl
     from headrace.net.client.cluster import Cluster
+    from headrace.operations.rights import Wanted
 
 
 acl = typer.Typer(name="acl", help="List, give, deny and remove rights (ACLs).", no_args_is_help=True)
@@ -71,7 +71,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List ACLs: all, or those that the options name."""
-    from headrace.cli.work.rights import Wanted, matching
+    from headrace.operations.rights import Wanted, matching
 
     wanted = Wanted.of(
         principal, operation, topic, group, transactional_id, host, cluster=cluster, pattern=resource_pattern_type
@@ -100,7 +100,7 @@ def allow(
     json: Json = False,
 ) -> None:
     """Allow operations on resources."""
-    from headrace.cli.work.rights import Wanted
+    from headrace.operations.rights import Wanted
 
     wanted = Wanted.of(
         principal, operation, topic, group, transactional_id, host, cluster=cluster, pattern=resource_pattern_type
@@ -123,7 +123,7 @@ def deny(
     json: Json = False,
 ) -> None:
     """Deny operations on resources, whatever else allows them."""
-    from headrace.cli.work.rights import Wanted
+    from headrace.operations.rights import Wanted
 
     wanted = Wanted.of(
         principal, operation, topic, group, transactional_id, host, cluster=cluster, pattern=resource_pattern_type
@@ -146,8 +146,8 @@ def remove(
     json: Json = False,
 ) -> None:
     """Remove ACLs that the options name, those that allow and those that deny."""
-    from headrace.cli.work.rights import Wanted, matching
     from headrace.net.client.access.acls import delete as ask
+    from headrace.operations.rights import Wanted, matching
 
     wanted = Wanted.of(
         principal, operation, topic, group, transactional_id, host, cluster=cluster, pattern=resource_pattern_type
@@ -168,8 +168,8 @@ def remove(
 def _create(
     bootstrap: str, wanted: Wanted, *, denied: bool, producer: bool, consumer: bool, execute: bool, json: bool
 ) -> None:
-    from headrace.cli.work.rights import missing
     from headrace.net.client.access.acls import create as ask
+    from headrace.operations.rights import missing
 
     acls = wanted.acls(denied=denied, producer=producer, consumer=consumer)
 
@@ -184,7 +184,7 @@ def _create(
 
 
 def _fields(one: Acl) -> dict[str, Any]:
-    from headrace.cli.work.rights import word
+    from headrace.operations.rights import word
 
     return {
         "principal": one.rule.principal,

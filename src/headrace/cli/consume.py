@@ -127,7 +127,8 @@ def _start(offset: str | None, from_: str | None) -> Start:
 
 
 def _shown(text: str | None, key_separator: str | None, *, json: bool) -> Shown:
-    from headrace.cli.work.formatting import as_json_line, as_lines, compiled, unescaped
+    from headrace.cli.work.formatting import as_lines, compiled, unescaped
+    from headrace.operations.records_as_json import as_json_line
 
     if text is not None and (key_separator is not None or (json and text != "json")):
         raise UsageError("--format says all of how a record is printed: leave --key-separator and --json out.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -13,29 +12,49 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from headrace.console.changes import Change
-from headrace.console.guarding import Guard, Tokens
-from headrace.console.page import Renderings, console_of, framed
+from headrace.console.door import Door, Entrance
+from headrace.console.guarding import HEADERS, Guard, Tokens
+from headrace.console.page import SESSION, console_of, framed
 from headrace.console.pages import (
+    access,
     creating,
+    deleting,
     groups,
     history,
+    leaving,
     moves,
     overview,
+    pipelines,
+    producing,
+    quotas,
     records,
     resetting,
     search,
     settings,
     topic,
     topics,
+    transactions,
 )
 from headrace.console.rendering import STATIC, rendered, static
-from headrace.console.state import Console
+from headrace.console.sessions import Viewers
 
-CHANGES: Final[tuple[Change[Any], ...]] = (resetting.CHANGE, moves.CHANGE, settings.CHANGE, creating.CHANGE)
+CHANGES: Final[tuple[Change[Any], ...]] = (
+    resetting.CHANGE,
+    moves.CHANGE,
+    leaving.CANCEL,
+    leaving.DRAIN,
+    settings.CHANGE,
+    creating.CHANGE,
+    deleting.CHANGE,
+    producing.CHANGE,
+    transactions.CHANGE,
+    quotas.CHANGE,
+    *access.CHANGES,
+)
 KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
 FOREVER: Final = "public, max-age=31536000, immutable"
 PAGES: Final = (
@@ -47,53 +66,62 @@ PAGES: Final = (
     moves.PAGE,
     history.PAGE,
     history.ONE,
+    transactions.PAGE,
+    transactions.ONE,
+    access.PAGE,
+    quotas.PAGE,
 )
 
 
-def application(console: Console, hosts: Collection[str] = ()) -> Starlette:
+def application(viewers: Viewers, hosts: Collection[str] = ()) -> Starlette:
     """The application. `hosts`: names by which browsers may reach it; empty: any."""
 
     @asynccontextmanager
     async def alive(_: Starlette) -> AsyncIterator[None]:
-        asking = [asyncio.create_task(feed.run()) for feed in console.feeds]
-        try:
+        async with viewers.alive():
             yield
-        finally:
-            console.close()
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
 
     made = Starlette(
         routes=[
+            *Entrance(viewers).routes,
             *(route for page in PAGES for route in page.routes()),
             *search.ROUTES,
             *records.ROUTES,
+            *history.ROUTES,
+            *pipelines.ROUTES,
             *(route for change in CHANGES for route in change.routes()),
             Route("/charts/throughput", _throughput),
             Route("/charts/lag", _lag),
             Route("/static/{digest}/{name}", _static),
             Route("/favicon.ico", lambda _: RedirectResponse(static("icon.svg"))),
         ],
-        middleware=[Middleware(Guard, hosts=hosts), Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=4)],
+        middleware=[
+            Middleware(Guard, hosts=hosts),
+            Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=4),
+            Middleware(Door, viewers=viewers),
+        ],
         exception_handlers={404: _not_found, Exception: _bug},
         lifespan=alive,
     )
-    made.state.console = console
-    made.state.renderings = Renderings()
     made.state.tokens = Tokens()
     return made
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
+    if SESSION not in request.scope:
+        return PlainTextResponse("The console has no such page.\n", 404)
     part = rendered("parts/not_found.html", {"text": f"The console has no page at {request.url.path}."})
     return framed(request, "page.html", {"title": "Not found", "part": part}, 404)
 
 
 async def _bug(request: Request, error: Exception) -> Response:
     text = f"This is a bug in Headrace ({type(error).__name__}); the console's log shows where, please report it."
+    if SESSION not in request.scope:
+        return PlainTextResponse(f"{text}\n", 500, headers=HEADERS)
     part = rendered("parts/failed.html", {"text": text})
-    return framed(request, "page.html", {"title": "A bug", "part": part}, 500)
+    answer = framed(request, "page.html", {"title": "A bug", "part": part}, 500)
+    answer.headers.update(HEADERS)  # it goes past the guard
+    return answer
 
 
 async def _throughput(request: Request) -> Response:

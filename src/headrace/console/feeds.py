@@ -1,7 +1,8 @@
 """Feeds: what is asked of the cluster again and again, once for all viewers together.
 
 Promises:
-- A feed asks while a page that shows it is open, and otherwise seldom, or not at all.
+- A feed asks while a page that shows it is open, and otherwise seldom, or not at all. One of the latter kind asks for
+  the first time when somebody views it.
 - It pauses CONSOLE_LOOK_SHARE times as long as it asked, at most CONSOLE_PAUSE_MS_MAX.
 - While nobody answers it keeps the last value, the time of that, and the reason.
 """
@@ -15,9 +16,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from headrace.base.errors import HeadraceError
-from headrace.base.limits import CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX
+from headrace.base.limits import CONSOLE_FORGET_MS, CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX
 
 T = TypeVar("T")
+
+
+class ForbiddenError(HeadraceError):
+    """The viewer's user may not see this."""
 
 
 class Feed(Generic[T]):
@@ -30,12 +35,18 @@ class Feed(Generic[T]):
         every_ms: int,
         idle_ms: int | None = None,
         on_value: Callable[[T], object] = lambda _: None,
+        on_forgotten: Callable[[], object] = lambda: None,
+        forget_ms: int = CONSOLE_FORGET_MS,
     ) -> None:
-        """`idle_ms`: how often it is asked for while nobody views it; None: not at all."""
+        """`idle_ms`: how often it is asked for while nobody views it; None: not at all, and then its value is forgotten
+        after `forget_ms`.
+        """
         self._ask = ask
         self._every_s = every_ms / 1000
         self._idle_s = None if idle_ms is None else idle_ms / 1000
         self._on_value = on_value
+        self._on_forgotten = on_forgotten
+        self._forget_s = forget_ms / 1000
         self._viewers = 0
         self._wanted = asyncio.Event()
         self._changed = asyncio.Event()
@@ -45,11 +56,16 @@ class Feed(Generic[T]):
         """When the value came, in milliseconds since 1970."""
         self.trouble = ""
         """Why there is no newer value; empty: there is."""
+        self.error: Exception | None = None
+        """The failure behind the trouble."""
+        self.on_trouble: Callable[[Exception], object] = lambda _: None
         self.version = 0
         """Rises with each value and each trouble."""
 
     async def run(self) -> None:
         """Ask until it is closed. A cancellation may be lost in the middle of an answer (asyncio.wait_for)."""
+        if self._idle_s is None:
+            await self._wanted.wait()
         while not self._closed:
             begun = time.monotonic()
             await self._look()
@@ -62,8 +78,10 @@ class Feed(Generic[T]):
             self.value = await self._ask()
         except (HeadraceError, OSError, TimeoutError) as error:
             self.trouble = str(error) or "The brokers did not answer in time."
+            self.error = error
+            self.on_trouble(error)
         else:
-            self.trouble = ""
+            self.trouble, self.error = "", None
             self.at_ms = time.time_ns() // 1_000_000
             self._on_value(self.value)
         self.version += 1
@@ -75,9 +93,22 @@ class Feed(Generic[T]):
             return
         await asyncio.sleep(at_least_s)
         seconds = self._every_s if self._viewers else self._idle_s
+        if seconds is None:
+            await self._wanted_or_forgotten()
+            return
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if seconds is None else max(0.0, seconds - at_least_s)):
+            async with asyncio.timeout(max(0.0, seconds - at_least_s)):
                 await self._wanted.wait()
+
+    async def _wanted_or_forgotten(self) -> None:
+        """Wait until somebody wants it. Its value, which may be large, goes after a while."""
+        try:
+            async with asyncio.timeout(self._forget_s):
+                await self._wanted.wait()
+        except TimeoutError:
+            self.value, self.at_ms = None, 0
+            self._on_forgotten()
+            await self._wanted.wait()
 
     def want(self) -> None:
         """Ask soon, without the rest of the pause."""
@@ -110,6 +141,7 @@ class Feed(Generic[T]):
         """Wake all that wait, for good."""
         self._closed = True
         self._changed.set()
+        self._wanted.set()
 
     def _tell(self) -> None:
         if not self._closed:

@@ -94,8 +94,11 @@ class Tokens:
     def keep(self, request: Request, response: Response, session: str) -> None:
         """Have the browser keep its session."""
         if request.cookies.get(COOKIE) != session:
-            is_secure = request.url.scheme == "https"
-            response.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=is_secure, path="/")
+            self.give(request, response, session)
+
+    def give(self, request: Request, response: Response, session: str) -> None:
+        """Have the browser keep this session."""
+        response.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=is_over_tls(request), path="/")
 
     def is_own(self, request: Request, form: Mapping[str, str]) -> bool:
         """Whether this form was filled in on a page of this console, in this browser."""
@@ -103,10 +106,22 @@ class Tokens:
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         if not session or site not in (None, "same-origin"):
             return False
-        if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
+        if origin is not None and origin not in _own_origins(request):
             return False
         salt, proof = form.get(TOKEN, "")[:16], form.get(TOKEN, "")[16:]
         return hmac.compare_digest(proof.encode(), self._proof(salt, session).encode())
+
+
+def is_over_tls(request: Request) -> bool:
+    """Whether the browser speaks TLS: with the console, or with a proxy before it."""
+    by_proxy = request.headers.get("x-forwarded-proto", "").strip().lower() == "https"
+    return by_proxy or request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
+
+
+def _own_origins(request: Request) -> tuple[str, ...]:
+    """A proxy before the console may speak TLS where the console does not; never the other way round."""
+    place = request.url.netloc
+    return (f"https://{place}",) if request.url.scheme == "https" else (f"https://{place}", f"http://{place}")
 
 
 async def form_of(request: Request) -> dict[str, str]:

@@ -7,10 +7,9 @@ page, with what to do, and never by a blank one.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,13 +19,17 @@ from starlette.routing import Route
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_MORE_MS, CONSOLE_STREAMS_MAX
-from headrace.console.feeds import Feed, any_changed
+from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_MORE_MS
+from headrace.console.feeds import Feed, ForbiddenError, any_changed
 from headrace.console.guarding import Tokens
 from headrace.console.rendering import rendered
+from headrace.console.sessions import Session
 from headrace.console.state import Console
 from headrace.net.client.cluster import UnknownTopicError
+from headrace.net.client.errors import FORBIDDEN, RefusedError
 
+SESSION: Final = "headrace.session"
+"""The name of the session in a request's scope."""
 ALIVE_S: Final = 15.0
 """A stream without news says that it lives."""
 THEMES: Final = ("light", "dark")
@@ -34,9 +37,14 @@ NAVIGATION: Final = (
     ("/", "Overview"),
     ("/topics", "Topics"),
     ("/groups", "Groups"),
+    ("/transactions", "Transactions"),
     ("/moves", "Moves"),
     ("/history", "History"),
+    ("/access", "Users"),
+    ("/quotas", "Quotas"),
 )
+PIPELINES: Final = ("/pipelines", "Pipelines")
+"""Only where the console knows of some."""
 
 
 class NotFoundError(HeadraceError):
@@ -89,9 +97,11 @@ class Page:
         feeds = self.feeds(console)
         key = (self.template, request.url.path.removeprefix("/live"), request.url.query)
         versions = tuple(feed.version for feed in feeds)
-        return await renderings_of(request).get(key, versions, lambda: self._part(console, request, feeds))
+        return await session_of(request).renderings.get(key, versions, lambda: self._part(console, request, feeds))
 
     async def _part(self, console: Console, request: Request, feeds: Sequence[Feed[Any]]) -> tuple[str, int]:
+        if is_forbidden(feeds[0].error):
+            return rendered("parts/forbidden.html", {"text": feeds[0].trouble, "console": console}), 403
         if feeds[0].value is None:
             return rendered("parts/no_answer.html", {"trouble": feeds[0].trouble, "console": console}), 503
         stale = feeds[0] if feeds[0].trouble else None
@@ -102,20 +112,22 @@ class Page:
         except UsageError as error:
             return rendered("parts/failed.html", {"text": str(error)}), 400
         except (HeadraceError, OSError, TimeoutError) as error:
+            if is_forbidden(error):
+                return rendered("parts/forbidden.html", {"text": str(error), "console": console}), 403
             return rendered("parts/failed.html", {"text": str(error) or "No answer came in time."}), 502
         common = {"console": console, "stale": stale, "request": request}
         return rendered(self.template, {**common, **values}), 200
 
     async def _live(self, request: Request) -> Response:
         console = console_of(request)
-        if console.streams.locked():
+        if console.settings.streams.locked():
             return Response("Too many pages are open.\n", 503, headers={"retry-after": "30"})
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(self._stream(console, request), media_type="text/event-stream", headers=headers)
 
     async def _stream(self, console: Console, request: Request) -> AsyncIterator[str]:
         feeds = self.feeds(console)
-        async with console.streams:
+        async with console.settings.streams:
             with ExitStack() as stack:
                 for feed in feeds:
                     stack.enter_context(feed.viewed())
@@ -131,37 +143,28 @@ class Page:
                             yield ": alive\n\n"
 
 
+def is_forbidden(error: BaseException | None) -> bool:
+    """Whether the viewer lacks a right."""
+    while error is not None:
+        if isinstance(error, ForbiddenError) or (isinstance(error, RefusedError) and error.code in FORBIDDEN):
+            return True
+        error = error.__cause__
+    return False
+
+
 def event(html: str) -> str:
     """One event of a stream."""
     return "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
 
 
-@dataclass(slots=True)
-class Renderings:
-    """The parts that were made last, for all who show them."""
-
-    _made: OrderedDict[Any, tuple[Any, asyncio.Future[tuple[str, int]]]] = field(default_factory=OrderedDict)
-
-    async def get(self, key: Any, versions: Any, make: Callable[[], Awaitable[tuple[str, int]]]) -> tuple[str, int]:
-        """That of these versions, made where nobody has asked for it before."""
-        known = self._made.get(key)
-        if known is None or known[0] != versions or known[1].cancelled():
-            known = (versions, asyncio.ensure_future(make()))
-            self._made[key] = known
-            self._made.move_to_end(key)
-            while len(self._made) > CONSOLE_STREAMS_MAX:
-                self._made.popitem(last=False)
-        return await asyncio.shield(known[1])
+def session_of(request: Request) -> Session:
+    """The session of whoever asks. The door lets nobody in who has none."""
+    session: Session = request.scope[SESSION]
+    return session
 
 
 def console_of(request: Request) -> Console:
-    console: Console = request.app.state.console
-    return console
-
-
-def renderings_of(request: Request) -> Renderings:
-    renderings: Renderings = request.app.state.renderings
-    return renderings
+    return session_of(request).console
 
 
 def tokens_of(request: Request) -> Tokens:
@@ -185,21 +188,30 @@ def linked(request: Request, **changes: str | None) -> str:
 
 def framed(request: Request, template: str, values: dict[str, Any], status: int = 200) -> Response:
     """A whole page."""
-    console, tokens = console_of(request), tokens_of(request)
-    session = tokens.session(request)
-    theme = request.cookies.get("theme", "")
+    console = console_of(request)
     seen = console.seen.value
+    pipelines = () if console.settings.pipelines is None else (PIPELINES,)
     common = {
         "console": console,
-        "request": request,
-        "navigation": NAVIGATION,
+        "navigation": (*NAVIGATION, *pipelines),
         "here": request.url.path,
-        "theme": theme if theme in THEMES else "",
         "cluster": "" if seen is None else seen.look.view.cluster_id or "",
-        "version": __version__,
-        "token": tokens.token(session),
         "live": None,
     }
+    return bare(request, template, {**common, **values}, status)
+
+
+def bare(request: Request, template: str, values: dict[str, Any], status: int = 200) -> Response:
+    """A page that knows of no session."""
+    tokens = tokens_of(request)
+    browser = tokens.session(request)
+    theme = request.cookies.get("theme", "")
+    common = {
+        "request": request,
+        "theme": theme if theme in THEMES else "",
+        "version": __version__,
+        "token": tokens.token(browser),
+    }
     response = HTMLResponse(rendered(template, {**common, **values}), status)
-    tokens.keep(request, response, session)
+    tokens.keep(request, response, browser)
     return response

@@ -14,6 +14,8 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from headrace.console.sheets import told
+
 STATIC: Final = files("headrace.console") / "static"
 _COMMAND: Final = re.compile(r"'(headrace [^']+)'")
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -37,6 +39,7 @@ def environment() -> Environment:
         "lasted": lasted,
         "parts": parts,
         "share": share,
+        "told": told,
     }
     made.globals |= {"static": static, "spark": spark}
     return made

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvicorn
 
 from headrace.base.addresses import Address
-from headrace.base.errors import HeadraceError
-from headrace.base.limits import CONSOLE_CONNECTIONS_MAX, CONSOLE_STOP_MS_MAX, LOOK_MS_MAX
+from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.limits import CONSOLE_CONNECTIONS_MAX, CONSOLE_IDLE_MS, CONSOLE_STOP_MS_MAX, LOOK_MS_MAX
 from headrace.console.application import application
 from headrace.console.guarding import LOOPBACK
+from headrace.console.login import Login as Login
+from headrace.console.sessions import Everybody, Sessions, Viewers
 from headrace.console.state import PATIENCE, Console
+from headrace.console.state import Settings as Settings
 from headrace.operations.reaching import Reach
 
 INPUT_BYTES: Final = 4096
@@ -25,47 +31,60 @@ INPUT_BYTES: Final = 4096
 class _Server(uvicorn.Server):
     """A server that ends the open streams when it is told to stop: they would never end by themselves."""
 
-    def __init__(self, config: uvicorn.Config, console: Console, told: Address) -> None:
+    def __init__(self, config: uvicorn.Config, viewers: Viewers, told: str) -> None:
         super().__init__(config)
-        self._console = console
+        self._viewers = viewers
         self._told = told
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        print(f"ready http://{self._told}/", flush=True)
+        print(f"ready {self._told}", flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self._console.close()
+        self._viewers.close_all()
 
     def on_input(self) -> None:
         """The parent is gone where its end of the pipe is closed."""
         if not os.read(0, INPUT_BYTES):
             asyncio.get_running_loop().remove_reader(0)
             self.should_exit = True
-            self._console.close()
+            self._viewers.close_all()
+
+
+class Tls(NamedTuple):
+    """The files of the console's certificate and its key, in PEM."""
+
+    certificate: Path
+    key: Path
 
 
 async def serve(
     reach: Reach,
     listen: Address,
     *,
-    hosts: Sequence[str],
-    words: Sequence[str],
-    allows_changes: bool,
+    settings: Settings,
+    hosts: Sequence[str] = (),
+    login: Login | None = None,
+    idle_ms: int = CONSOLE_IDLE_MS,
+    tls: Tls | None = None,
     with_parent: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line, "ready URL", once it does. `hosts`: more names by which browsers
-    reach it; `words`: options with which a command reaches the same cluster. `with_parent`: until standard input ends,
-    too. Raises HeadraceError.
+    reach it. `login`: viewers log in there; None: nobody is asked, and `reach` is for all. `with_parent`: until
+    standard input ends, too. Raises HeadraceError.
     """
     sockets = [_bound(listen)]
     port = sockets[0].getsockname()[1]
-    async with reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX) as cluster:
-        console = Console(reach, cluster, words=words, allows_changes=allows_changes)
-        names = _names(listen, hosts)
+    async with AsyncExitStack() as stack:
+        viewers: Viewers
+        if login is not None:
+            viewers = Sessions(login, settings, idle_ms=idle_ms)
+        else:
+            cluster = await stack.enter_async_context(reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX))
+            viewers = Everybody(Console(reach, cluster, settings))
         config = uvicorn.Config(
-            application(console, names),
+            application(viewers, _names(listen, hosts)),
             log_level="warning",
             access_log=False,
             lifespan="on",
@@ -73,11 +92,17 @@ async def serve(
             proxy_headers=False,
             limit_concurrency=CONSOLE_CONNECTIONS_MAX,
             timeout_graceful_shutdown=CONSOLE_STOP_MS_MAX // 1000,
+            ssl_certfile=None if tls is None else str(tls.certificate),
+            ssl_keyfile=None if tls is None else str(tls.key),
         )
-        server = _Server(config, console, Address(_shown(listen), port))
+        scheme = "http" if tls is None else "https"
+        server = _Server(config, viewers, f"{scheme}://{Address(_shown(listen), port)}/")
         if with_parent:
             asyncio.get_running_loop().add_reader(0, server.on_input)
-        await server.serve(sockets)
+        try:
+            await server.serve(sockets)
+        except ssl.SSLError as error:
+            raise UsageError(f"The console's certificate or key is not usable: {error.reason or error}.") from error
 
 
 def _names(listen: Address, hosts: Sequence[str]) -> Sequence[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.base.errors import HeadraceError
@@ -18,20 +20,30 @@ from headrace.base.limits import (
     CONSOLE_READERS_MAX,
     CONSOLE_SIZES_MS,
     CONSOLE_STREAMS_MAX,
+    CONSOLE_VERIFICATIONS_MAX,
     LOOK_MS_MAX,
 )
 from headrace.console.charts import Charts
-from headrace.console.feeds import Feed
+from headrace.console.feeds import Feed, ForbiddenError
 from headrace.console.policies import Policies
+from headrace.metadata.access.acls import Acl, AclFilter, AclOperation
+from headrace.metadata.access.quotas import QuotaEntity
+from headrace.net.client.access import acls as access
+from headrace.net.client.access.own import operations
+from headrace.net.client.access.quotas import Quotas, quotas
+from headrace.net.client.access.users import Credentials, users
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.disks import DiskView, sizes
+from headrace.net.client.errors import WrongCredentialsError
 from headrace.net.client.looks import Look, Place, Traffic, look, traffic
 from headrace.net.client.members import Members, QuorumView
 from headrace.net.client.moves import under_way
 from headrace.net.client.retry import Backoff
+from headrace.net.client.transactions import ListedTransaction, Transactions
 from headrace.operations.diagnosis import findings
 from headrace.operations.finding import Finding
 from headrace.operations.histories import History, summaries
+from headrace.operations.masking import Masks
 from headrace.operations.reaching import Reach
 from headrace.wire.moves import FinishedView, MoveView
 
@@ -68,43 +80,115 @@ class Moves(NamedTuple):
     finished: Sequence[FinishedView]
 
 
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """The settings and bounds that all viewers of a console share."""
+
+    words: Sequence[str] = ()
+    """Options with which a command reaches the same cluster."""
+    allows_changes: bool = False
+    masks: Masks = field(default_factory=Masks)
+    pipelines: Path | None = None
+    """The directory of the pipelines' files that are shown; None: there is none."""
+    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_STREAMS_MAX))
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_READERS_MAX))
+    verifications: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_VERIFICATIONS_MAX))
+
+
 @dataclass(slots=True)
 class Console:
-    """One console: the feeds that its pages show, and the client that they ask with."""
+    """The console of one user, or of everybody where nobody logs in: the feeds that its pages show, and the client that
+    they ask with. No two users share one.
+    """
 
     reach: Reach
     cluster: Cluster
     """For short questions of all pages."""
-    words: Sequence[str] = ()
-    """Options with which a command reaches the same cluster."""
-    allows_changes: bool = False
+    settings: Settings = field(default_factory=Settings)
+    user: str = ""
+    """Empty: nobody logs in."""
+    on_refused: Callable[[], object] = lambda: None
+    """Called where the cluster lets this user in no more."""
+    looks_alone: bool = True
+    """Whether it also looks while nobody views it, for its charts."""
     charts: Charts = field(default_factory=Charts)
     policies: Policies = field(default_factory=Policies)
-    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_STREAMS_MAX))
-    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_READERS_MAX))
+    proofs: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """Proofs of histories that were asked for, by topic and partition."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    _working: set[asyncio.Task[None]] = field(default_factory=set)
     seen: Feed[Seen] = field(init=False)
     checked: Feed[Checked] = field(init=False)
     sizes: Feed[Sizes] = field(init=False)
     moves: Feed[Moves] = field(init=False)
     histories: Feed[list[History]] = field(init=False)
+    transactions: Feed[Sequence[ListedTransaction]] = field(init=False)
+    users: Feed[Mapping[str, Credentials]] = field(init=False)
+    acls: Feed[Sequence[Acl]] = field(init=False)
+    quotas: Feed[Mapping[QuotaEntity, Quotas]] = field(init=False)
     _before: Look | None = None
     _alarms: object = None
 
     def __post_init__(self) -> None:
-        self.seen = Feed(self._look, every_ms=CONSOLE_LOOK_MS, idle_ms=CONSOLE_IDLE_LOOK_MS, on_value=self._on_seen)
+        idle_ms = CONSOLE_IDLE_LOOK_MS if self.looks_alone else None
+        self.seen = Feed(
+            self._look,
+            every_ms=CONSOLE_LOOK_MS,
+            idle_ms=idle_ms,
+            on_value=self._on_seen,
+            on_forgotten=self._on_forgotten,
+        )
         self.checked = Feed(self._check, every_ms=CONSOLE_CHECK_MS)
         self.sizes = Feed(self._measure, every_ms=CONSOLE_SIZES_MS)
         self.moves = Feed(self._moves, every_ms=CONSOLE_MOVES_MS)
         self.histories = Feed(self._known, every_ms=CONSOLE_CHECK_MS)
+        self.transactions = Feed(Transactions(self.cluster).list_all, every_ms=CONSOLE_LOOK_MS)
+        self.users = Feed(lambda: users(self.cluster), every_ms=CONSOLE_CHECK_MS)
+        self.acls = Feed(lambda: access.found(self.cluster, AclFilter()), every_ms=CONSOLE_CHECK_MS)
+        self.quotas = Feed(lambda: quotas(self.cluster, {}, strict=False), every_ms=CONSOLE_CHECK_MS)
+        for feed in self.feeds:
+            feed.on_trouble = self._on_trouble
 
     @property
     def feeds(self) -> tuple[Feed[Any], ...]:
-        return (self.seen, self.checked, self.sizes, self.moves, self.histories)
+        return (
+            self.seen,
+            self.checked,
+            self.sizes,
+            self.moves,
+            self.histories,
+            self.transactions,
+            self.users,
+            self.acls,
+            self.quotas,
+        )
+
+    @property
+    def allows_changes(self) -> bool:
+        return self.settings.allows_changes
 
     def command(self, *words: str) -> str:
         """A command that does the same in a shell."""
-        return shlex.join(["headrace", *words, *self.words])
+        return shlex.join(["headrace", *words, *self.settings.words])
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """Its feeds ask within the block."""
+        asking = [asyncio.create_task(feed.run()) for feed in self.feeds]
+        try:
+            yield
+        finally:
+            self.close()
+            tasks = [*asking, *self._working]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def work(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have it go on by itself, until it is over or the console closes."""
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
 
     def close(self) -> None:
         """Have the open pages end."""
@@ -114,10 +198,17 @@ class Console:
 
     # the feeds
 
+    def _on_trouble(self, error: Exception) -> None:
+        if isinstance(error, WrongCredentialsError):
+            self.on_refused()
+
     async def _look(self) -> Seen:
         now = await look(self.cluster, at=time.monotonic())
         before, self._before = self._before, now
         return Seen(now, None if before is None else traffic(before, now))
+
+    def _on_forgotten(self) -> None:
+        self._before = None
 
     def _on_seen(self, seen: Seen) -> None:
         if (found := seen.traffic) is not None:
@@ -151,6 +242,9 @@ class Console:
         return Sizes(by_place, by_topic, disks)
 
     async def _moves(self) -> Moves:
+        """Brokers hang up on those who may not ask, which looks as if nothing moved."""
+        if AclOperation.ALTER not in await operations(self.cluster):
+            raise ForbiddenError("Moves are for users with the right ALTER on the cluster: see 'headrace acl allow'.")
         return Moves(*await under_way(self.cluster))
 
     async def _known(self) -> list[History]:

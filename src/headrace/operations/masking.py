@@ -1,7 +1,7 @@
 """Masks: pieces of records that nobody is shown. A rule names topics, a piece of their records, and what stands there.
 
-`orders:value.card.number=****`. A piece is `key`, `value`, a field of one that is JSON, or `header.NAME`. A field may be
-a JSON pointer as well (`value/card/number`), and `*` stands for each field. Lists are looked into.
+`orders:value.card.number=****`. A piece is `key`, `value`, a field of one that is JSON, or `header.NAME`. A field may
+be a JSON pointer as well (`value/card/number`), and `*` stands for each field. Lists are looked into.
 
 Promises:
 - A masked record takes the place of the record for all that follows: searches, exports, sizes. So none of these tells

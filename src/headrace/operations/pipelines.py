@@ -1,9 +1,9 @@
 """The state of pipelines: what each file of a directory asks for, and how far its table, checkpoint or report says that
 it has come.
 
-Promises: it reads, and changes nothing. It reads boundedly many files and objects. A file or a place that cannot be read
-is a trouble of its pipeline, and no failure. Of a pipeline's file nothing but names and places is told: it may have
-secrets. All of it blocks.
+Promises: it reads, and changes nothing. It reads boundedly many files and objects. A file or a place that cannot be
+read is a trouble of its pipeline, and no failure. Of a pipeline's file nothing but names and places is told: it may
+have secrets. All of it blocks.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import PIPELINE_COMMITS_SHOWN_MAX, PIPELINE_FILE_BYTES_SHOWN_MAX, PIPELINES_SHOWN_MAX
 from headrace.base.ports import ObjectMeta, Objects
+from headrace.storage.disk import ReadOnlyDisk
 from headrace.storage.objects import open_objects
-from headrace.storage.tier.reader import ReadOnlyDisk
 
 TABLE: Final = "_headrace_progress/"
 REPLAY: Final = "_headrace_replay/"
@@ -63,11 +63,9 @@ def states(directory: Path) -> list[PipelineState]:
     """Those of all files `*.toml` there, by name, as many as are shown. Raises HeadraceError where there is no such
     directory.
     """
-    try:
-        files = sorted(directory.glob("*.toml"))[:PIPELINES_SHOWN_MAX]
-    except OSError as error:
-        raise HeadraceError(f"{directory} cannot be read: {error.strerror or error}.") from error
-    return [state_of(file) for file in files]
+    if not directory.is_dir():
+        raise HeadraceError(f"{directory} is no directory: name the one that has the pipelines' files.")
+    return [state_of(file) for file in sorted(directory.glob("*.toml"))[:PIPELINES_SHOWN_MAX]]
 
 
 def state_of(file: Path) -> PipelineState:
@@ -86,12 +84,12 @@ def state_of(file: Path) -> PipelineState:
     )
     try:
         return _looked_at(known, found)
-    except (HeadraceError, OSError, ValueError, KeyError, TypeError) as error:
+    except (HeadraceError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return replace(known, trouble=f"How far it has come cannot be read: {str(error) or type(error).__name__}.")
 
 
 def _looked_at(known: PipelineState, found: Mapping[str, Any]) -> PipelineState:
-    """Raises HeadraceError, OSError, ValueError, KeyError, TypeError for a place that is none of a pipeline's."""
+    """Raises HeadraceError, OSError and what JSON of another form leads to."""
     if known.kind == "materialise":
         return _of_table(replace(known, place=str(_table(found, "table").get("path", ""))))
     if known.kind == "replay":

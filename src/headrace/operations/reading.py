@@ -223,7 +223,7 @@ class _Search:
 async def tail(
     reach: Reach, topic: TopicView, partition: int | None, most: int, mask: Mask = NO_MASK
 ) -> AsyncIterator[tuple[list[Placed], int]]:
-    """The records that come from now on, masked, at most so many at once, and the number of those that were left out."""
+    """The records that come from now on, masked, at most so many at once, and the number of those left out."""
     async with reach() as cluster:
         online = [int(part.index) for part in topic.partitions if part.leader >= 0]
         some = online if partition is None else [index for index in online if index == partition]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
 from headrace.cli.work import formatting
+from headrace.operations.records_as_json import as_json_line
 from headrace.testing import RunningBroker
 from headrace.wire.records import Record
 from tests.cli.records.test_formats import fill
@@ -35,12 +36,12 @@ RECORDS = st.builds(
 @settings(max_examples=examples(100), deadline=None)
 @given(RECORDS)
 def test_a_record_comes_back_from_json_as_it_was(record: Record) -> None:
-    one = formatting.given(formatting.as_json_line("t", 3, record), 1)
+    one = formatting.given(as_json_line("t", 3, record), 1)
     assert one == (record.key, record.value, record.headers, record.timestamp, 3)
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(st.binary(max_size=60) | st.builds(lambda one: formatting.as_json_line("t", 0, one)[:-4], RECORDS))
+@given(st.binary(max_size=60) | st.builds(lambda one: as_json_line("t", 0, one)[:-4], RECORDS))
 def test_no_line_is_more_than_refused(line: bytes) -> None:
     with suppress(UsageError):
         formatting.given(line, 7)

@@ -21,7 +21,9 @@ _RUNNING: list[subprocess.Popen[str]] = []
 
 
 def with_console(listen: str, client: Path | None, before: OnceReady | None) -> OnceReady:
-    """Work that starts a console there, after other such work. `client`: the properties by which it reaches brokers."""
+    """Work that starts a console there, after other such work. `client`: the properties by which it reaches brokers
+    that ask for a login; then viewers log in as well.
+    """
 
     async def once_ready(addresses: Sequence[Address]) -> None:
         if before is not None:
@@ -35,7 +37,7 @@ async def _started(listen: str, client: Path | None, addresses: Sequence[Address
     """The URL of a console that serves. Raises HeadraceError."""
     command = [sys.executable, "-m", "headrace.cli.main", "console", "--with-parent", "--listen", listen]
     command += ["--bootstrap", ",".join(map(str, addresses))]
-    command += [] if client is None else ["--command-config", str(client)]
+    command += [] if client is None else ["--command-config", str(client), "--login"]
     word, _, url = (await asyncio.to_thread(_first_line, command)).strip().partition(" ")
     if word != "ready":
         raise HeadraceError(f"The console did not start at {listen}: its words stand above.")

@@ -14,7 +14,7 @@ from headrace.base.errors import CorruptData, UsageError
 from headrace.base.limits import REQUEST_BYTES_MAX
 from headrace.base.reading import INT_MAX, is_natural, natural
 from headrace.cli.output import print_json, print_line
-from headrace.cli.work.formatting import as_json
+from headrace.operations.records_as_json import as_json
 from headrace.wire.batches import HEADER_BYTES, BatchHeader, CorruptBatch, check_batch, decode_records, parse_header
 
 LOG_SUFFIX = ".log"

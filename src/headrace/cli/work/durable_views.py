@@ -25,6 +25,7 @@ from headrace.storage.tier.reader import Store
 from headrace.storage.tier.verifying import sentence
 from headrace.wire.durable import MergeTotals
 
+
 @dataclass(slots=True)
 class Swept:
     """Unreferenced objects in the store that all brokers found."""

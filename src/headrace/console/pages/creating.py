@@ -41,12 +41,6 @@ async def _plan(console: Console, asked: Asked) -> Plan:
     )
 
 
-def _words(asked: Asked) -> list[str]:
-    words = ["topic", "create", asked.name]
-    words += ["--partitions", asked.partitions] if asked.partitions else []
-    return [*words, *(["--replication-factor", asked.replicas] if asked.replicas else [])]
-
-
 CHANGE: Final = Change(
     path="/topic-create",
     template="create.html",
@@ -54,6 +48,5 @@ CHANGE: Final = Change(
     asked=Asked,
     is_asked=lambda asked: bool(asked.name),
     plan=_plan,
-    words=_words,
     after=lambda asked: f"/topics/{quote(asked.name)}",
 )

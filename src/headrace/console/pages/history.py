@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
 
-from headrace.base.limits import CONSOLE_ROWS
+from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_ROWS
 from headrace.base.reading import INT_MAX, natural
+from headrace.console.changes import NOT_OWN
+from headrace.console.guarding import form_of
 from headrace.console.lists import listing, number_in
-from headrace.console.page import NotFoundError, Page, linked
+from headrace.console.page import NotFoundError, Page, console_of, framed, linked, tokens_of
+from headrace.console.proofs import begin
+from headrace.console.rendering import rendered
 from headrace.console.state import Console
 from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 from headrace.operations.histories import History, catalog
@@ -126,6 +134,45 @@ def feeds(console: Console) -> tuple[Any, ...]:
     return (console.histories, console.seen)
 
 
+async def frame(console: Console, request: Request) -> dict[str, Any]:
+    """The proof that was asked for last, and the form that asks for one."""
+    name, partition = request.path_params["name"], request.path_params["partition"]
+    proof = console.proofs.get((name, natural(partition, INT_MAX)))
+    return {"proof": proof, "place": f"/history/{quote(name, safe='')}/{partition}/proof"}
+
+
+async def _proof(request: Request) -> Response:
+    """How far the proof is, for the page that asks for it again and again while it goes on."""
+    console = console_of(request)
+    try:
+        values = await frame(console, request)
+    except ValueError:
+        return Response(status_code=404)
+    return HTMLResponse(rendered("parts/proof.html", {**values, "console": console}))
+
+
+async def _begin(request: Request) -> Response:
+    """Begin to prove a history, unless that is going on."""
+    console, form = console_of(request), await form_of(request)
+    if not tokens_of(request).is_own(request, form):
+        part = rendered("parts/refused.html", {"text": NOT_OWN, "back": "/history"})
+        return framed(request, "page.html", {"title": "Refused", "part": part}, 403)
+    await console.histories.settled(CONSOLE_FIRST_MS)
+    if console.histories.value is None:
+        raise HTTPException(503)
+    try:
+        history = of(console, request)
+    except NotFoundError as error:
+        part = rendered("parts/not_found.html", {"text": str(error)})
+        return framed(request, "page.html", {"title": "History", "part": part}, 404)
+    begin(console, history)
+    return RedirectResponse(f"/history/{quote(history.topic, safe='')}/{history.partition}#proof", 303)
+
+
+ROUTES: Final = (
+    Route("/history/{name}/{partition}/proof", _proof, methods=["GET"]),
+    Route("/history/{name}/{partition}/proof", _begin, methods=["POST"]),
+)
 PAGE: Final = Page(
     path="/history",
     template="parts/histories.html",
@@ -139,4 +186,6 @@ ONE: Final = Page(
     title=lambda request: f"History of {request.path_params['name']}-{request.path_params['partition']}",
     feeds=feeds,
     values=one,
+    frame="history.html",
+    once=frame,
 )

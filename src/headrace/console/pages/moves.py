@@ -56,14 +56,6 @@ async def _plan(console: Console, asked: Asked) -> Plan:
     return await moving(console.cluster, asked.topic, chosen, target)
 
 
-def _words(asked: Asked) -> list[str]:
-    partitions = [
-        word for each in asked.partitions.split(",") if each.strip() for word in ("--partition", each.strip())
-    ]
-    way = ["move", asked.topic, "--to", asked.to] if asked.to else ["unload", asked.topic]
-    return ["topic", *way, *partitions, "--wait"]
-
-
 def _brokers(console: Console) -> dict[str, Any]:
     seen = console.seen.value
     return {"brokers": [] if seen is None else [each for each in seen.look.brokers if not each.fenced]}
@@ -88,7 +80,6 @@ CHANGE: Final = Change(
     asked=Asked,
     is_asked=lambda asked: bool(asked.topic),
     plan=_plan,
-    words=_words,
     after=lambda _: "/moves",
     more=_brokers,
 )

@@ -19,6 +19,8 @@ from headrace.operations.loads import Listed, loaded
 NAMED_MAX: Final = 20
 """Partitions that are named; the others are counted."""
 SUBJECTS_MAX: Final = 5
+NOT_ALLOWED: Final = "not allowed"
+"""The kind of findings about the viewer's own rights."""
 
 
 class Row(NamedTuple):
@@ -60,7 +62,8 @@ async def values(console: Console, _: Request) -> dict[str, Any]:
         "quorum": None if checked is None or checked.quorum is None else bearing(checked.quorum, seen.look.brokers),
         "is_checked": checked is not None,
         "check_trouble": console.checked.trouble,
-        "troubles": [] if checked is None else together(checked.found),
+        "troubles": [] if checked is None else together(each for each in checked.found if each.kind != NOT_ALLOWED),
+        "is_barred": checked is not None and any(each.kind == NOT_ALLOWED for each in checked.found),
         "topics": len(topics),
         "partitions": sum(len(topic.partitions) for topic in topics),
         "written": None if traffic is None else sum(traffic.topics.values()),

@@ -1,8 +1,12 @@
-"""Records of a topic: the newest, from an offset or a time on, those with a key, and those that come now."""
+"""Records of a topic: the newest, from an offset or a time on, those with a key or a text, and those that come now.
+
+They may be saved as a file. All of them are masked first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,16 +15,24 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_RECORDS, CONSOLE_RECORDS_MAX
+from headrace.base.limits import (
+    CONSOLE_EXPORT_MS_MAX,
+    CONSOLE_EXPORT_RECORDS_MAX,
+    CONSOLE_FILTER_CHARS_MAX,
+    CONSOLE_FIRST_MS,
+    CONSOLE_RECORDS,
+    CONSOLE_RECORDS_MAX,
+)
 from headrace.base.reading import INT_MAX, LONG_MAX, natural
 from headrace.console.bytes_shown import Form, Shown, preview, shown
 from headrace.console.lists import number_in
-from headrace.console.page import NotFoundError, console_of, event, framed, linked
+from headrace.console.page import NotFoundError, console_of, event, framed, is_forbidden, linked
 from headrace.console.pages.topic import found, name_of
 from headrace.console.rendering import rendered
 from headrace.console.state import Console
 from headrace.net.client.view import TopicView
 from headrace.operations.reading import At, Page, Placed, Wanted, read, tail
+from headrace.operations.records_as_json import as_json_line
 from headrace.wire.records import readable_name
 
 E_ = TypeVar("E_", At, Form)
@@ -65,6 +77,7 @@ def wanted_in(request: Request) -> Wanted:
         offset=_number(request, "offset", LONG_MAX) or 0,
         time_ms=_time(settings.get("time", "")),
         key=key.encode() if key else None,
+        has=settings.get("has", "").strip()[:CONSOLE_FILTER_CHARS_MAX],
         count=min(CONSOLE_RECORDS_MAX, max(1, number_in(request, "count", CONSOLE_RECORDS, CONSOLE_RECORDS_MAX))),
     )
 
@@ -97,17 +110,22 @@ async def _records(request: Request) -> Response:
     console, name = console_of(request), name_of(request)
     await console.seen.settled(CONSOLE_FIRST_MS)
     try:
-        topic = _topic(console, name)
-        values = await _values(console, topic, request)
-    except NotFoundError as error:
-        part = rendered("parts/not_found.html", {"text": str(error)})
-        return framed(request, "page.html", {"title": name, "part": part}, 404)
+        values = await _values(console, _topic(console, name), request)
     except (HeadraceError, OSError, TimeoutError) as error:
-        text = str(error) or "No answer came in time."
-        part = rendered("parts/failed.html", {"text": text})
-        status = 400 if isinstance(error, UsageError) else 502
-        return framed(request, "page.html", {"title": name, "part": part}, status)
+        return _failed(request, error)
     return framed(request, "records.html", values)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    text, name = str(error) or "No answer came in time.", name_of(request)
+    if isinstance(error, NotFoundError):
+        template, status = "parts/not_found.html", 404
+    elif is_forbidden(error):
+        template, status = "parts/forbidden.html", 403
+    else:
+        template, status = "parts/failed.html", 400 if isinstance(error, UsageError) else 502
+    part = rendered(template, {"text": text, "console": console_of(request)})
+    return framed(request, "page.html", {"title": name, "part": part}, status)
 
 
 def _topic(console: Console, name: str) -> TopicView:
@@ -117,13 +135,13 @@ def _topic(console: Console, name: str) -> TopicView:
 
 
 async def _values(console: Console, topic: TopicView, request: Request) -> dict[str, Any]:
-    wanted = wanted_in(request)
+    wanted, mask = wanted_in(request), console.settings.masks.of(topic.name)
     form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
     is_live = request.query_params.get("live") == "1"
     page = None
     if not is_live:
-        async with console.readers:
-            page = await read(console.reach, topic, wanted)
+        async with console.settings.readers:
+            page = await read(console.reach, topic, wanted, mask)
     return {
         "title": f"Records of {topic.name}",
         "topic": topic,
@@ -137,13 +155,15 @@ async def _values(console: Console, topic: TopicView, request: Request) -> dict[
         "newer": None if page is None else _newer(request, wanted, page),
         "command": _command(console, topic, wanted),
         "tail": f"/tail{request.url.path}?{request.url.query}",
+        "export": f"/export{request.url.path}?{request.url.query}",
+        "masked": mask.told,
         "linked": linked,
     }
 
 
 def _older(request: Request, wanted: Wanted, page: Page) -> str | None:
     """The page before this one, of one partition."""
-    if wanted.partition is None or wanted.key is not None or not page.records:
+    if wanted.partition is None or wanted.is_search or not page.records:
         return None
     low = min(placed.record.offset for placed in page.records)
     if low <= page.first.get(wanted.partition, low):
@@ -152,7 +172,7 @@ def _older(request: Request, wanted: Wanted, page: Page) -> str | None:
 
 
 def _newer(request: Request, wanted: Wanted, page: Page) -> str | None:
-    if wanted.partition is None or wanted.key is not None or not page.records:
+    if wanted.partition is None or wanted.is_search or not page.records:
         return None
     after = max(placed.record.offset for placed in page.records) + 1
     return linked(request, at=At.OFFSET, offset=str(after)) if after < page.end.get(wanted.partition, after) else None
@@ -182,19 +202,20 @@ async def _tail(request: Request) -> Response:
         topic, wanted = _topic(console, name), wanted_in(request)
     except HeadraceError as error:
         return Response(str(error), 404)
-    if console.readers.locked():
+    if console.settings.readers.locked():
         return Response("Too many pages read records.\n", 503, headers={"retry-after": "30"})
     form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
     return StreamingResponse(_rows(console, topic, wanted, form), media_type="text/event-stream")
 
 
 async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) -> AsyncIterator[str]:
-    async with console.readers:
+    mask = console.settings.masks.of(topic.name)
+    async with console.settings.readers:
         try:
-            async for some, left_out in tail(console.reach, topic, wanted.partition, CONSOLE_RECORDS):
+            async for some, left_out in tail(console.reach, topic, wanted.partition, CONSOLE_RECORDS, mask):
                 if console.closing.is_set():
                     return
-                kept = [each for each in some if wanted.key is None or each.record.key == wanted.key]
+                kept = [each for each in some if wanted.is_met(each.partition, each.record)]
                 if kept:
                     values = {"rows": [row_of(each, form) for each in kept], "left_out": left_out, "topic": topic}
                     yield event(rendered("parts/records.html", values))
@@ -204,4 +225,28 @@ async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) 
             yield event(rendered("parts/failed.html", {"text": str(error) or "No answer came in time."}))
 
 
-ROUTES: Final = (Route("/topics/{name}/records", _records), Route("/tail/topics/{name}/records", _tail))
+async def _export(request: Request) -> Response:
+    """The records that the page would show, and those behind them, as lines of JSON."""
+    console, name = console_of(request), name_of(request)
+    await console.seen.settled(CONSOLE_FIRST_MS)
+    try:
+        topic = _topic(console, name)
+        wanted = replace(wanted_in(request), count=CONSOLE_EXPORT_RECORDS_MAX, ms_max=CONSOLE_EXPORT_MS_MAX)
+        async with console.settings.readers:
+            page = await read(console.reach, topic, wanted, console.settings.masks.of(name))
+    except (HeadraceError, OSError, TimeoutError) as error:
+        return _failed(request, error)
+    safe = "".join(char if char.isalnum() or char in "._-" else "_" for char in name)
+    headers = {"content-disposition": f'attachment; filename="{safe}.jsonl"'}
+    return StreamingResponse(_lines(name, page.records), media_type="application/x-ndjson", headers=headers)
+
+
+def _lines(topic: str, records: list[Placed]) -> Iterator[bytes]:
+    return (as_json_line(topic, placed.partition, placed.record) for placed in records)
+
+
+ROUTES: Final = (
+    Route("/topics/{name}/records", _records),
+    Route("/tail/topics/{name}/records", _tail),
+    Route("/export/topics/{name}/records", _export),
+)

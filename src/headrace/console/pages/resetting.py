@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from headrace.console.changes import Change
 from headrace.console.state import Console
-from headrace.operations.changes.offsets import Aim, reset, words
+from headrace.operations.changes.offsets import Aim, reset
 from headrace.operations.changes.plan import Plan
 
 TARGETS: Final = (
@@ -35,10 +35,6 @@ async def _plan(console: Console, asked: Asked) -> Plan:
     return await reset(console.cluster, asked.group, asked.topics.split(), Aim(asked.to, asked.value))
 
 
-def _words(asked: Asked) -> list[str]:
-    return words(asked.group, asked.topics.split(), Aim(asked.to, asked.value))
-
-
 CHANGE: Final = Change(
     path="/group-reset",
     template="reset.html",
@@ -46,7 +42,7 @@ CHANGE: Final = Change(
     asked=Asked,
     is_asked=lambda asked: bool(asked.to),
     plan=_plan,
-    words=_words,
     after=lambda asked: f"/groups/{quote(asked.group)}",
     more=lambda _: {"targets": TARGETS},
+    typed=lambda asked: asked.group,
 )

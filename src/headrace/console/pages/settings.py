@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from headrace.console.changes import Change
+from headrace.console.pages.topic import SOURCES
 from headrace.console.state import Console
 from headrace.operations.changes.configs import setting
 from headrace.operations.changes.plan import Plan
@@ -24,12 +25,6 @@ async def _plan(console: Console, asked: Asked) -> Plan:
     return await setting(console.cluster, asked.topic, asked.key, asked.value or None)
 
 
-def _words(asked: Asked) -> list[str]:
-    if asked.value:
-        return ["config", "set", "topic", asked.topic, f"{asked.key}={asked.value}"]
-    return ["config", "unset", "topic", asked.topic, asked.key]
-
-
 CHANGE: Final = Change(
     path="/topic-config",
     template="setting.html",
@@ -37,6 +32,6 @@ CHANGE: Final = Change(
     asked=Asked,
     is_asked=lambda asked: bool(asked.topic and asked.key),
     plan=_plan,
-    words=_words,
     after=lambda asked: f"/topics/{quote(asked.topic)}#configs",
+    more=lambda _: {"sources": SOURCES},
 )

@@ -26,8 +26,12 @@
     state.title = title;
   };
   document.addEventListener('htmx:sse:after:connection', () => says('Live', 'This page is kept up to date'));
-  document.addEventListener('htmx:sse:error', () => says('Away', 'The console does not answer; it is asked again'));
-  document.addEventListener('htmx:sse:close', () => says('Away', 'The console does not answer; it is asked again'));
+  const away = async () => {
+    says('Away', 'The console does not answer; it is asked again');
+    try { if ((await fetch('/session')).status === 401) location.reload(); } catch { /* it is away */ }
+  };
+  document.addEventListener('htmx:sse:error', away);
+  document.addEventListener('htmx:sse:close', away);
   document.addEventListener('htmx:sse:after:message', () => { says('Live', 'This page is kept up to date'); refresh(); });
   document.addEventListener('htmx:after:swap', () => {
     tellAll();
@@ -39,9 +43,9 @@
   const field = one('#find');
   const found = one('#found');
   const isTyping = (target) => target.closest('input, textarea, select, [contenteditable]');
-  const close = () => { found.replaceChildren(); };
+  const close = () => { found?.replaceChildren(); };
   document.addEventListener('keydown', (event) => {
-    if (event.key === '/' && !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    if (field && event.key === '/' && !isTyping(event.target) && !event.ctrlKey && !event.metaKey && !event.altKey) {
       event.preventDefault();
       field.focus();
       field.select();

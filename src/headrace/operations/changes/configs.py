@@ -23,7 +23,9 @@ class Setting(NamedTuple):
 
 
 async def setting(cluster: Cluster, topic: str, key: str, value: str | None) -> Plan:
-    """The broker checks the value, and changes nothing. None: back to the default. Raises UsageError, ClientError."""
+    """The broker checks the value, and changes nothing. None: back to the default. `known` is the source of the present
+    value. Raises UsageError, ClientError.
+    """
     admin = Admin(cluster)
     known = {config.name: config for config in await admin.topic_configs(topic)}
     if (config := known.get(key)) is None:
@@ -35,4 +37,4 @@ async def setting(cluster: Cluster, topic: str, key: str, value: str | None) -> 
     words = ["config", "unset", "topic", topic, key] if value is None else ["config", "set", "topic", topic]
     words += [] if value is None else [f"{key}={value}"]
     row = Setting(key, config.value, value, config.documentation)
-    return Plan(words, [row], change, "It is so already." if is_same else "")
+    return Plan(words, [row], change, "It is so already." if is_same else "", config.source)

@@ -13,7 +13,7 @@ class Plan(NamedTuple):
     words: Sequence[str]
     """The command that does the same, without `headrace` and without the options that say which cluster."""
     rows: Sequence[Any]
-    """What would change: named tuples or dataclasses. The plan is another one when they are."""
+    """The things that would change: named tuples or dataclasses. The plan is another one when they are."""
     carry_out: Callable[[], Awaitable[object]]
     obstacle: str = ""
     """Why it cannot be carried out; empty: it can."""

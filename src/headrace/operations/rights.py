@@ -1,4 +1,4 @@
-"""ACLs as `headrace acl` speaks of them, in the words of Kafka's AclCommand."""
+"""ACLs as an administrator speaks of them, in the words of Kafka's AclCommand."""
 
 from __future__ import annotations
 
