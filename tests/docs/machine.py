@@ -3,8 +3,8 @@
 - `127.0.0.1` is an address of loopback for this machine alone, and its ports are free ones. Names such as
   `kafka.example.org` are other such addresses. Directories such as `/srv` lie in the temporary directory, and so do the
   buckets of `s3://`.
-- `headrace up`, `headrace broker --id` and `headrace console` go on in the background once they say `ready`, as in
-  another terminal. A broker that starts at the address of an earlier one stops that one first.
+- `headrace up`, `headrace broker --id`, `headrace console` and `headrace mcp --listen` go on in the background once
+  they say `ready`, as in another terminal. A broker that starts at the address of an earlier one stops that one first.
 - `make` says what it would do, so that a target has to be there.
 - Nothing else differs from what a user types: shells run with `bash -e`, each program is a process of its own. In the
   short tier those of `headrace` are forked from one that has imported everything (tools/warm.py).
@@ -41,7 +41,7 @@ SHIM: Final = """\
 set -e
 case "$1 $2" in
     "up "*) [[ "$*" == *--listen* || "$*" == *listeners=* ]] || set -- "$@" --listen {address} ;;
-    "broker --id" | "console "*) ;;
+    "broker --id" | "console "* | "mcp --listen") ;;
     *) exec {command} "$@" ;;
 esac
 at=$(grep -oE -- '--listen [^ ]+' <<<"$*" | cut -d' ' -f2)

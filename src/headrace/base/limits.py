@@ -1156,3 +1156,53 @@ PIPELINE_COMMITS_SHOWN_MAX: Final = 1_000
 """Commits of a table that are looked at for that, the newest."""
 PIPELINE_FILE_BYTES_SHOWN_MAX: Final = 16 * 1024 * 1024
 """Bytes of a pipeline's file, or of its report."""
+
+# tools for agents
+MCP_CALLS_MAX: Final = 16
+"""Calls of tools that are served at once; another one is refused."""
+MCP_CALL_MS_MAX: Final = 30_000
+"""Longest that a call takes."""
+MCP_PROOF_S_MAX: Final = 25
+"""Seconds that one call proves durable history for."""
+MCP_RATE_S_MAX: Final = 10
+"""Seconds between the two looks that a rate is taken from."""
+MCP_ROWS: Final = 50
+"""Rows of an answer, unless more are asked for."""
+MCP_ROWS_MAX: Final = 200
+MCP_FINDINGS_MAX: Final = 50
+MCP_RECORDS: Final = 10
+MCP_RECORDS_MAX: Final = 100
+MCP_SCAN_RECORDS_MAX: Final = 50_000
+"""Records that one search by key looks at."""
+MCP_READ_MS_MAX: Final = 8_000
+"""Longest that one call reads records."""
+MCP_VALUE_BYTES: Final = 1_024
+"""Bytes of one key, value or header that are shown, unless more are asked for."""
+MCP_VALUE_BYTES_MAX: Final = 16 * 1024
+MCP_HEADERS_MAX: Final = 20
+"""Headers of one record that are shown."""
+MCP_RECORDS_BYTES_MAX: Final = 48 * 1024
+"""Bytes of all records of an answer, as they are shown."""
+MCP_ANSWER_BYTES_MAX: Final = 128 * 1024
+"""Bytes of an answer as JSON. A larger one is refused, and nothing of it is sent."""
+MCP_NAME_CHARS_MAX: Final = 250
+"""Characters of a name or a text of others that an answer has."""
+MCP_REASON_CHARS_MAX: Final = 1_000
+"""Characters of the sentence that says why a call failed."""
+MCP_ARGUMENT_CHARS_MAX: Final = 200
+"""Characters of one argument in the log."""
+MCP_PLANS_MAX: Final = 100
+"""Plans that wait for an approval; the oldest go."""
+MCP_PLAN_MS_MAX: Final = 15 * 60_000
+"""Longest that a plan waits for one."""
+MCP_METRICS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes of a broker's metrics that are read."""
+MCP_METRICS_MS_MAX: Final = 5_000
+MCP_REQUEST_BYTES_MAX: Final = 256 * 1024
+"""Bytes of one request over HTTP."""
+MCP_CONNECTIONS_MAX: Final = 128
+MCP_STOP_MS_MAX: Final = 3_000
+"""Longest that open requests are waited for when it stops."""
+MCP_TOKEN_CHARS_MIN: Final = 32
+"""Characters of a token that lets clients in."""
+MCP_TOKEN_BYTES_MAX: Final = 4_096

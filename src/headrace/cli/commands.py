@@ -23,6 +23,7 @@ MODULES: Final = {
     "doctor": "headrace.cli.doctor",
     "top": "headrace.cli.top",
     "console": "headrace.cli.console",
+    "mcp": "headrace.cli.mcp",
     "sim": "headrace.cli.sim",
     "topic": "headrace.cli.topic",
     "group": "headrace.cli.group",

@@ -1,0 +1,188 @@
+"""Changes, each in two calls: a plan, and its approval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from headrace.base.errors import UsageError
+from headrace.base.limits import MCP_PLAN_MS_MAX, MCP_ROWS_MAX
+from headrace.base.reading import INT_MAX
+from headrace.mcp.answers import Answer, call
+from headrace.mcp.desk import Desk
+from headrace.mcp.plain import plain
+from headrace.mcp.plans import Make
+from headrace.mcp.tools.topics import Topic
+from headrace.operations.changes.configs import setting
+from headrace.operations.changes.moves import moving
+from headrace.operations.changes.offsets import WITHOUT_VALUE, Aim, reset
+from headrace.operations.changes.plan import Plan
+from headrace.operations.changes.topics import creation, deletion
+from headrace.operations.changes.transactions import aborting
+
+Group = Annotated[str, Field(description="The group's name.")]
+
+
+class Planned(Answer):
+    """The effect that a change would have now. Nothing is changed yet."""
+
+    plan: str = Field(description="The plan's hash, for approve.")
+    command: str = Field(description="The command that does the same.")
+    effect: list[dict[str, Any]] = Field(description="What would change.")
+    effect_left_out: int
+    obstacle: str = Field(description="Why it cannot be carried out; empty: it can.")
+    loses: str = Field(description="What is gone with its data afterwards; empty: nothing is.")
+    records_lost: int | None = Field(description="Records that would be gone, as far as it is known.")
+
+
+class Applied(Answer):
+    """A change that was made."""
+
+    plan: str
+    command: str
+    effect: list[dict[str, Any]]
+    effect_left_out: int
+
+
+class ChangeTools:
+    """Tools that change the cluster, and the plans before them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def plan_topic_create(
+        self,
+        topic: Topic,
+        partitions: Annotated[int, Field(description="-1: the brokers' default.", ge=-1, le=INT_MAX)] = -1,
+        replication_factor: Annotated[int, Field(description="-1: the brokers' default.", ge=-1, le=32_767)] = -1,
+        configs: Annotated[dict[str, str] | None, Field(description="Configs of the topic.")] = None,
+    ) -> Planned:
+        """Plan a new topic. The brokers check it, and make nothing."""
+        make = partial(
+            creation,
+            self._desk.cluster,
+            topic,
+            partitions=partitions,
+            replicas=replication_factor,
+            configs=configs,
+        )
+        return await self._planned(make)
+
+    async def plan_topic_delete(self, topic: Topic) -> Planned:
+        """Plan that a topic is deleted with all its records. Nothing brings them back."""
+        return await self._planned(partial(deletion, self._desk.cluster, topic))
+
+    async def plan_config_set(
+        self,
+        topic: Topic,
+        key: Annotated[str, Field(description="The config's name.")],
+        value: Annotated[str, Field(description="Empty: back to the default.")] = "",
+    ) -> Planned:
+        """Plan another value of a topic's config. The brokers check it."""
+        return await self._planned(partial(setting, self._desk.cluster, topic, key, value or None))
+
+    async def plan_group_reset_offsets(
+        self,
+        group: Group,
+        to: Annotated[
+            Literal["earliest", "latest", "offset", "shift", "datetime", "duration"],
+            Field(description="Where the group is to read on."),
+        ],
+        value: Annotated[
+            str, Field(description="An offset, so many records on (-10: back), 2026-01-31T12:00:00Z, or PT1H: ago.")
+        ] = "",
+        topics: Annotated[
+            list[str] | None, Field(description="TOPIC or TOPIC:0,1; none: all that the group has committed.")
+        ] = None,
+    ) -> Planned:
+        """Plan other offsets for a group that has no members: where it reads on."""
+        if (to in WITHOUT_VALUE) == bool(value):
+            raise UsageError(f"Give a value with to='{to}'." if not value else f"to='{to}' takes no value.")
+        return await self._planned(partial(reset, self._desk.cluster, group, topics or [], Aim(to, value)))
+
+    async def plan_topic_move(
+        self,
+        topic: Topic,
+        partitions: Annotated[list[int] | None, Field(description="None: all of the topic.")] = None,
+        to: Annotated[int | None, Field(description="The broker; null: the controller chooses.", ge=0)] = None,
+    ) -> Planned:
+        """Plan that partitions move to another broker: the way of each, and what refuses it."""
+        return await self._planned(partial(moving, self._desk.cluster, topic, partitions or [], to))
+
+    async def plan_txn_abort(
+        self, transactional_id: Annotated[str, Field(description="The transactional id.")]
+    ) -> Planned:
+        """Plan that the open transaction of a lost producer is aborted. If the producer lives, it is fenced."""
+        return await self._planned(partial(aborting, self._desk.cluster, transactional_id))
+
+    async def approve(
+        self,
+        plan: Annotated[str, Field(description="The hash of a plan that was looked at.")],
+        name: Annotated[str, Field(description="What the plan says that it loses; empty where it loses nothing.")] = "",
+    ) -> Applied:
+        """Carry out a plan. It is made again first, and refused where it is another one by now."""
+        made = await self._desk.plans.carry_out(plan, name)
+        effect = _effect(made)
+        return Applied(
+            plan=plan,
+            command=self._desk.command(*made.words),
+            effect=effect[:MCP_ROWS_MAX],
+            effect_left_out=max(0, len(effect) - MCP_ROWS_MAX),
+            next=_after(made),
+        )
+
+    async def _planned(self, make: Make) -> Planned:
+        plan = await self._desk.plans.add(make)
+        effect = _effect(plan)
+        minutes = MCP_PLAN_MS_MAX // 60_000
+        go_on = call("approve", plan=plan.digest, name=plan.loses or None)
+        person = f"Show the plan to a person; once they agree, within {minutes} minutes: {go_on}"
+        if not plan.obstacle and not effect:
+            person = "There is nothing to change."
+        return Planned(
+            plan=plan.digest,
+            command=self._desk.command(*plan.words),
+            effect=effect[:MCP_ROWS_MAX],
+            effect_left_out=max(0, len(effect) - MCP_ROWS_MAX),
+            obstacle=plain(plan.obstacle, 500),
+            loses=plan.loses,
+            records_lost=plan.known if plan.loses and isinstance(plan.known, int) else None,
+            next=["See to the obstacle, then ask for the plan again."] if plan.obstacle else [person],
+        )
+
+
+def _effect(plan: Plan) -> list[dict[str, Any]]:
+    return [{name: _shown(value) for name, value in _fields(row).items()} for row in plan.rows]
+
+
+def _fields(row: Any) -> Mapping[str, Any]:
+    if is_dataclass(row) and not isinstance(row, type):
+        return asdict(row)
+    fields: Mapping[str, Any] = row._asdict()
+    return fields
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value, 500)
+    return value if isinstance(value, (int, float, bool, type(None))) else plain(str(value), 500)
+
+
+def _after(plan: Plan) -> list[str]:
+    """The call that shows the effect."""
+    match list(plan.words[:2]):
+        case ["topic", "create"]:
+            return [call("topic_describe", topic=plan.words[2])]
+        case ["topic", "delete"]:
+            return [call("topic_list")]
+        case ["topic", _]:
+            return [call("topic_moves")]
+        case ["config", _]:
+            return [call("config_list", kind="topic", name=plan.words[3])]
+        case ["group", _]:
+            return [call("group_describe", group=plan.words[2])]
+    return [call("txn_list")]

@@ -1,0 +1,147 @@
+"""Changes: none without leave, none without a plan, and none whose ground has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import confluent_kafka
+import pytest
+
+from headrace.base.limits import MCP_PLAN_MS_MAX, MCP_PLANS_MAX
+from headrace.mcp.plans import Plans
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.groups import Groups, TopicPartition
+from headrace.operations.changes.plan import Plan
+from headrace.testing import RunningBroker
+from tests.mcp.agents import RefusalError, agent_of
+
+EACH: Final[Mapping[str, Mapping[str, Any]]] = {
+    "plan_topic_create": {"topic": "new"},
+    "plan_topic_delete": {"topic": "orders"},
+    "plan_config_set": {"topic": "orders", "key": "retention.ms", "value": "1"},
+    "plan_group_reset_offsets": {"group": "billing", "to": "latest"},
+    "plan_topic_move": {"topic": "orders"},
+    "plan_txn_abort": {"transactional_id": "teller"},
+    "approve": {"plan": "0" * 32},
+}
+
+
+def write(bootstrap: str, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(count):
+        producer.produce("orders", b"%d" % number, partition=0)
+    assert producer.flush(60) == 0
+
+
+async def commit(bootstrap: str, offset: int) -> None:
+    async with Cluster(bootstrap) as client:
+        await Groups(client).commit("billing", {TopicPartition("orders", 0): offset})
+
+
+async def committed(bootstrap: str) -> int:
+    async with Cluster(bootstrap) as client:
+        return (await Groups(client).committed("billing"))[TopicPartition("orders", 0)]
+
+
+@pytest.mark.parametrize("tool", EACH)
+async def test_a_read_only_session_changes_nothing(tool: str, headrace_broker: RunningBroker) -> None:
+    write(headrace_broker.bootstrap, 3)
+    async with agent_of(headrace_broker.bootstrap) as agent:
+        assert tool not in await agent.tools()
+        with pytest.raises(RefusalError, match="This server is read-only, and nothing was changed"):
+            await agent(tool, **EACH[tool])
+        assert [each["topic"] for each in (await agent("topic_list"))["topics"]] == ["orders"]
+
+
+async def test_a_plan_whose_ground_has_changed_is_refused(headrace_broker: RunningBroker) -> None:
+    at = headrace_broker.bootstrap
+    write(at, 20)
+    await commit(at, 4)
+    async with agent_of(at, allows_changes=True) as agent:
+        asked = {"group": "billing", "to": "shift", "value": "-3"}
+        plan = await agent("plan_group_reset_offsets", **asked)
+        assert plan["effect"] == [{"topic": "orders", "partition": 0, "current": 4, "new": 1}]
+        assert plan["command"] == "headrace group reset-offsets billing --all-topics --shift-by -3 --execute"
+        await commit(at, 9)
+        with pytest.raises(RefusalError, match="The ground has changed"):
+            await agent("approve", plan=plan["plan"])
+        assert await committed(at) == 9
+        with pytest.raises(RefusalError, match="No plan with this hash"):
+            await agent("approve", plan=plan["plan"])
+        again = await agent("plan_group_reset_offsets", **asked)
+        await agent("approve", plan=again["plan"])
+        assert await committed(at) == 6
+
+
+async def test_what_loses_data_is_approved_by_its_name(headrace_broker: RunningBroker) -> None:
+    at = headrace_broker.bootstrap
+    write(at, 7)
+    async with agent_of(at, allows_changes=True) as agent:
+        plan = await agent("plan_topic_delete", topic="orders")
+        assert (plan["loses"], plan["records_lost"]) == ("orders", 7)
+        for wrong in ("", "Orders", "payments"):
+            with pytest.raises(RefusalError, match="'orders' is gone with its data"):
+                await agent("approve", plan=plan["plan"], name=wrong)
+        write(at, 1)  # records come all the time: they are no other ground
+        await agent("approve", plan=plan["plan"], name="orders")
+        assert (await agent("topic_list"))["total"] == 0
+        write(at, 1)
+        another = await agent("plan_topic_delete", topic="orders")
+        assert another["plan"] != plan["plan"], "it is another topic"
+
+
+async def test_two_changes_have_two_plans_and_what_cannot_be_is_refused(headrace_broker: RunningBroker) -> None:
+    at = headrace_broker.bootstrap
+    write(at, 1)
+    async with agent_of(at, allows_changes=True) as agent:
+        await agent("approve", plan=(await agent("plan_topic_create", topic="other"))["plan"])
+        plans = [
+            (await agent("plan_config_set", topic=topic, key="retention.ms", value="60000"))["plan"]
+            for topic in ("orders", "other")
+        ]
+        assert plans[0] != plans[1]
+        with pytest.raises(RefusalError, match="Nothing is lost by this plan"):
+            await agent("approve", plan=plans[0], name="orders")
+        await agent("approve", plan=plans[0])
+        same = await agent("plan_config_set", topic="orders", key="retention.ms", value="60000")
+        assert same["obstacle"] == "It is so already."
+        with pytest.raises(RefusalError, match="No plan with this hash"):
+            await agent("approve", plan=same["plan"])
+        for tool, arguments, sentence in (
+            ("plan_config_set", {"topic": "orders", "key": "no.such"}, "There is no config 'no.such'"),
+            ("plan_config_set", {"topic": "orders", "key": "retention.ms", "value": "soon"}, "soon"),
+            ("plan_topic_create", {"topic": "a/b"}, "a/b"),
+            ("plan_topic_delete", {"topic": "away"}, "does not exist"),
+            ("plan_group_reset_offsets", {"group": "billing", "to": "offset"}, "Give a value with to='offset'"),
+            ("plan_txn_abort", {"transactional_id": "away"}, "There is no transactional id"),
+        ):
+            with pytest.raises(RefusalError, match=sentence):
+                await agent(tool, **arguments)
+
+
+def plan_of(number: int, done: list[int]) -> Plan:
+    async def carry_out() -> None:
+        done.append(number)
+
+    return Plan(["do", str(number)], [(number,)], carry_out)
+
+
+async def test_plans_are_kept_for_a_while_and_there_are_not_many() -> None:
+    now, done = [0.0], list[int]()
+    plans = Plans(lambda: now[0])
+
+    async def made(number: int) -> str:
+        async def make() -> Plan:
+            return plan_of(number, done)
+
+        return (await plans.add(make)).digest
+
+    digests = [await made(number) for number in range(MCP_PLANS_MAX + 1)]
+    with pytest.raises(Exception, match="No plan with this hash"):
+        await plans.carry_out(digests[0], "")
+    await plans.carry_out(digests[1], "")
+    now[0] = MCP_PLAN_MS_MAX / 1000 + 1
+    with pytest.raises(Exception, match="No plan with this hash"):
+        await plans.carry_out(digests[2], "")
+    assert done == [1]
