@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,16 @@ async def found(world: World, kind: str) -> list[Finding]:
 
 async def command(world: World, *words: str) -> int:
     return await asyncio.to_thread(main, [*words, "--bootstrap", world.cluster.bootstrap])
+
+
+def commands_of(finding: Finding) -> list[list[str]]:
+    """The arguments of each command that a finding names."""
+    return [words.split() for words in re.findall(r"'headrace ([^']+)'", f"{finding.text} {finding.todo}")]
+
+
+def told_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of a command. Brokers in this process log to the same output, with the time in front."""
+    return [line for line in capsys.readouterr().out.splitlines() if not line[:2].isdigit()]
 
 
 def others(broker: int) -> list[int]:
@@ -123,7 +134,9 @@ def test_a_partition_that_nobody_leads_is_told_with_who_has_its_records(
         (finding,) = await found(world, "offline")
         assert finding.subject == "t-0"
         assert f"start broker {holder} with its disk" in finding.todo
-        assert "headrace topic elect t --partition 0 --unclean" in finding.todo
+        assert "nobody else has a copy" in finding.todo
+        assert commands_of(finding) == []
+        assert await command(world, "topic", "elect", "t", "--partition", "0", "--unclean") == 1
         assert (await findings(world.cluster))[0] == finding, "the worst comes first"
         (down,) = await found(world, "broker down")
         assert "the only in-sync copy of 1 partitions" in down.todo
@@ -354,8 +367,64 @@ def test_without_a_quorum_it_answers_and_says_so(tmp_path: Path, monkeypatch: py
         await world.stop(2, 3)
         found = await findings(world.cluster)
         assert found[0].kind == "no quorum"
-        assert "'headrace quorum recover'" in found[0].todo
+        assert "'headrace quorum recover --data DIR'" in found[0].todo
         assert {"broker 2", "broker 3"} <= {each.subject for each in found}
         assert await command(world, "doctor") == 1
+
+    run(tmp_path, work)
+
+
+def test_a_leader_that_lacks_records_is_elected_by_the_command_that_is_named(tmp_path: Path) -> None:
+    """Of three copies one had all, and its broker is gone."""
+
+    async def work(world: World) -> None:
+        await world.make("t")
+        last = world.leader("t")
+        for broker in others(last):
+            await world.fence(broker)
+            await world.cluster.brokers[broker].parts.replication.copying.stop()
+        await world.fence(last)
+        for broker in others(last):
+            await world.unfence(broker)
+        (finding,) = await found(world, "offline")
+        assert finding.text == f"it has no leader: of those that have all that was acknowledged ({last}) none can lead"
+        (mending,) = commands_of(finding)
+        assert mending == ["topic", "elect", "t", "--partition", "0", "--unclean"]
+        assert await command(world, *mending) == 0
+        assert await found(world, "offline") == []
+
+    run(tmp_path, work)
+
+
+def test_a_broker_that_is_down_is_one_line_with_all_that_comes_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stands where the worst of that would stand. Partitions of other causes have lines of their own."""
+
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2, min_insync_replicas="3")
+        await world.make("u", partitions=3)
+        away = others(world.leader("t"))[0]
+        await world.fence(away)
+        capsys.readouterr()
+        assert await command(world, "doctor") == 1
+        first, *rest = told_lines(capsys)
+        assert first.startswith(f"broker {away}: it is down, or not ready")
+        assert "5 partitions have 2 of 3 replicas in sync; 2 of these take no writes at acks=all" in first
+        assert "none more may go" in first
+        assert first.endswith(f"start it, or 'headrace broker remove {away}' where it shall not come back")
+        assert rest == []
+
+    run(tmp_path, work)
+
+
+def test_more_partitions_than_are_named_are_shown_by_the_command_that_is_named(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=PARTITIONS_NAMED_MAX + 1, replicas=3)
+        await world.fence(others(world.leader("t"))[0])
+        last = (await found(world, "out of sync"))[-1]
+        (shown,) = commands_of(last)
+        assert shown == ["topic", "describe", "t"]
+        assert await command(world, *shown) == 0
 
     run(tmp_path, work)

@@ -693,6 +693,9 @@ REGISTRATION_TOLD_MS: Final = 5_000
 """Time after which a registered broker logs that it still waits to see its registration in the quorum's log."""
 JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker which joins a cluster waits for one answer."""
+DURABLE_WAIT_TOLD_S: Final = 10
+"""How often a command says for which broker's work on durable history it waits."""
+
 WAIT_TOLD_AGAIN_S: Final = 30
 """Time after which a broker that still waits to join or to be registered logs so again."""
 JOIN_BACKOFF_MS: Final = 50

@@ -40,8 +40,10 @@ def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
     if not any(finding.is_wrong for finding in found):
         yield "nothing is wrong: every broker lives, and every partition has a leader and all of its replicas in sync"
+    from headrace.operations.finding import causes
+
     alike: dict[tuple[str, str, str], list[str]] = {}
-    for finding in found:
+    for finding in causes(found):
         alike.setdefault((finding.kind, finding.text, finding.todo), []).append(finding.subject)
     for (_, text, todo), subjects in alike.items():
         more = len(subjects) - SUBJECTS_NAMED_MAX

@@ -26,7 +26,7 @@ from headrace.net.client.moves import under_way
 from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
 from headrace.operations.bearing import losses_borne
-from headrace.operations.finding import Finding
+from headrace.operations.finding import BROKER_DOWN, MORE, OUT_OF_SYNC, START, TOO_FEW_FOR_ALL, VOTER_DOWN, Finding
 from headrace.operations.opened import OPENED, opened
 from headrace.operations.reaching import Reach, since
 from headrace.operations.unended import UNENDED, unended
@@ -53,11 +53,11 @@ ORDER: Final = (
     "not told",
     "move held up",
     *UNENDED,
-    "below min.insync.replicas",
-    "voter down",
+    TOO_FEW_FOR_ALL,
+    VOTER_DOWN,
     "no loss borne",
-    "broker down",
-    "out of sync",
+    BROKER_DOWN,
+    OUT_OF_SYNC,
     "few replicas",
     OPENED,
 )
@@ -260,7 +260,8 @@ def _of_topic(view: TopicView, least: int, brokers: Mapping[int, BrokerView], du
     for kind, count in shown.items():
         if count > PARTITIONS_NAMED_MAX:
             more = count - PARTITIONS_NAMED_MAX
-            yield Finding(kind, view.name, f"so are {more} more of its partitions", "see 'headrace topic describe'")
+            todo = f"see 'headrace topic describe {view.name}'"
+            yield Finding(kind, view.name, f"{MORE}{more} more of its partitions", todo)
 
 
 def _of_partition(
@@ -273,11 +274,11 @@ def _of_partition(
         return Finding("offline", subject, text, _brought_back(topic, part, brokers, durable_end))
     missing = [replica for replica in part.replicas if replica not in part.isr]
     down = [replica for replica in missing if (known := brokers.get(replica)) is None or known.fenced]
-    todo = f"start broker {_listed(down)}" if down else f"wait until broker {_listed(missing)} has caught up"
+    todo = f"{START}{_listed(down)}" if down else f"wait until broker {_listed(missing)} has caught up"
     if len(part.isr) < least:
         text = f"{len(part.isr)} of its replicas are in sync, acks=all needs {least} (min.insync.replicas)"
-        return Finding("below min.insync.replicas", subject, text, todo)
-    return Finding("out of sync", subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
+        return Finding(TOO_FEW_FOR_ALL, subject, text, todo)
+    return Finding(OUT_OF_SYNC, subject, f"broker {_listed(missing)} is not in sync", todo) if missing else None
 
 
 def _brought_back(topic: str, part: PartitionView, brokers: Mapping[int, BrokerView], durable_end: int) -> str:
@@ -286,6 +287,8 @@ def _brought_back(topic: str, part: PartitionView, brokers: Mapping[int, BrokerV
     if durable_end >= 0 and not _lives(part, brokers):
         recover = f"headrace durable recover {topic} --partition {part.index}"
         return f"{start} '{recover}' says how another broker goes on behind offset {durable_end}, the last durable one"
+    if not _lives(part, brokers):
+        return f"{start} its records are gone: nobody else has a copy"
     return f"{start} 'headrace topic elect {topic} --partition {part.index} --unclean' goes on without"
 
 
@@ -348,7 +351,7 @@ def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> 
         text = "no controller answers: nothing is decided, so that no topic is made and nobody else comes to lead"
         todo = (
             "start the brokers that are down until most of its voters run; where the disks of most are lost for good, "
-            "'headrace quorum recover' goes on with one that is left"
+            "'headrace quorum recover --data DIR' goes on with one that is left"
         )
         yield Finding("no quorum", "the quorum", text, todo)
         return
@@ -358,7 +361,7 @@ def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> 
         left = len(voters) - len(down) - len(voters) // 2 - 1
         bears = "none more may go" if left <= 0 else f"{left} more may go"
         text = f"of the {len(voters)} voters of the quorum {_listed(down)} is down: {bears}"
-        yield Finding("voter down", "the quorum", text, f"start broker {_listed(down)}")
+        yield Finding(VOTER_DOWN, "the quorum", text, f"{START}{_listed(down)}")
     elif len(quorum.members) > 1 and losses_borne(len(voters), 0) <= 0:
         yield _of_no_loss(quorum, voters)
 
@@ -369,7 +372,7 @@ def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
     """
     count = f"{len(voters)} voter{'s' if len(voters) != 1 else ''}"
     text = f"it has {count} ({_listed(voters)}), and with the loss of one nothing can be decided any more"
-    todo = quorum.outlook or "start a third broker, and 'headrace broker promote' it where it is not by itself"
+    todo = quorum.outlook or "start a third broker: it is promoted once it has caught up"
     return Finding("no loss borne", "the quorum", text, todo, is_wrong=len(quorum.members) > 2)
 
 
@@ -388,7 +391,7 @@ def _of_brokers(brokers: Mapping[int, BrokerView], parts: Sequence[PartitionView
             todo = f"start it with its disk: it has the only in-sync copy of {alone} partitions"
         else:
             todo = f"start it, or 'headrace broker remove {broker.id}' where it shall not come back"
-        yield Finding("broker down", f"broker {broker.id}", text, todo)
+        yield Finding(BROKER_DOWN, f"broker {broker.id}", text, todo)
 
 
 def _in_sync(parts: Sequence[PartitionView]) -> str:

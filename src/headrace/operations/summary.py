@@ -14,7 +14,7 @@ from headrace.net.client.moves import under_way
 from headrace.net.client.view import ClusterView, PartitionView
 from headrace.operations.bearing import bearing
 from headrace.operations.diagnosis import findings
-from headrace.operations.finding import Finding
+from headrace.operations.finding import Finding, causes
 from headrace.operations.reaching import Reach
 from headrace.wire.moves import MoveView
 
@@ -44,11 +44,12 @@ class Summary(NamedTuple):
             f"disks      {self._disks()}",
             f"moves      {len(self.moves)} under way, {sum(bool(each.obstacle) for each in self.moves)} held up",
         ]
-        wrong = [each for each in self.found if each.is_wrong]
+        wrong = [each for each in causes(self.found) if each.is_wrong]
         if not wrong:
             return [*lines, "health     nothing is wrong"]
+        count = f"{len(wrong)} problem{'s' if len(wrong) > 1 else ''}"
         worst = f"{wrong[0].subject}: {wrong[0].text}"
-        return [*lines, f"health     {len(wrong)} problems, the worst: {worst}; 'headrace doctor' says what to do"]
+        return [*lines, f"health     {count}, the worst: {worst}; 'headrace doctor' says what to do"]
 
     def _disks(self) -> str:
         told = {broker: disk for broker, disk in self.room.items() if disk.total > 0}

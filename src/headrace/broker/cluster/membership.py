@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Final
 
 import structlog
 
@@ -51,6 +52,9 @@ from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
 log = structlog.get_logger(__name__)
+
+PARTITIONS_TOLD_MAX: Final = 5
+"""Partitions that one line of the log names."""
 
 
 class Membership:
@@ -223,14 +227,24 @@ class Membership:
         waiting = [] if is_alone or not self.is_unfenced else await self._without_successor()
         if not waiting:
             return
-        log.info("waits for followers to be in sync before it stops", partitions=len(waiting))
+        told = {"partitions": len(waiting), "first": self._named(waiting)}
+        log.info("waits for followers to be in sync before it stops", **told, seconds_max=SUCCESSORS_WAIT_MS_MAX / 1000)
+        begun = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(SUCCESSORS_WAIT_MS_MAX / 1000):
                 while self.is_unfenced and (waiting := list(filter(self._lacks_successor, waiting))):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            log.warning("stops while nobody else can lead what it leads", partitions=len(waiting))
+            told = {"partitions": len(waiting), "first": self._named(waiting)}
+            waited = round(asyncio.get_running_loop().time() - begun, 1)
+            log.warning("stops while nobody else can lead what it leads", **told, seconds=waited)
+
+    def _named(self, keys: Sequence[TopicPartition]) -> list[str]:
+        """Return the names of the first of them, for people."""
+        topics = self._metadata.image.topics
+        known = [f"{topics[key.topic_id].name}-{key.partition}" for key in keys if key.topic_id in topics]
+        return known[:PARTITIONS_TOLD_MAX]
 
     async def _without_successor(self) -> list[TopicPartition]:
         """Return the partitions without a successor. The search runs in turns of the loop, for there may be very

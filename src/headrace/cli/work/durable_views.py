@@ -14,6 +14,7 @@ from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import Offset, PartitionIndex, TopicId
 from headrace.base.limits import AUDIT_MIRROR_LOOK_MS, AUDIT_MIRROR_TRIES_MAX
 from headrace.cli.command_config import reached
+from headrace.cli.output import note
 from headrace.metadata.segments import PartitionCatalog
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError
@@ -192,7 +193,7 @@ async def sweep(bootstrap: str, *, execute: bool) -> Swept:
     async with reached(bootstrap) as cluster:
         for broker in await live_brokers(cluster):
             try:
-                async with DurableLink(broker.address, cluster.security) as link:
+                async with DurableLink(broker.address, cluster.security, on_wait=note) as link:
                     answer = await link.sweep(execute=execute)
             except ClientError as error:
                 total.problems.append(f"Broker {broker.id}: {error}")
@@ -216,7 +217,7 @@ async def merge(bootstrap: str, topic: str, partition: int | None, *, execute: b
             raise UsageError(f"Topic '{topic}' has no durable history there; see 'headrace durable list'.")
         for broker in await live_brokers(cluster):
             try:
-                async with DurableLink(broker.address, cluster.security) as link:
+                async with DurableLink(broker.address, cluster.security, on_wait=note) as link:
                     answer = await link.merge(found[0].topic_id, partition, execute=execute)
             except ClientError as error:
                 total.problems.append(f"Broker {broker.id}: {error}")

@@ -207,10 +207,12 @@ class Watch:
         if view.bytes_left >= 0:
             text += f", {view.bytes_left} bytes left{left}"
         if view.obstacle:
-            text += f" ({view.obstacle})"
+            text += f", held up: {view.obstacle}"
         if self._report.get(place) != text:
             self._report[place] = text
-            print_json(view._asdict()) if self._json else print_line(text)
+            print_json(view._asdict()) if self._json else print_line(
+                text + (since(view.since_ms) if view.obstacle else "")
+            )
 
     def _time_left(self, first: int, left: int) -> str:
         done, seconds = first - left, time.monotonic() - self._begun

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from headrace.base.errors import UsageError
 from headrace.cli.command_config import reached
+from headrace.cli.output import note
 from headrace.net.client.durable import DurableLink
 from headrace.net.client.errors import ClientError, ConnectionLostError
 from headrace.net.client.members import Members
@@ -33,7 +34,7 @@ async def recover(bootstrap: str, topic: str, partition: int | None, to: int | N
         for broker in sorted(living, key=lambda broker: broker.id != to):
             async with AsyncExitStack() as stack:
                 try:
-                    link = await stack.enter_async_context(DurableLink(broker.address, cluster.security))
+                    link = await stack.enter_async_context(DurableLink(broker.address, cluster.security, on_wait=note))
                 except ConnectionLostError as error:
                     silent = error  # it may have just died
                     continue

@@ -30,6 +30,8 @@ from headrace.storage.disk import LocalDisk
 
 T = TypeVar("T")
 START_SECONDS_MAX: Final = 120.0
+TOLD_EVERY_S: Final = 10.0
+"""How often it says for which brokers it waits."""
 STOP_SECONDS_MAX: Final = 30.0
 
 
@@ -105,18 +107,28 @@ class _Supervisor:
         waiting = [asyncio.ensure_future(each) for each in works]
         asked = asyncio.ensure_future(self._asked.wait())
         gathered = asyncio.gather(*waiting)
+        seconds = 0.0
         try:
-            async with asyncio.timeout(START_SECONDS_MAX):
-                await asyncio.wait((gathered, asked), return_when=asyncio.FIRST_COMPLETED)
+            while not (gathered.done() or asked.done()):
+                await asyncio.wait((gathered, asked), timeout=TOLD_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+                if gathered.done() or asked.done():
+                    break
+                seconds += TOLD_EVERY_S
+                late = self._late(waiting)
+                if seconds >= START_SECONDS_MAX:
+                    raise HeadraceError(f"{late} did not become ready in {START_SECONDS_MAX:g} s: see the logs above.")
+                note(f"waits until {late} serves and knows of the others, for {seconds:g} s; its log says what for")
             return gathered.result() if gathered.done() else []
-        except TimeoutError:
-            late = f"The brokers did not become ready in {START_SECONDS_MAX:g} s: see their logs."
-            raise HeadraceError(late) from None
         finally:
             asked.cancel()
             for each in waiting:
                 each.cancel()
             await asyncio.gather(asked, gathered, *waiting, return_exceptions=True)
+
+    def _late(self, waiting: Sequence[asyncio.Future[T]]) -> str:
+        """The brokers of which these are awaited still. The order is that of the nodes."""
+        late = [str(node.id) for node, each in zip(self._nodes, waiting, strict=True) if not each.done()]
+        return f"broker {', '.join(late)}"
 
     async def _spawn(self, node: Node) -> asyncio.subprocess.Process:
         others = ",".join(str(other.listen) for other in self._nodes if other is not node)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData
-from headrace.base.limits import DURABLE_TIMEOUT_MS, SWEEP_ASK_EVERY_MS
+from headrace.base.limits import DURABLE_TIMEOUT_MS, DURABLE_WAIT_TOLD_S, SWEEP_ASK_EVERY_MS
 from headrace.net.client.errors import ConnectionLostError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
@@ -22,8 +22,12 @@ class DurableLink:
     ConnectionLostError, AuthenticationError.
     """
 
-    def __init__(self, address: Address, security: ClientSecurity = PLAIN) -> None:
+    def __init__(
+        self, address: Address, security: ClientSecurity = PLAIN, *, on_wait: Callable[[str], None] | None = None
+    ) -> None:
+        """`on_wait` is called with a sentence while work that was asked for lasts, now and then."""
         self._address = address
+        self._on_wait = on_wait
         self._security = security
         self._link: CopyLink | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None
@@ -80,10 +84,15 @@ class DurableLink:
 
     async def _until_done(self, about: dict[str, Any]) -> dict[str, Any]:
         named = {**about, "id": str(uuid4())}
+        begun, told = asyncio.get_running_loop().time(), 0
         while True:
             answer = await self._ask(named)
             if answer["done"]:
                 return answer
+            seconds = int(asyncio.get_running_loop().time() - begun)
+            if self._on_wait is not None and seconds - told >= DURABLE_WAIT_TOLD_S:
+                told = seconds
+                self._on_wait(f"the broker at {self._address} is at work ({about['op']}), for {seconds} s")
             await asyncio.sleep(SWEEP_ASK_EVERY_MS / 1000)
 
     async def _ask(self, fields: dict[str, Any]) -> dict[str, Any]:
