@@ -45,9 +45,8 @@ def orders(count: int) -> list[bytes]:
 def until_durable(machine: Machine, topic: str) -> None:
     """Wait until some of the topic is durable. The test's own timeout ends a wait in vain."""
     pause = threading.Event()
-    while (
-        '"segments": 0' in (told := machine.typed(f"headrace durable list --json | grep {topic} || true")) or not told
-    ):
+    listed = f"headrace durable list --json 2>/dev/null | grep {topic} || true"
+    while '"segments": 0' in (told := machine.typed(listed)) or not told:
         pause.wait(LOOK_EVERY_S)
 
 
@@ -90,6 +89,23 @@ def broker_3_dies(machine: Machine) -> None:
     machine.kill_broker(3)
 
 
+def a_lost_quorum(machine: Machine) -> None:
+    """Of three voters two are gone with their disks; one is left, and a learner."""
+    brokers, data = machine.place / "brokers", "/var/tmp/headrace"
+    end = "kill -9 $pid || true; tail -s 0.05 --pid=$pid -f /dev/null"
+    end_all = f"for pid in $(cat {brokers}/*.pid); do {end}; done; rm {brokers}/*"
+    machine.typed(f"{end_all}; rm -rf {data}-*; headrace up --data {data}-1 --listen 127.0.0.1:9092")
+    for number, port in ((2, 9093), (3, 9094)):
+        machine.typed(
+            f"headrace broker --id {number} --data {data}-{number} --listen 127.0.0.1:{port} --join 127.0.0.1:9092"
+        )
+    pause = threading.Event()
+    while '"bears": 1,' not in machine.typed("headrace quorum --json"):
+        pause.wait(LOOK_EVERY_S)
+    machine.typed(f"headrace broker --id 4 --data {data}-4 --listen 127.0.0.1:9096 --join 127.0.0.1:9092")
+    machine.typed(f"{end_all}; rm -r {data}-2 {data}-3")
+
+
 def a_group(machine: Machine) -> None:
     machine.typed("headrace topic create orders --partitions 2")
     send(machine, "orders", orders(20))
@@ -108,6 +124,7 @@ def an_object_store(machine: Machine) -> None:
     keys = server.environment
     given = f"AWS_ACCESS_KEY_ID={keys['AWS_ACCESS_KEY_ID']} AWS_SECRET_ACCESS_KEY={keys['AWS_SECRET_ACCESS_KEY']}"
     machine.names["AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=..."] = given
+    machine.names["eu-central-1"] = keys["AWS_REGION"]
     machine.names["http://127.0.0.1:7070"] = f"http://localhost:{server.port}"
     machine.environment |= keys
 
@@ -116,6 +133,23 @@ def durable_orders(machine: Machine) -> None:
     machine.typed(f"headrace topic create orders {SEGMENT}")
     send(machine, "orders", orders(100))
     until_durable(machine, "orders")
+
+
+def many_payments(machine: Machine) -> None:
+    """More than a block reads of the first partition, with what it looks for."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": machine.bootstrap})
+    for number in range(150):
+        producer.produce("payments", b"refund %d" % number, partition=0)
+    assert producer.flush(60) == 0
+
+
+def kafka_tools(machine: Machine) -> None:
+    machine.with_kafka_tools()
+
+
+def a_broker_and_kafka_tools(machine: Machine) -> None:
+    a_broker(machine)
+    kafka_tools(machine)
 
 
 def alice(machine: Machine) -> None:
@@ -129,12 +163,16 @@ def the_broker_stops(machine: Machine) -> None:
 
 
 BEFORE: Final[Mapping[Key, Callable[[Machine], None]]] = {
+    ("docs/CONFIG.md", "kafka-configs.sh"): a_broker_and_kafka_tools,
     ("docs/PIPELINES.md", "from headrace.spark"): history,
     ("docs/PIPELINES.md", 'pipeline = "materialise"'): history,
     ("docs/REDIS.md", "headrace up --engine redis --redis"): a_redis,
     ("docs/SECURITY.md", "export HEADRACE_COMMAND_CONFIG"): alice,
     ("docs/SPARK.md", "from headrace.spark.session import spark_session"): history,
     ("docs/USING.md", "headrace broker remove 3"): broker_3_dies,
+    ("docs/USING.md", "headrace consume payments --tail"): many_payments,
+    ("docs/USING.md", "kafka-configs.sh"): kafka_tools,
+    ("docs/USING.md", "headrace quorum recover"): a_lost_quorum,
     ("docs/USING.md", "headrace group list"): a_group,
     ("docs/USING.md", "export AWS_ACCESS_KEY_ID"): an_object_store,
     ("docs/USING.md", "headrace durable list"): durable_orders,
@@ -144,6 +182,19 @@ BEFORE: Final[Mapping[Key, Callable[[Machine], None]]] = {
     ("docs/api/client.md", "headrace topic create orders"): a_broker,
 }
 """Done before the block of that page that begins so."""
+
+ENDS: Final[Mapping[Key, Sequence[int]]] = {
+    ("docs/USING.md", "headrace quorum recover"): (1, 0),
+    (
+        "docs/USING.md",
+        "headrace broker --id 4 --data /var/tmp/headrace-4 --listen 127.0.0.1:9096 --join 127.0.0.1:9092   #",
+    ): (
+        1,
+        0,
+        0,
+    ),
+}
+"""The exit codes of a block's lines, where one of them says no on purpose."""
 
 SESSION: Final = """\
 from headrace.spark.session import spark_session

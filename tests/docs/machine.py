@@ -6,6 +6,7 @@
 - `headrace up`, `headrace broker --id`, `headrace console` and `headrace mcp --listen` go on in the background once
   they say `ready`, as in another terminal. A broker that starts at the address of an earlier one stops that one first.
 - `make` says what it would do, so that a target has to be there.
+- Ctrl-C is pressed once a consumer without an end has its first record.
 - Nothing else differs from what a user types: shells run with `bash -e`, each program is a process of its own. In the
   short tier those of `headrace` are forked from one that has imported everything (tools/warm.py).
 """
@@ -14,11 +15,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import SystemRandom
@@ -27,7 +29,7 @@ from typing import Final, Self
 
 from headrace.broker.home.ports import PORTS
 from tests.docs.pages import PYTHON, ROOT, SHELL, Block
-from tools import warm
+from tools import kafka_jars, warm
 
 PORTS_OF_PAGES: Final = range(9092, 9100)
 METRICS_PORT: Final = 9404
@@ -42,6 +44,17 @@ set -e
 case "$1 $2" in
     "up "*) [[ "$*" == *--listen* || "$*" == *listeners=* ]] || set -- "$@" --listen {address} ;;
     "broker --id" | "console "* | "mcp --listen") ;;
+    "consume "*)
+        [[ "$* " =~ " "(--end|--tail|--to|-n)" " ]] && exec {command} "$@"
+        # Without an end it goes on until Ctrl-C, which comes once its first record is there.
+        exec 3< <(exec env --default-signal=INT {python} -m headrace.cli.main "$@")
+        consumer=$!
+        read -r -u 3 line
+        echo "$line"
+        kill -INT $consumer
+        wait $consumer || [ $? = 130 ]
+        exit 0
+        ;;
     *) exec {command} "$@" ;;
 esac
 at=$(grep -oE -- '--listen [^ ]+' <<<"$*" | cut -d' ' -f2)
@@ -160,7 +173,13 @@ class Machine:
         """Run a shell's lines, as a block."""
         return self.run(Block("the test", 0, SHELL, text))
 
-    def ran(self, command: list[str], what: str, more: Mapping[str, str] | None = None) -> str:
+    def run_lines(self, block: Block, ends: Sequence[int]) -> str:
+        """As `run`, for a shell's lines that end with these codes."""
+        lines = self.translated(block.text).splitlines()
+        each = zip(lines, ends, strict=True)
+        return "".join(self.ran(["bash", "-c", line], f"{block.page}:{block.line}", end=end) for line, end in each)
+
+    def ran(self, command: list[str], what: str, more: Mapping[str, str] | None = None, *, end: int = 0) -> str:
         with (self.place / "out").open("w+") as out:
             done = subprocess.run(
                 command,
@@ -174,8 +193,15 @@ class Machine:
             )
             out.seek(0)
             told = out.read()
-        assert done.returncode == 0, f"{what} ends with {done.returncode}:\n{command[-1]}\n{told[-3000:]}"
+        assert done.returncode == end, f"{what} ends with {done.returncode}:\n{command[-1]}\n{told[-3000:]}"
         return told
+
+    def with_kafka_tools(self) -> None:
+        """Put Kafka's `kafka-configs.sh` on the PATH. Raises CalledProcessError."""
+        command = [*kafka_jars.QUICK_JAVA, "-cp", kafka_jars.class_path(), "kafka.admin.ConfigCommand"]
+        file = self.home / ".venv" / "bin" / "kafka-configs.sh"
+        file.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+        file.chmod(0o755)
 
     def kill(self, address: str) -> None:
         """The broker that listens at that address of the pages."""

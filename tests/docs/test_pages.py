@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.docs.before import BEFORE, PREAMBLES, Key
+from tests.docs.before import BEFORE, ENDS, PREAMBLES, Key
 from tests.docs.machine import Machine
 from tests.docs.pages import PYTHON, READ, RUN, TOML, Block, blocks_of, pages
 from tests.tiers import IS_LONG
+from tools import kafka_jars
 from tools.redis_servers import valkey
 
 pytestmark = pytest.mark.timeout(600 if IS_LONG else 240)
 
-NOT_RUN: Final[Mapping[Key, str]] = {
-    ("docs/CONFIG.md", "kafka-configs.sh"): "Kafka's tools are not on the PATH: tests/interop/tools runs them",
-    ("docs/CONSOLE.md", "headrace console --login"): "it needs users and a certificate: tests/console has them",
-    ("docs/USING.md", "kafka-configs.sh"): "Kafka's tools are not on the PATH: tests/interop/tools runs them",
-    ("docs/USING.md", "headrace consume payments --tail"): (
-        "some of its commands go on until Ctrl-C: tests/cli/records/test_spans.py has each option"
+MISSING: Final[Mapping[Key, Callable[[], str | None]]] = {
+    ("docs/CONFIG.md", "kafka-configs.sh"): kafka_jars.missing_tool,
+    ("docs/USING.md", "kafka-configs.sh"): kafka_jars.missing_tool,
+    ("docs/rooms/native.md", "make native"): lambda: (
+        None if find_spec("headrace_native") else "make native was not run"
     ),
-    ("docs/USING.md", "headrace durable list"): (
-        "not tried in this order yet: tests/cli/test_durable_commands.py runs each command"
-    ),
-    ("docs/USING.md", "headrace quorum recover"): "it needs a lost quorum: tests/cli/test_recover_command.py has one",
-    ("docs/rooms/native.md", "make native"): "Rust may be missing: make test-native runs that road",
 }
-"""Blocks that do not run here, by page and beginning, with the reason of each."""
+"""Blocks that run where the machine has what they need: why it has not, or None."""
 
 BLOCKS: Final = {page: list(blocks_of(page)) for page in pages()}
 TYPED: Final = [page for page, blocks in BLOCKS.items() if any(each.language in RUN for each in blocks)]
@@ -41,13 +37,14 @@ def test_each_block_says_its_language() -> None:
 
 
 def test_each_entry_of_the_lists_is_of_one_block() -> None:
-    for key in (*NOT_RUN, *BEFORE, *PREAMBLES):
+    for key in (*MISSING, *BEFORE, *ENDS, *PREAMBLES):
         assert len([block for block in BLOCKS[key[0]] if is_of(block, key)]) == 1, key
 
 
 @pytest.mark.parametrize("page", TYPED)
 def test_the_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
-    blocks = [block for block in BLOCKS[page] if block.language in RUN and not entry_of(block, NOT_RUN)]
+    left_out = [key for key, reason in MISSING.items() if reason() is not None]
+    blocks = [block for block in BLOCKS[page] if block.language in RUN and not entry_of(block, left_out)]
     for block in blocks:
         if block.language == PYTHON:
             compile(block.text, page, "exec")
@@ -66,7 +63,8 @@ def run(machine: Machine, block: Block) -> None:
     preamble = "".join(machine.translated(PREAMBLES[key]) for key in entry_of(block, PREAMBLES))
     if block.language == TOML and not IS_LONG:
         preamble = "--dry-run"
-    told = machine.run(block, before=preamble)
+    ends = [ENDS[key] for key in entry_of(block, ENDS)]
+    told = machine.run_lines(block, ends[0]) if ends else machine.run(block, before=preamble)
     assert "Traceback" not in told, told
 
 
