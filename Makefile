@@ -50,7 +50,7 @@ FIRST ?=
 LOOK ?=
 RESUME ?=
 
-.PHONY: venv demo chart test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
+.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -58,8 +58,12 @@ PURE := demo test coverage test-fast test-long long-tests suites crash-spark soa
   bench-groups bench-transactions bench-secured bench-moves bench-spark bench-redis bench-micro
 $(PURE): export HEADRACE_NATIVE ?= 0
 
-venv: $(VENV)/.made/core ## .venv with the command `headrace`, from the locked requirements
+venv: $(VENV)/.made/core editable ## .venv with the command `headrace`, from the locked requirements
 	@echo "$(BIN)/headrace is ready"
+
+# The stamps do not know what `pip install .` did to the environment since.
+editable: $(VENV)/.made/core
+	@$(BIN)/python tools/editable.py
 
 demo: $(VENV)/.made/$(if $(ENGINE),test,demo) $(VENV)/.made/classes ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS)) $(if $(ENGINE),--engine $(ENGINE))

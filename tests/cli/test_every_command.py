@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from headrace.cli.main import app
+from headrace.cli.main import app, main
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -34,3 +34,11 @@ def test_every_command_takes_bootstrap_and_json(name: str) -> None:
     assert options["--bootstrap"].envvar == "HEADRACE_BOOTSTRAP"
     assert options["--bootstrap"].default == "127.0.0.1:9092"
     assert "--json" in options
+
+
+@pytest.mark.parametrize("words", [[], *(name.split() for name in COMMANDS)], ids=lambda words: " ".join(words) or "-")
+def test_help_shows_no_type_of_a_flag(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "--help" in told
+    assert "bool" not in told

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -153,10 +156,7 @@ def test_three_brokers_run_answer_and_stop_as_one(tmp_path: Path) -> None:
         assert json.loads(described.stdout)["quorum"] == "voter"
         refused = headrace("broker", "remove", "2", "--bootstrap", addresses[0])
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert (
-            refused.stderr
-            == "headrace: Broker 2: Broker 2 is running: stop it before it is removed (INVALID_REQUEST).\n"
-        )
+        assert refused.stderr == "headrace: Broker 2 is running: stop it before it is removed (INVALID_REQUEST).\n"
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=150)
         assert (process.returncode, out) == (0, "")
@@ -168,6 +168,33 @@ def test_three_brokers_run_answer_and_stop_as_one(tmp_path: Path) -> None:
     assert events.count("TopicCreated") == 3
     readable = headrace("debug", "raft-log", str(tmp_path / "data" / "broker-3"))
     assert "BrokerRegistered" in readable.stdout
+
+
+def test_a_broker_that_ends_is_started_again_by_the_command_that_is_told(tmp_path: Path) -> None:
+    with up(tmp_path / "data of three") as (process, lines):
+        _, _, _, pid, _, address = lines[1].split()
+        os.kill(int(pid), signal.SIGKILL)
+        assert process.stderr is not None
+        (told,) = [line for line in until_told(process.stderr, "the others go on") if "(pid " + pid in line]
+        _, _, command = told.rstrip().partition("start it again with: ")
+        words = shlex.split(command)
+        assert words[0] == "headrace"
+        with subprocess.Popen([*COMMAND, *words[1:]], stdout=subprocess.PIPE, text=True) as again:
+            try:
+                assert again.stdout is not None
+                assert again.stdout.readline() == f"ready {address}\n"
+                listed = headrace("broker", "list", "--json", "--bootstrap", address)
+                assert [json.loads(line)["state"] for line in listed.stdout.splitlines()] == ["live"] * 3
+            finally:
+                again.terminate()
+
+
+def until_told(stream: IO[str], text: str) -> Iterator[str]:
+    """The lines up to the first with this text."""
+    for line in stream:
+        yield line
+        if text in line:
+            return
 
 
 def test_ready_is_told_once_each_knows_that_all_serve(tmp_path: Path) -> None:

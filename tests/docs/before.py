@@ -89,6 +89,10 @@ def broker_3_dies(machine: Machine) -> None:
     machine.kill_broker(3)
 
 
+def broker_2_dies(machine: Machine) -> None:
+    machine.kill_broker(2)
+
+
 def a_lost_quorum(machine: Machine) -> None:
     """Of three voters two are gone with their disks; one is left, and a learner."""
     brokers, data = machine.place / "brokers", "/var/tmp/headrace"
@@ -169,6 +173,7 @@ BEFORE: Final[Mapping[Key, Callable[[Machine], None]]] = {
     ("docs/REDIS.md", "headrace up --engine redis --redis"): a_redis,
     ("docs/SECURITY.md", "export HEADRACE_COMMAND_CONFIG"): alice,
     ("docs/SPARK.md", "from headrace.spark.session import spark_session"): history,
+    ("docs/USING.md", "headrace broker --id 2"): broker_2_dies,
     ("docs/USING.md", "headrace broker remove 3"): broker_3_dies,
     ("docs/USING.md", "headrace consume payments --tail"): many_payments,
     ("docs/USING.md", "kafka-configs.sh"): kafka_tools,

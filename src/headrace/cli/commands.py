@@ -7,8 +7,8 @@ Promises:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ class Root(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{**settings, "commands": Commands()})
-        add_short_options(self)
+        dress_options(self)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own options, of which none but those with a variable of their own stand in the environment:
@@ -111,9 +111,13 @@ def declared(name: str) -> typer.Typer:
     return holder
 
 
-def add_short_options(command: Any) -> None:
-    """Give each option of `command`, and of the commands in it, its short form."""
+def dress_options(command: Any) -> None:
+    """Give each option of `command`, and of the commands in it, its short form. Flags take no value, so help shows no
+    type of them."""
+    command.get_help_option = partial(_help_without_type, command.get_help_option)
     for parameter in command.params:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
         if parameter.envvar is None and hasattr(parameter, "show_envvar"):
             parameter.show_envvar = False  # all have one: help would be twice as long
         for long in tuple(parameter.opts):
@@ -121,7 +125,7 @@ def add_short_options(command: Any) -> None:
                 parameter.opts.append(short)
     if not isinstance(command, Root):
         for inner in getattr(command, "commands", {}).values():
-            add_short_options(inner)
+            dress_options(inner)
 
 
 @cache
@@ -130,8 +134,15 @@ def _built(name: str) -> Any:
 
     group = get_command(declared(name))
     assert isinstance(group, TyperGroup), "it has a callback"
-    add_short_options(group)
+    dress_options(group)
     return group.commands[name]
+
+
+def _help_without_type(ask: Callable[[Any], Any], context: Any) -> Any:
+    option = ask(context)
+    if option is not None:
+        option.metavar = ""
+    return option
 
 
 def _nothing() -> None:

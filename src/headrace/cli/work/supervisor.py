@@ -3,7 +3,7 @@
 Promises:
 - It prints `broker ID pid PID listen HOST:PORT` for each broker as it starts it. Once all serve, and each of them knows
   that, it prints one line `ready HOST:PORT,...`.
-- It restarts no broker, and reports when one ends.
+- It restarts no broker. It reports when one ends, with the command that starts it again.
 - SIGTERM or SIGINT stops the brokers one after the other, so that each can hand over its partitions. A second signal
   ends them at once.
 - The brokers end with this process, however it ends.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -130,19 +131,24 @@ class _Supervisor:
         late = [str(node.id) for node, each in zip(self._nodes, waiting, strict=True) if not each.done()]
         return f"broker {', '.join(late)}"
 
-    async def _spawn(self, node: Node) -> asyncio.subprocess.Process:
+    def _command(self, node: Node) -> list[str]:
+        """The words behind `headrace` that run the broker."""
+        words = ["broker", "--id", str(node.id), "--data", str(node.data), "--listen", str(node.listen)]
         others = ",".join(str(other.listen) for other in self._nodes if other is not node)
-        command = [sys.executable, "-m", "headrace.cli.main", "broker", "--id", str(node.id), "--data", str(node.data)]
-        command += ["--listen", str(node.listen), "--with-parent"]
+        if self._redis is not None:
+            words += ["--engine", "redis"]
+        elif others:
+            words += ["--join", others]
+        return [*words, *self._options]
+
+    async def _spawn(self, node: Node) -> asyncio.subprocess.Process:
         environment = dict(os.environ)
         if self._redis is not None:  # its password is not for the list of processes
-            command += ["--engine", "redis"]
             environment["HEADRACE_REDIS"] = self._redis
-        elif others:
-            command += ["--join", others]
         return await asyncio.create_subprocess_exec(
-            *command,
-            *self._options,
+            *(sys.executable, "-m", "headrace.cli.main"),
+            *self._command(node),
+            "--with-parent",
             env=environment,
             stdin=asyncio.subprocess.PIPE,  # when this process ends it ends, and so does the broker
             stdout=asyncio.subprocess.PIPE,
@@ -189,7 +195,12 @@ class _Supervisor:
     async def _end_of(self, node: Node) -> None:
         process = self._running[node.id]
         code = await process.wait()
-        note(f"broker {node.id} (pid {process.pid}) ended with exit code {code}; the others go on")
+        with_url = "with HEADRACE_REDIS set to its URL, " if self._redis is not None else ""
+        again = shlex.join(["headrace", *self._command(node)])
+        note(
+            f"broker {node.id} (pid {process.pid}) ended with exit code {code}; the others go on; {with_url}start it "
+            f"again with: {again}"
+        )
 
     async def _stop(self) -> list[int]:
         """Stop the brokers one after the other, and at once after a second signal. Returns those that did not end

@@ -87,7 +87,8 @@ class RefusedError(ClientError):
         """`subject` names the refused subject ("Topic 'orders'"); `detail` is the broker's own message, if any."""
         text = (detail or code.message).strip().rstrip(".")
         advice = "; 'headrace acl allow' gives a user its rights" if code in FORBIDDEN else ""
-        super().__init__(f"{subject}: {text} ({code.name}){advice}.")
+        said = text if text.startswith(subject) else f"{subject}: {text}"
+        super().__init__(f"{said} ({code.name}){advice}.")
         self.code = code
         self.subject = subject
         self.detail = detail
