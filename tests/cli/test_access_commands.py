@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,3 +193,17 @@ def test_a_user_without_rights_hears_who_gives_them_and_not_that_the_quorum_is_l
     assert "quorum" not in told
     said(headrace, *grant, "DescribeConfigs")
     assert "may not ask" not in said(headrace, "doctor", "--command-config", own)
+
+
+def test_the_rights_that_doctor_names_are_given_by_the_command_that_it_names(
+    headrace: Headrace, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PASSWORD, "a secret")
+    said(headrace, "user", "create", "guard", "--execute")
+    as_guard = client_file(tmp_path, bootstrap, "SCRAM-SHA-256", "guard", "a secret")
+    told = said(headrace, "doctor", "--command-config", as_guard, code=1)
+    assert "this user may not ask for" in told
+    mending, *more = {command for command in re.findall(r"'headrace ([^']+)'", told)}
+    assert more == []
+    said(headrace, *mending.replace("NAME", "guard").split())
+    assert "nothing is wrong" in said(headrace, "doctor", "--command-config", as_guard)

@@ -367,7 +367,7 @@ def test_without_a_quorum_it_answers_and_says_so(tmp_path: Path, monkeypatch: py
         await world.stop(2, 3)
         found = await findings(world.cluster)
         assert found[0].kind == "no quorum"
-        assert "'headrace quorum recover --data DIR'" in found[0].todo
+        assert "'headrace quorum recover --data DIR --accept-loss'" in found[0].todo
         assert {"broker 2", "broker 3"} <= {each.subject for each in found}
         assert await command(world, "doctor") == 1
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headrace.broker.home.lineage import Superseded
 from headrace.cli.main import main
+from headrace.net.client.cluster import Cluster as Client
+from headrace.operations import diagnosis
+from headrace.operations.diagnosis import findings
+from headrace.operations.finding import Finding
 from tests import loops
-from tests.broker.clusters import running
+from tests.broker.clusters import Cluster, running
+from tests.cli.test_doctor import DOCTOR_ASK_MS_MAX, commands_of
 
 
 def test_a_lost_quorum_is_recovered_by_command_and_nothing_is_done_that_was_not_accepted(
@@ -48,6 +54,32 @@ def test_a_lost_quorum_is_recovered_by_command_and_nothing_is_done_that_was_not_
             fields = json.loads(await said("rejoin", "--data", two, "--json", code=0))
             assert any(Path(fields["kept"]).glob("*.wal"))
             await cluster.start(2, join=(cluster.address(1),))
+
+    loops.run(work())
+
+
+def test_what_doctor_names_recovers_a_quorum_whose_disks_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "DOCTOR_ASK_MS_MAX", DOCTOR_ASK_MS_MAX)  # the quorum's answer never comes
+
+    async def no_quorum(cluster: Cluster) -> list[Finding]:
+        return [each for each in await findings(partial(Client, cluster.bootstrap)) if each.kind == "no quorum"]
+
+    async def work() -> None:
+        async with running(tmp_path, 3) as cluster:
+            await cluster.agree()
+            await cluster.stop(2, 3)
+            cluster.wipe(2)
+            cluster.wipe(3)
+            (finding,) = await no_quorum(cluster)
+            (mending,) = commands_of(finding)
+            await cluster.stop(1)
+            words = [str(cluster.data(1)) if word == "DIR" else word for word in mending]
+            assert await asyncio.to_thread(main, words[:-1]) == 1, "it says what that costs"
+            assert await asyncio.to_thread(main, words) == 0
+            await cluster.start(1)
+            assert await no_quorum(cluster) == []
 
     loops.run(work())
 
