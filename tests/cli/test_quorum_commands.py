@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.limits import DOCTOR_ASK_MS_MAX
 from headrace.broker.home.lineage import Superseded
 from headrace.cli.main import main
 from headrace.net.client.cluster import Cluster as Client
@@ -17,7 +18,7 @@ from headrace.operations.diagnosis import findings
 from headrace.operations.finding import Finding
 from tests import loops
 from tests.broker.clusters import Cluster, running
-from tests.cli.test_doctor import DOCTOR_ASK_MS_MAX, commands_of
+from tests.cli.test_doctor import commands_of
 
 
 def test_a_lost_quorum_is_recovered_by_command_and_nothing_is_done_that_was_not_accepted(
