@@ -203,7 +203,7 @@ def test_the_rights_that_doctor_names_are_given_by_the_command_that_it_names(
     as_guard = client_file(tmp_path, bootstrap, "SCRAM-SHA-256", "guard", "a secret")
     told = said(headrace, "doctor", "--command-config", as_guard, code=1)
     assert "this user may not ask for" in told
-    mending, *more = {command for command in re.findall(r"'headrace ([^']+)'", told)}
+    mending, *more = set(re.findall(r"'headrace ([^']+)'", told))
     assert more == []
     said(headrace, *mending.replace("NAME", "guard").split())
     assert "nothing is wrong" in said(headrace, "doctor", "--command-config", as_guard)

@@ -123,7 +123,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(headrace: Headrace, headr
         (told,) = asyncio.run(findings(partial(Cluster, headrace_broker.bootstrap)))
     assert (told.kind, told.subject, told.is_wrong) == (unended.HANGING, "orders-0", True)
     mending, listing = commands_of(told)
-    assert mending == "txn abort --topic orders --partition 0 --start-offset 0 --execute".split()
+    assert mending == ["txn", "abort", "--topic", "orders", "--partition", "0", "--start-offset", "0", "--execute"]
     headrace.ok(*listing)
 
     assert headrace.ok("txn", "find-hanging", "--older-than", "600") == "no transaction hangs\n"

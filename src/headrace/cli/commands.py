@@ -93,6 +93,8 @@ class Root(TyperGroup):
         found: list[Any] = super().get_params(ctx)
         for each in found:
             each.allow_from_autoenv = False
+            if each.is_flag:  # those of completion come late
+                each.metavar = ""
         return found
 
 

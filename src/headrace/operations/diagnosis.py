@@ -351,8 +351,8 @@ def _of_quorum(quorum: QuorumView | None, brokers: Mapping[int, BrokerView]) -> 
         text = "no controller answers: nothing is decided, so that no topic is made and nobody else comes to lead"
         todo = (
             "start the brokers that are down until most of its voters run; where the disks of most are lost for good, "
-            "stop those that are left: 'headrace quorum recover --data DIR --accept-loss' goes on with one of them, and "
-            "says without --accept-loss what that costs"
+            "stop those that are left: 'headrace quorum recover --data DIR --accept-loss' goes on with one of them; "
+            "without --accept-loss it says what that costs"
         )
         yield Finding("no quorum", "the quorum", text, todo)
         return
