@@ -13,7 +13,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CLEAN: Final = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
 BUILDERS: Final = ("editables", "hatchling", "packaging", "pathspec", "pip", "pluggy", "trove_classifiers")
-"""What `make venv` has in its environment before Headrace."""
+"""Packages that `make venv` installs before Headrace."""
 WHERE: Final = "import headrace; print(headrace.__file__)"
 
 
