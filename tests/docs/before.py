@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import confluent_kafka
 
+from tests.certificates import Authority
 from tests.docs.machine import Machine
 from tests.docs.pages import TOML, blocks_of
 from tools import s3_server
@@ -164,6 +166,13 @@ def alice(machine: Machine) -> None:
     (machine.home / "alice.password").write_text("wonderland")
 
 
+def a_certificate_for_the_console(machine: Machine) -> None:
+    pair = Authority.made(machine.place / "authority").issue("console.example.org")
+    for name in ("console.pem", "console.key"):
+        shutil.copy(pair, machine.home / name)
+    (machine.home / "client.properties").write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+
+
 def the_broker_stops(machine: Machine) -> None:
     machine.typed(
         "kill $(cat %s/brokers/*.pid); tail --pid=$(cat %s/brokers/*.pid) -f /dev/null" % ((machine.place,) * 2)
@@ -172,6 +181,7 @@ def the_broker_stops(machine: Machine) -> None:
 
 BEFORE: Final[Mapping[Key, Callable[[Machine], None]]] = {
     ("docs/CONFIG.md", "kafka-configs.sh"): a_broker_and_kafka_tools,
+    ("docs/CONSOLE.md", "headrace console --login"): a_certificate_for_the_console,
     ("docs/PIPELINES.md", "from headrace.spark"): history,
     ("docs/PIPELINES.md", 'pipeline = "materialise"'): history,
     ("docs/REDIS.md", "headrace up --engine redis --redis"): a_redis,
