@@ -28,10 +28,18 @@ final class Broker implements AutoCloseable {
 
     final String bootstrap;
     final Admin admin;
+    private final Map<String, Object> reached;
 
-    Broker(String bootstrap) {
+    /** It is reached with these settings: who logs in, and whom to trust. */
+    Broker(String bootstrap, Map<String, Object> login) {
         this.bootstrap = bootstrap;
-        this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+        this.reached = new HashMap<>(login);
+        this.reached.put("bootstrap.servers", bootstrap);
+        this.admin = Admin.create(reached);
+    }
+
+    boolean isSecured() {
+        return reached.containsKey("security.protocol");
     }
 
     @Override
@@ -52,7 +60,8 @@ final class Broker implements AutoCloseable {
 
     /** Sends all and waits; the offset that each was acknowledged at. */
     List<Long> produce(List<ProducerRecord<byte[], byte[]>> records, Map<String, Object> options) throws Exception {
-        Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", bootstrap, "linger.ms", 20));
+        Map<String, Object> settings = new HashMap<>(reached);
+        settings.put("linger.ms", 20);
         settings.putAll(options);
         List<Long> offsets = new ArrayList<>();
         try (Producer<byte[], byte[]> producer =
@@ -70,14 +79,14 @@ final class Broker implements AutoCloseable {
     }
 
     Producer<byte[], byte[]> producer(Map<String, Object> options) {
-        Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", bootstrap));
+        Map<String, Object> settings = new HashMap<>(reached);
         settings.putAll(options);
         return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
     Consumer<byte[], byte[]> consumer(Map<String, Object> options) {
-        Map<String, Object> settings = new HashMap<>(Map.of(
-                "bootstrap.servers", bootstrap, "auto.offset.reset", "earliest", "enable.auto.commit", false));
+        Map<String, Object> settings = new HashMap<>(reached);
+        settings.putAll(Map.of("auto.offset.reset", "earliest", "enable.auto.commit", false));
         settings.putAll(options);
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }

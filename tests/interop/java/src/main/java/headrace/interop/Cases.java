@@ -46,6 +46,7 @@ final class Cases {
         cases.put("offsets_by_time", Cases::offsetsByTime);
         cases.put("group_goes_on", Cases::groupGoesOn);
         cases.put("group_offsets", Cases::groupOffsets);
+        Consoles.addTo(cases);
         ConsumerGroups.addTo(cases);
         Migration.addTo(cases);
         Transactions.addTo(cases);
