@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -17,13 +18,16 @@ from headrace.base.errors import UsageError
 from headrace.cli.main import main
 from headrace.mcp.guarding import read_token
 from headrace.testing import RunningBroker
+from tests.certificates import Authority
 from tests.mcp.agents import COMMAND, listening, over_http
 
 TOKEN: Final = "0123456789abcdef0123456789abcdef"
 LISTED: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 
-async def posted(url: str, body: Any = LISTED, **headers: str) -> tuple[int, str]:
+async def posted(
+    url: str, body: Any = LISTED, trusting: ssl.SSLContext | None = None, **headers: str
+) -> tuple[int, str]:
     """The status and the text of an answer."""
     told = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -32,7 +36,7 @@ async def posted(url: str, body: Any = LISTED, **headers: str) -> tuple[int, str
 
     def ask() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=trusting) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -66,6 +70,18 @@ async def test_only_who_has_the_token_is_let_in(headrace_broker: RunningBroker, 
     async with over_http(*options, log=log, token=TOKEN) as agent:
         assert (await agent("status"))["live"] == 1
     assert TOKEN not in log.read_text()
+
+
+async def test_it_speaks_tls_with_its_certificate(tmp_path: Path) -> None:
+    authority = Authority.made(tmp_path / "ca")
+    file = str(authority.issue("127.0.0.1"))
+    options = ("--bootstrap", "127.0.0.1:1", "--tls-certificate", file, "--tls-key", file)
+    async with listening(*options, log=tmp_path / "log") as url:
+        assert url.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(authority.trust))
+        assert (await posted(url, trusting=trusting))[0] == 200
+        with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            await posted(url, trusting=ssl.create_default_context())
 
 
 @pytest.mark.parametrize("text", ["short", "x y" * 20, "ż" * 40, "x" * 5_000])
