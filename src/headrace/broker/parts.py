@@ -131,6 +131,7 @@ class Parts:
             sources=(engine.states, self.upkeep.cleaner.states, self.durable.states),
             damaged=self.replication.renewals.ailments,
             heard=lambda: self.cluster.controller.heard,
+            image=lambda: self.cluster.metadata.image,
             descriptors=descriptors,
             on_bug=self.core.on_bug,
         )

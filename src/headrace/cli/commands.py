@@ -19,6 +19,7 @@ MODULES: Final = {
     "up": "headrace.cli.up",
     "broker": "headrace.cli.broker",
     "quorum": "headrace.cli.quorum",
+    "upgrade": "headrace.cli.settings.upgrade",
     "status": "headrace.cli.status",
     "doctor": "headrace.cli.doctor",
     "top": "headrace.cli.top",

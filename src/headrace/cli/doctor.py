@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from headrace.operations.finding import Finding
 
 
-SUBJECTS_NAMED_MAX = 3
-"""Partitions that are named in one line, where the same ails several and the same mends them."""
-
-
 def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
     """Say what is wrong with the cluster, or might be better, and what to do. Exits with 1 where anything is wrong."""
     from functools import partial
@@ -40,12 +36,7 @@ def doctor(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
     if not any(finding.is_wrong for finding in found):
         yield "nothing is wrong: every broker lives, and every partition has a leader and all of its replicas in sync"
-    from headrace.operations.finding import causes
+    from headrace.operations.finding import told
 
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for finding in causes(found):
-        alike.setdefault((finding.kind, finding.text, finding.todo), []).append(finding.subject)
-    for (_, text, todo), subjects in alike.items():
-        more = len(subjects) - SUBJECTS_NAMED_MAX
-        named = ", ".join(subjects[:SUBJECTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-        yield f"{named}: {text}; {todo}"
+    for each in told(found):
+        yield f"{each.named}: {each.text}; {each.todo}"

@@ -43,6 +43,7 @@ from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment, replace_segments
 from headrace.controller.isr import IsrProposal, alter_isr, leave_isr
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef, elect_leaders
+from headrace.controller.levels import finalize_level
 from headrace.controller.moves import HandsOver, Seal, fail_target, finish_move, give_up_move, prove_move, seal_move
 from headrace.controller.moving import MoveOutcome, MoveWish, move_partitions
 from headrace.controller.reassignments import Reassignment, reassign_partitions
@@ -53,7 +54,7 @@ from headrace.controller.topics import NewTopic, TopicOutcome, create_topics
 from headrace.metadata.access.acls import Acl, AclFilter
 from headrace.metadata.codec import shape_of
 from headrace.metadata.configs import topic_config
-from headrace.metadata.events import AclCreated, AclDeleted, ScramCredentialChanged
+from headrace.metadata.events import AclCreated, AclDeleted, LevelFinalized, ScramCredentialChanged
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.moves import UNLIMITED_RATE
 from headrace.metadata.segments import SegmentDescriptor
@@ -74,6 +75,8 @@ class Setting:
     """Whether there is a durable store."""
     unable: Mapping[BrokerId, str] = field(default_factory=dict)
     """As in `moves.Unable`."""
+    voters: tuple[BrokerId, ...] = ()
+    """The quorum's voters; empty where the commit log has none."""
 
 
 class Ask(Generic[R_co]):
@@ -259,6 +262,24 @@ class AlterScram(Command[Refusals]):
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusals | Refusal]:
         decision = alter_scram(image, self.alterations, self.secret)
         return Decision(decision.events, tuple(decision.result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalizeLevel(Command[None]):
+    """Raise the cluster's feature level."""
+
+    RESULT: ClassVar[Any] = None
+    LEVEL: ClassVar[int] = LevelFinalized.LEVEL
+    SUBJECT: ClassVar[str] = LevelFinalized.SUBJECT
+    level: int
+    may_fall: bool = False
+    """As in `finalize_level`."""
+    validate_only: bool = False
+
+    def decide(self, image: MetadataImage, setting: Setting) -> Decision[Refusal | None]:
+        return finalize_level(
+            image, self.level, may_fall=self.may_fall, voters=setting.voters, validate_only=self.validate_only
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -577,7 +598,9 @@ class RegisterBroker(Ask[BrokerEpoch]):
     engine: Engine = Engine.LOCAL
     """The keeper of its partition logs. Brokers of older versions do not say; theirs are local."""
     level: int = 0
-    """The metadata level of its release. Brokers of older versions do not say; theirs is 0."""
+    """The highest feature level of its release. Brokers of older versions do not say; theirs is 0."""
+    level_min: int = 0
+    """The lowest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -663,6 +686,7 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
             CreateAcls,
             DeleteAcls,
             AlterScram,
+            FinalizeLevel,
             ElectLeaders,
             ReassignPartitions,
             MovePartitions,

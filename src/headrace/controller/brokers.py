@@ -38,7 +38,7 @@ from headrace.controller.elections import (
     started_anew,
     taken_out,
 )
-from headrace.controller.levels import too_old
+from headrace.controller.levels import unfit
 from headrace.controller.reassignments import changes, without_broker
 from headrace.metadata.events import (
     BrokerFenced,
@@ -51,7 +51,7 @@ from headrace.metadata.events import (
     VoteWithheld,
 )
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.levels import METADATA_LEVEL
+from headrace.metadata.levels import METADATA_LEVEL, METADATA_LEVEL_MIN, born_at
 from headrace.metadata.values import BrokerImage, Endpoint, Engine, PartitionImage, TopicImage
 from headrace.wire.errors import ErrorCode
 
@@ -67,6 +67,7 @@ def register_broker(
     incarnation: IncarnationId | None = None,
     engine: Engine = Engine.LOCAL,
     level: int = METADATA_LEVEL,
+    level_min: int = METADATA_LEVEL_MIN,
     in_session: bool = False,
     unfenced: bool = False,
 ) -> Decision[BrokerEpoch | Refusal]:
@@ -74,9 +75,9 @@ def register_broker(
     epoch, even where it is elected again. The first registration creates the cluster. The result is the broker epoch,
     an int.
 
-    `cluster_id` is the one in the broker's directory. `engine`: the keeper of its partition logs. `level`: the
-    metadata level of its release. `in_session`: its last incarnation is known to live. `unfenced`: it decides itself,
-    and need not ask to be unfenced once it has replayed this.
+    `cluster_id` is the one in the broker's directory. `engine`: the keeper of its partition logs. `level` and
+    `level_min`: the feature levels that its release knows. `in_session`: its last incarnation is known to live.
+    `unfenced`: it decides itself, and need not ask to be unfenced once it has replayed this.
     """
     refusal = refused_registration(
         image,
@@ -88,6 +89,7 @@ def register_broker(
         incarnation=incarnation,
         engine=engine,
         level=level,
+        level_min=level_min,
         in_session=in_session,
     )
     if refusal is not None:
@@ -98,7 +100,7 @@ def register_broker(
     epoch = BrokerEpoch(image.index + 1)
     events: list[MetadataEvent] = []
     if not image.cluster_id:
-        events.append(ClusterBorn(cluster_id=cluster_id, engine=engine))
+        events += [ClusterBorn(cluster_id=cluster_id, engine=engine), *born_at(level)]
     events.append(
         BrokerRegistered(
             broker_id=broker_id,
@@ -108,6 +110,7 @@ def register_broker(
             rack=rack,
             incarnation=incarnation,
             level=level,
+            level_min=level_min,
         )
     )
     if unfenced:
@@ -127,6 +130,7 @@ def refused_registration(
     incarnation: IncarnationId | None,
     engine: Engine = Engine.LOCAL,
     level: int = METADATA_LEVEL,
+    level_min: int = METADATA_LEVEL_MIN,
     in_session: bool,
 ) -> Refusal | None:
     """Return why `register_broker` would refuse it; else None."""
@@ -144,7 +148,7 @@ def refused_registration(
             f"--engine {image.engine}, or name addresses of another cluster."
         )
         return Refusal(ErrorCode.INVALID_REGISTRATION, message)
-    if (refusal := too_old(image, broker_id, level)) is not None:
+    if image.cluster_id and (refusal := unfit(image, broker_id, level_min, level)) is not None:
         return refusal
     known = image.brokers.get(broker_id)
     if known is None or (incarnation is not None and known.incarnation == incarnation):

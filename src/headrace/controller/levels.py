@@ -1,11 +1,12 @@
-"""Refuses changes, and registrations, for which some broker runs too old a release.
+"""Raises the cluster's feature level, and refuses changes and registrations that do not go with it.
 
 Promises:
-- No event is decided that a registered broker does not know, fenced or not: it would stop at it, and again at each
-  start.
+- The level is raised only once every registered broker knows the new one, fenced or not: one that does not would stop
+  at it, and again at each start. It never falls.
 - A voter that has not registered counts as one of the lowest level.
-- No broker registers that would stop at what the image has already.
-- A level never stands above that of the broker's last registration.
+- No event is decided before the cluster is at the event's level.
+- No broker registers that would stop at what the image has already, or that cannot run at the cluster's level.
+- A broker's level never stands above that of its last registration.
 
 Sources: KIP-584, KIP-778.
 """
@@ -18,8 +19,9 @@ from typing import TypeVar
 
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.controller.decision import Decision, Refusal, decided, stale
+from headrace.metadata.events import LevelFinalized
 from headrace.metadata.image import MetadataImage, registration_of
-from headrace.metadata.levels import needed_by, needed_by_image
+from headrace.metadata.levels import METADATA_LEVEL, needed_by, needed_by_image
 from headrace.wire.errors import ErrorCode
 
 T = TypeVar("T")
@@ -28,20 +30,65 @@ T = TypeVar("T")
 def within_levels(
     decision: Decision[T | Refusal], image: MetadataImage, voters: Collection[BrokerId]
 ) -> Decision[T | Refusal]:
-    """Return the decision, or its refusal where a broker does not know its events."""
+    """Return the decision, or its refusal where the cluster is not at the level of its events."""
     level, subject = needed_by(decision.events)
-    if level == 0:
+    if level <= image.level or any(isinstance(event, LevelFinalized) for event in decision.events):
         return decision
+    refusal = unknown_to_some(image, level, subject, voters)
+    if refusal is None:
+        needed = max(level, LevelFinalized.LEVEL)  # no lower one can be finalized
+        message = (
+            f"This cluster is at feature level {image.level}, and {subject} need {needed}: raise it first ('headrace "
+            "upgrade')."
+        )
+        refusal = Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
+    return Decision((), refusal)
+
+
+def finalize_level(
+    image: MetadataImage, level: int, *, may_fall: bool, voters: Collection[BrokerId], validate_only: bool
+) -> Decision[Refusal | None]:
+    """Raise the cluster's level. `may_fall`: the request is for a downgrade, which is refused in Kafka's words."""
+    if level == image.level:
+        return decided([])
+    refusal = _impossible(image, level, may_fall=may_fall)
+    if refusal is None and (old := unknown_to_some(image, level, f"feature level {level}", voters)) is not None:
+        refusal = old.message
+    if refusal is not None:
+        return decided(Refusal(ErrorCode.INVALID_UPDATE_VERSION, refusal))
+    return decided([] if validate_only else [LevelFinalized(level=level)])
+
+
+def _impossible(image: MetadataImage, level: int, *, may_fall: bool) -> str | None:
+    """Return why no broker matters; None where the brokers decide it."""
+    if level > image.level and may_fall:
+        return "Can't downgrade to a newer version."
+    if level < image.level:
+        return (
+            f"The cluster is at feature level {image.level}, and a level never falls: the metadata may have what "
+            "earlier releases do not know."
+        )
+    if not LevelFinalized.LEVEL <= level <= METADATA_LEVEL:
+        return (
+            f"The controller's release can raise the feature level to {LevelFinalized.LEVEL} at least and "
+            f"{METADATA_LEVEL} at most."
+        )
+    return None
+
+
+def unknown_to_some(image: MetadataImage, level: int, subject: str, voters: Collection[BrokerId]) -> Refusal | None:
+    """Return the refusal that names brokers, or voters that have not registered, which may not know the level; None
+    where all know it."""
     if (refusal := behind(image, image.brokers, level, subject)) is not None:
-        return Decision((), refusal)
+        return refusal
     if unknown := sorted(set(voters).difference(image.brokers)):
         who, it = _named(unknown, "votes and has", "vote and have")
         message = (
             f"{who} not registered, and may run a release that does not know {subject}: start {it}, or demote {it} "
             "first ('headrace broker demote')."
         )
-        return Decision((), Refusal(ErrorCode.UNSUPPORTED_VERSION, message))
-    return decision
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, message)
+    return None
 
 
 def behind(image: MetadataImage, brokers: Iterable[BrokerId], level: int, subject: str) -> Refusal | None:
@@ -61,8 +108,14 @@ def _named(brokers: Sequence[BrokerId], does: str, do: str) -> tuple[str, str]:
     return f"Brokers {', '.join(map(str, brokers))} {do}", "them"
 
 
-def too_old(image: MetadataImage, broker_id: BrokerId, level: int) -> Refusal | None:
-    """Return why a broker of that level cannot register; None where it can."""
+def unfit(image: MetadataImage, broker_id: BrokerId, level_min: int, level: int) -> Refusal | None:
+    """Return why a broker that knows these levels cannot register; None where it can."""
+    if level_min > image.level:
+        message = (
+            f"Broker {broker_id} runs a release that knows no feature level below {level_min}, and this cluster is at "
+            f"{image.level}: start it with the release that ran before, and run 'headrace upgrade' first."
+        )
+        return Refusal(ErrorCode.INVALID_REGISTRATION, message)
     needed, subject = needed_by_image(image)
     if level >= needed:
         return None

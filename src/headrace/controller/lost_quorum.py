@@ -64,6 +64,7 @@ def _begun_anew(image: MetadataImage, epoch: BrokerEpoch) -> Iterator[MetadataEv
             endpoints=broker.endpoints,
             rack=broker.rack,
             level=broker.level,
+            level_min=broker.level_min,
         )
     for topic, partition in image.all_partitions():
         yield LeaderChanged(

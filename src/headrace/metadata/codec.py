@@ -3,7 +3,8 @@
 Promises:
 - `decode_event(encode_event(e)) == e`.
 - Text that is not such JSON raises CorruptData, and nothing else.
-- An event with an unknown number, or of a newer version, is refused rather than half understood.
+- An event with an unknown number, or of a newer version, is refused rather than half understood. So is a feature level
+  that this release does not know: events of it would follow.
 
 The shape of an event follows from its dataclass, so a new event needs no code here. `shape_of` gives the JSON of any
 frozen dataclass with such fields.
@@ -26,8 +27,9 @@ import immutables
 
 from headrace.base.errors import CorruptData
 from headrace.metadata.access.acls import Acl, AclFilter, found
-from headrace.metadata.events import MetadataEvent, ScramCredentialChanged, SecretMade
+from headrace.metadata.events import LevelFinalized, MetadataEvent, ScramCredentialChanged, SecretMade
 from headrace.metadata.image import MetadataImage
+from headrace.metadata.levels import METADATA_LEVEL
 from headrace.metadata.moves import StorageStateSealed
 from headrace.metadata.values import BrokerImage, TopicImage
 
@@ -62,7 +64,13 @@ def decode_event(value: object) -> MetadataEvent:
             f"Metadata event {value.get('event')!r:.60} (type {value.get('type')!r:.20}, version "
             f"{value.get('version')!r:.20}) is unknown here: start the Headrace version that wrote it, or a newer one."
         )
-    return typing.cast("MetadataEvent", shape_of(cls).decode(value, cls.__name__))
+    event = typing.cast("MetadataEvent", shape_of(cls).decode(value, cls.__name__))
+    if isinstance(event, LevelFinalized) and event.level > METADATA_LEVEL:
+        raise CorruptData(
+            f"This cluster is at feature level {event.level}, and this release of Headrace knows none above "
+            f"{METADATA_LEVEL}: start the release that ran here before, or a newer one."
+        )
+    return event
 
 
 def encode_events(events: Iterable[MetadataEvent]) -> bytes:
@@ -95,6 +103,7 @@ def image_as_json(image: MetadataImage) -> dict[str, Any]:
     return {
         "cluster_id": image.cluster_id,
         "engine": image.engine.value,
+        "level": image.level,
         "index": image.index,
         "next_producer_id": image.next_producer_id,
         "votes_withheld": sorted(image.withheld),

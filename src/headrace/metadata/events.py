@@ -6,7 +6,7 @@ Promises:
   understand whole may tell a `least_version` below that.
 - It never decides and never reads a clock.
 - An event that some earlier release does not know tells its `LEVEL`, the lowest that knows it, and its `SUBJECT`, for
-  people. The controller emits none while a broker of the cluster is below that (`levels`).
+  people. The controller emits none before the cluster is at that level (`levels`).
 
 Number 23 is reserved for an event that no code emits yet.
 """
@@ -56,7 +56,7 @@ class BrokerRegistered:
     incarnation it raises the level alone."""
 
     TYPE: ClassVar[int] = 1
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     directory_id: DirectoryId
@@ -65,12 +65,26 @@ class BrokerRegistered:
     incarnation: IncarnationId | None = None
     """The id that the process chose for this start (version 1)."""
     level: int = 0
-    """The metadata level of its release, as in `levels` (version 2)."""
+    """The highest feature level that its release knows, as in `levels` (version 2)."""
+    level_min: int = 0
+    """The lowest one (version 3)."""
 
     @property
     def least_version(self) -> int:
-        """Brokers of before do not ask for the level."""
+        """Brokers of before do not ask for the levels."""
         return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFinalized:
+    """The cluster's feature level is at least this one from now on: events of it may follow, and no broker comes that
+    does not know it."""
+
+    TYPE: ClassVar[int] = 43
+    VERSION: ClassVar[int] = 0
+    LEVEL: ClassVar[int] = 2
+    SUBJECT: ClassVar[str] = "feature levels"
+    level: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -505,6 +519,7 @@ class MoveRetargeted:
 
 MetadataEvent: TypeAlias = (
     ClusterBorn
+    | LevelFinalized
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced

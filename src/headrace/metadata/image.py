@@ -43,6 +43,7 @@ from headrace.metadata.events import (
     ClusterBorn,
     ConfigChanged,
     GroupConfigChanged,
+    LevelFinalized,
     MetadataEvent,
     PartitionsAdded,
     ProducerIdsAllocated,
@@ -90,6 +91,8 @@ class MetadataImage:
     next_producer_id: ProducerId
     engine: Engine = Engine.LOCAL
     """The keeper of the partition logs, chosen at the cluster's birth."""
+    finalized_level: int = 0
+    """The highest feature level that was finalized; 0: none was. `level` is what counts."""
     withheld: frozenset[BrokerId] = frozenset()
     """Brokers whose vote in the quorum an operator has removed: they are not promoted automatically."""
     group_configs: immutables.Map[str, immutables.Map[str, str]] = _NO_GROUP_CONFIGS
@@ -114,6 +117,12 @@ class MetadataImage:
     """Number of partitions for which each broker is the first replica, and so the preferred leader."""
     moves: immutables.Map[TopicPartition, Move] = _NO_MOVES
     """Moves under way. Follows from `topics`."""
+
+    @property
+    def level(self) -> int:
+        """The feature level at which the cluster runs (`levels`): whatever earlier releases do not know is written only
+        where its own level is no higher. Clusters of before finalized levels have ACLs and passwords at level 1."""
+        return max(self.finalized_level, AclCreated.LEVEL if self.acls or self.scram or self.secret else 0)
 
     @property
     def lineage(self) -> Lineage:
@@ -213,6 +222,7 @@ class MetadataImage:
         return MetadataImage(
             cluster_id=builder.cluster_id,
             engine=builder.engine,
+            finalized_level=builder.finalized_level,
             index=at,
             brokers=builder.brokers.finish(),
             topics=builder.finish_topics(),
@@ -238,6 +248,8 @@ class MetadataImage:
         """Events that replay on `EMPTY_IMAGE` (at this index) to an equal image. Lazy: safe to run in a thread."""
         if self.cluster_id:
             yield ClusterBorn(cluster_id=self.cluster_id, engine=self.engine)
+        if self.finalized_level:  # before anything that a broker below it would not know
+            yield LevelFinalized(level=self.finalized_level)
         if self.doubts:  # before anything that would rise by it
             yield ChangesDoubted(number=self.doubts)
         for broker in sorted(self.brokers.values(), key=lambda broker: broker.id):
@@ -301,6 +313,7 @@ def registration_of(broker: BrokerImage) -> BrokerRegistered:
         rack=broker.rack,
         incarnation=broker.incarnation,
         level=broker.level,
+        level_min=broker.level_min,
     )
 
 

@@ -1,12 +1,15 @@
-"""Metadata levels: which events the release of a broker knows.
+"""Feature levels: which events, and forms on disk, a release knows, and from when on a cluster may have them.
 
-A broker that is given an unknown event stops. So brokers register the level of their release, as Kafka's brokers do
-with `metadata.version` (KIP-584, KIP-778). No level is finalized: an event is decided once all brokers know it.
+A broker that is given an unknown event stops. So each broker registers the levels that its release knows, and the
+cluster has one level, `MetadataImage.level`, as Kafka has `metadata.version` (KIP-584, KIP-778). An operator raises it
+(`headrace upgrade`, UpdateFeatures) once all brokers know the next one. What an earlier release does not know is written
+only from its level on: ask `image.level`. A new cluster begins at the level of its first broker.
 
 | Level | Known from that level on |
 |---|---|
 | 0 | All events of 0.1.0. Brokers of 0.1.0 register no level. |
-| 1 | ACLs, SCRAM credentials and the cluster's secret. |
+| 1 | ACLs, SCRAM credentials and the cluster's secret. No release ends here: it is finalized with level 2. |
+| 2 | The finalized level itself. |
 """
 
 from __future__ import annotations
@@ -14,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from headrace.metadata.events import AclCreated, MetadataEvent, ScramCredentialChanged, SecretMade
+from headrace.metadata.events import AclCreated, LevelFinalized, MetadataEvent, ScramCredentialChanged, SecretMade
 from headrace.metadata.image import MetadataImage
 
-METADATA_LEVEL: Final = 1
-"""The level of this release. It rises with an event, or a version of one, that the last release does not know."""
+METADATA_LEVEL: Final = 2
+"""The highest level of this release. It rises with an event, or a version of one, that the last release does not know."""
+METADATA_LEVEL_MIN: Final = 0
+"""The lowest level of a cluster in which this release can run."""
 
 
 def needed_by(events: Iterable[MetadataEvent]) -> tuple[int, str]:
@@ -29,5 +34,13 @@ def needed_by(events: Iterable[MetadataEvent]) -> tuple[int, str]:
 
 def needed_by_image(image: MetadataImage) -> tuple[int, str]:
     """As `needed_by`, for the events of a snapshot."""
+    if image.finalized_level:
+        return image.finalized_level, f"feature level {image.finalized_level}"
     kinds = ((image.acls, AclCreated), (image.scram, ScramCredentialChanged), (image.secret, SecretMade))
     return max(((kind.LEVEL, kind.SUBJECT) for there, kind in kinds if there), default=(0, ""))
+
+
+def born_at(level: int) -> tuple[LevelFinalized, ...]:
+    """The events that give a new cluster its level, where its first broker knows this one."""
+    highest = min(level, METADATA_LEVEL)
+    return (LevelFinalized(level=highest),) if highest >= LevelFinalized.LEVEL else ()

@@ -48,6 +48,7 @@ from headrace.metadata.events import (
     GroupConfigChanged,
     IsrChanged,
     LeaderChanged,
+    LevelFinalized,
     MetadataEvent,
     MoveCancelled,
     MoveFinished,
@@ -96,6 +97,7 @@ class ImageBuilder:
         self.is_snapshot = is_snapshot
         self.cluster_id = image.cluster_id
         self.engine = image.engine
+        self.finalized_level = image.finalized_level
         self.next_producer_id = image.next_producer_id
         self.withheld = image.withheld
         self.recovery = image.recovery
@@ -140,6 +142,8 @@ class ImageBuilder:
             case ClusterBorn():
                 if event.cluster_id and not self.cluster_id:
                     self.cluster_id, self.engine = event.cluster_id, event.engine
+            case LevelFinalized():
+                self.finalized_level = max(self.finalized_level, event.level)
             case BrokerRegistered():
                 self._register(event)
             case BrokerFenced():
@@ -240,6 +244,7 @@ class ImageBuilder:
             fenced=True,
             incarnation=event.incarnation,
             level=event.level,
+            level_min=event.level_min,
         )
 
     def _remove_broker(self, event: BrokerRemoved) -> None:

@@ -153,7 +153,9 @@ class BrokerImage:
     incarnation: IncarnationId | None = None
     """The process that registered it last; None: an older version did."""
     level: int = 0
-    """The metadata level of its release, as far as it is known (`levels`)."""
+    """The highest feature level that its release knows, as far as it is known (`levels`)."""
+    level_min: int = 0
+    """The lowest one."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Its address on the listener of that name; None where it has no such listener."""

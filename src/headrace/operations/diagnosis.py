@@ -27,6 +27,7 @@ from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView, TopicView
 from headrace.operations.bearing import losses_borne
 from headrace.operations.finding import BROKER_DOWN, MORE, OUT_OF_SYNC, START, TOO_FEW_FOR_ALL, VOTER_DOWN, Finding
+from headrace.operations.levels import LEVEL_BEHIND, of_levels
 from headrace.operations.opened import OPENED, opened
 from headrace.operations.reaching import Reach, since
 from headrace.operations.unended import UNENDED, unended
@@ -60,6 +61,7 @@ ORDER: Final = (
     OUT_OF_SYNC,
     "few replicas",
     OPENED,
+    LEVEL_BEHIND,
 )
 """Order of findings, the worst first."""
 RECOVERING: Final = "recover"
@@ -100,7 +102,7 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
         return
     answering = [broker for broker, report in reports.items() if report is not None]
     settings = await _allowed(_settings(admin, answering[0]), "its configuration") if answering else None
-    found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers)]
+    found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *of_levels(reports.values())]
     found += await opened(admin, answering)
     view = await members.metadata()
     topics = view.topics

@@ -16,6 +16,9 @@ MORE: Final = "so are "
 START: Final = "start broker "
 """The advice of such a finding begins so, before the ids."""
 
+SUBJECTS_NAMED_MAX: Final = 3
+"""Partitions that are named in one line, where the same ails several and the same mends them."""
+
 
 class Finding(NamedTuple):
     """One problem."""
@@ -43,6 +46,29 @@ def causes(found: Sequence[Finding]) -> list[Finding]:
             continue
         told += [each for broker in brokers if (each := down[broker]) not in told]
     return [_with_effects(each, found) if each.kind == BROKER_DOWN else each for each in told]
+
+
+class Told(NamedTuple):
+    """One line for people: a problem, and all that has it."""
+
+    subjects: tuple[str, ...]
+    text: str
+    todo: str
+    is_wrong: bool
+
+    @property
+    def named(self) -> str:
+        """The first of its subjects, and how many more there are."""
+        more = len(self.subjects) - SUBJECTS_NAMED_MAX
+        return ", ".join(self.subjects[:SUBJECTS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def told(found: Sequence[Finding]) -> list[Told]:
+    """Return a line for each cause: subjects that the same ails, and the same mends, are told together."""
+    alike: dict[Finding, list[str]] = {}
+    for each in causes(found):
+        alike.setdefault(each._replace(subject=""), []).append(each.subject)
+    return [Told(tuple(subjects), each.text, each.todo, each.is_wrong) for each, subjects in alike.items()]
 
 
 def _brokers_of(finding: Finding) -> list[str]:

@@ -14,8 +14,10 @@ from headrace.net.client.moves import under_way
 from headrace.net.client.view import ClusterView, PartitionView
 from headrace.operations.bearing import bearing
 from headrace.operations.diagnosis import findings
-from headrace.operations.finding import Finding, causes
+from headrace.operations.finding import Finding, told
+from headrace.operations.levels import known_to_all
 from headrace.operations.reaching import Reach
+from headrace.wire.ailments import Levels
 from headrace.wire.moves import MoveView
 
 
@@ -28,6 +30,8 @@ class Summary(NamedTuple):
     view: ClusterView
     room: Mapping[int, DiskView]
     moves: Sequence[MoveView]
+    levels: Levels | None
+    """None: no broker tells."""
     found: Sequence[Finding]
 
     def lines(self) -> list[str]:
@@ -37,6 +41,7 @@ class Summary(NamedTuple):
         lines = [
             f"cluster    {self.view.cluster_id}",
             f"brokers    {len(live)} of {len(self.brokers)} live" + (f"; down: {_listed(down)}" if down else ""),
+            f"level      {self._level()}",
             f"controller {next((f'broker {each.id}' for each in self.brokers if each.controller), 'none is known')}",
             f"quorum     {self.quorum or 'no controller answers about it'}",
             f"topics     {len(self.view.topics)}",
@@ -44,18 +49,31 @@ class Summary(NamedTuple):
             f"disks      {self._disks()}",
             f"moves      {len(self.moves)} under way, {sum(bool(each.obstacle) for each in self.moves)} held up",
         ]
-        wrong = [each for each in causes(self.found) if each.is_wrong]
+        return [*lines, f"health     {self._health()}"]
+
+    def _level(self) -> str:
+        if self.levels is None:
+            return "no broker tells the feature level"
+        known = known_to_all(self.levels)
+        more = f"; all brokers know {known}: 'headrace upgrade' raises it" if known > self.levels.level else ""
+        return f"{self.levels.level}{more}"
+
+    def _health(self) -> str:
+        """As many problems and hints as `headrace doctor` has lines."""
+        lines = told(self.found)
+        wrong = [each for each in lines if each.is_wrong]
+        hints = len(lines) - len(wrong)
+        hinted = f"{hints} hint{'s' if hints > 1 else ''}"
         if not wrong:
-            return [*lines, "health     nothing is wrong"]
-        count = f"{len(wrong)} problem{'s' if len(wrong) > 1 else ''}"
-        worst = f"{wrong[0].subject}: {wrong[0].text}"
-        return [*lines, f"health     {count}, the worst: {worst}; 'headrace doctor' says what to do"]
+            return "nothing is wrong" + (f"; 'headrace doctor' has {hinted}" if hints else "")
+        count = f"{len(wrong)} problem{'s' if len(wrong) > 1 else ''}" + (f" and {hinted}" if hints else "")
+        return f"{count}, the worst: {wrong[0].named}: {wrong[0].text}; 'headrace doctor' says what to do"
 
     def _disks(self) -> str:
-        told = {broker: disk for broker, disk in self.room.items() if disk.total > 0}
-        if not told:
+        known = {broker: disk for broker, disk in self.room.items() if disk.total > 0}
+        if not known:
             return "no broker tells of its disk"
-        broker, disk = max(told.items(), key=lambda item: item[1].percent)
+        broker, disk = max(known.items(), key=lambda item: item[1].percent)
         return f"the fullest is that of broker {broker}, with {disk.percent} % used"
 
     def fields(self) -> dict[str, Any]:
@@ -69,7 +87,8 @@ class Summary(NamedTuple):
             "topics": len(self.view.topics),
             "partitions": sum(len(topic.partitions) for topic in self.view.topics.values()),
             "moves": len(self.moves),
-            "problems": [f"{each.subject}: {each.text}" for each in self.found if each.is_wrong],
+            "level": None if self.levels is None else self.levels.level,
+            "problems": [f"{each.named}: {each.text}" for each in told(self.found) if each.is_wrong],
         }
 
 
@@ -84,9 +103,14 @@ async def summary(reach: Reach) -> Summary:
                 quorum: str | None = bearing(await members.quorum(), brokers)
         except (HeadraceError, TimeoutError):
             quorum = None
+        try:
+            async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
+                levels: Levels | None = await members.levels()
+        except (HeadraceError, TimeoutError):
+            levels = None
         room = await disks(cluster, [broker.id for broker in brokers if not broker.fenced])
         moves, _ = await under_way(cluster)
-    return Summary(brokers, quorum, view, room, moves, await findings(reach))
+    return Summary(brokers, quorum, view, room, moves, levels, await findings(reach))
 
 
 def _count(parts: Sequence[PartitionView]) -> str:

@@ -1,8 +1,8 @@
 """A broker's report of where it serves less than the metadata says: a private API that `headrace doctor` asks of each
 broker. Sans-IO.
 
-The report has the broker's damaged logs and its `State`s. The controller adds the states that other brokers sent with
-their heartbeats. The request is a header and nothing else. The answer is JSON: version 0 a list of damaged logs,
+The report has the broker's damaged logs and its `State`s, and the feature levels of all brokers. The controller adds the
+states that other brokers sent with their heartbeats. The request is a header and nothing else. The answer is JSON: version 0 a list of damaged logs,
 version 1 an object. A broker that knows only version 0 answers with it whatever it is asked.
 
 Promises: bytes that are not such an answer raise CorruptData and nothing else.
@@ -73,6 +73,14 @@ class State:
     """A clause: what to do."""
 
 
+class Levels(NamedTuple):
+    """The cluster's feature level, and what each registered broker knows."""
+
+    level: int
+    known: Mapping[int, tuple[int, int]]
+    """The lowest and the highest level of each broker, by id."""
+
+
 class Report(NamedTuple):
     """The whole report of a broker."""
 
@@ -80,6 +88,8 @@ class Report(NamedTuple):
     states: Sequence[State] = ()
     heard: Mapping[int, Sequence[State]] = {}
     """States of other brokers by id, as they reported them to this one, if it is the controller."""
+    levels: Levels | None = None
+    """None: the broker is of a version that does not tell them."""
 
 
 def encode_ailments(ailments: Sequence[Ailment]) -> bytes:
@@ -91,7 +101,10 @@ def encode_report(report: Report) -> bytes:
     """The whole frame of version 1, its length first."""
     heard = {str(broker): [asdict(each) for each in states] for broker, states in report.heard.items()}
     states = [asdict(each) for each in report.states]
-    return _framed({"damaged": [each._asdict() for each in report.damaged], "states": states, "heard": heard})
+    value = {"damaged": [each._asdict() for each in report.damaged], "states": states, "heard": heard}
+    if report.levels is not None:
+        value["level"], value["levels"] = report.levels.level, {str(key): at for key, at in report.levels.known.items()}
+    return _framed(value)
 
 
 def _framed(value: Any) -> bytes:
@@ -115,13 +128,20 @@ def decode_report(frame: memoryview) -> Report:
             return Report([_ailment(**each) for each in value])
         heard = {int(broker): [_state(**each) for each in states] for broker, states in value["heard"].items()}
         states = [_state(**each) for each in value["states"]]
-        return Report([_ailment(**each) for each in value["damaged"]], states, heard)
+        return Report([_ailment(**each) for each in value["damaged"]], states, heard, _levels(value))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptData(f"this is no report of a broker: {error}") from error
 
 
 def _ailment(*, topic: str, partition: int, leads: bool, start: int, end: int, obstacle: str) -> Ailment:
     return Ailment(str(topic), int(partition), bool(leads), int(start), int(end), str(obstacle))
+
+
+def _levels(value: Mapping[str, Any]) -> Levels | None:
+    if "levels" not in value:
+        return None
+    known = {int(broker): (int(lowest), int(highest)) for broker, (lowest, highest) in value["levels"].items()}
+    return Levels(int(value["level"]), known)
 
 
 def _state(*, kind: str, text: str, todo: str, **_: object) -> State:

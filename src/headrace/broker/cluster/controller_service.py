@@ -209,8 +209,9 @@ class ControllerService:
 
     def _decided(self, ask: Command[T], image: MetadataImage) -> Decision[T | Refusal]:
         quorum = self._metadata.voters
-        voters = () if quorum is None else [peer.node for peer in quorum.membership.voters]
-        return within_levels(ask.decide(image, replace(self._setting, unable=self.storeless())), image, voters)
+        voters = () if quorum is None else tuple(peer.node for peer in quorum.membership.voters)
+        setting = replace(self._setting, unable=self.storeless(), voters=voters)
+        return within_levels(ask.decide(image, setting), image, voters)
 
     def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
         """Whether another in-sync replica has reported no full disk: otherwise leadership would go round in circles."""

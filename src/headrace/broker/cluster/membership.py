@@ -46,7 +46,7 @@ from headrace.controller.asks import Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
-from headrace.metadata.levels import METADATA_LEVEL
+from headrace.metadata.levels import METADATA_LEVEL, METADATA_LEVEL_MIN
 from headrace.metadata.values import BrokerImage, Endpoint, Engine
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
@@ -128,6 +128,7 @@ class Membership:
             rack=rack,
             engine=engine,
             level=self._level,
+            level_min=min(self._level, METADATA_LEVEL_MIN),
             lineage=None if self._metadata.lineage is None else str(self._metadata.lineage),
         )
         await self._be_registered(self._ask)

@@ -1,7 +1,7 @@
 """ApiVersions: lists the APIs of this broker, and the cluster's features (KIP-584).
 
 v0-v2 plain. v3 flexible, features, and the client's software name and version: INVALID_REQUEST where they are not of
-Kafka's form (KIP-511). v4 fixes feature encoding for Java 3.x. A request of an unknown version is answered in v0 with
+Kafka's form (KIP-511). v4 has features that may be at level 0, too: Java 3.x does not read these (KAFKA-17492). A request of an unknown version is answered in v0 with
 UNSUPPORTED_VERSION and the versions of ApiVersions alone. So the client can step down.
 
 Produce is advertised from version 0 on, as by Apache Kafka 4: librdkafka derives its features from that range
@@ -11,11 +11,13 @@ Produce is advertised from version 0 on, as by Apache Kafka 4: librdkafka derive
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from headrace.broker.requests.access import anyone
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.metadata.features import FEATURES
+from headrace.metadata.features import FEATURES, HEADRACE
+from headrace.metadata.levels import METADATA_LEVEL, METADATA_LEVEL_MIN
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.api_versions import (
@@ -28,6 +30,7 @@ from headrace.wire.messages.api_versions import (
 
 ADVERTISED_FROM = {int(ApiKey.PRODUCE): 0}
 SOFTWARE_VERSION: Final = 3
+LEVEL_0_VERSION: Final = 4
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -41,15 +44,24 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
         api_keys=tuple(_advertised(key, versions) for key, versions in sorted(served.items())),
-        supported_features=tuple(
-            SupportedFeatureKey(name=name, min_version=level, max_version=level) for name, level in FEATURES.items()
-        ),
+        supported_features=tuple(_supported(context)),
         finalized_features_epoch=context.image.index,
         finalized_features=tuple(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in FEATURES.items()
+            for name, level in (*FEATURES.items(), (HEADRACE, context.image.level))
+            if level > 0
         ),
     )
+
+
+def _supported(context: RequestContext) -> Iterator[SupportedFeatureKey]:
+    """Yield the features of Kafka's own, which have one level each, and the levels that this broker has registered."""
+    for name, level in FEATURES.items():
+        yield SupportedFeatureKey(name=name, min_version=level, max_version=level)
+    known = context.image.brokers.get(context.services.node_id)
+    lowest, highest = (METADATA_LEVEL_MIN, METADATA_LEVEL) if known is None else (known.level_min, known.level)
+    if highest > 0 and (lowest > 0 or context.version >= LEVEL_0_VERSION):
+        yield SupportedFeatureKey(name=HEADRACE, min_version=lowest, max_version=highest)
 
 
 def _advertised(key: int, versions: tuple[int, int]) -> ApiVersion:

@@ -27,11 +27,13 @@ from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
+from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Connection
 from headrace.storage.engine.medium import DISK
 from headrace.wire.ailments import (
     KINDS,
     Ailment,
+    Levels,
     Report,
     State,
     encode_ailments,
@@ -60,6 +62,7 @@ class Condition:
         sources: Sequence[Source],
         damaged: Callable[[], Sequence[Ailment]],
         heard: Callable[[], Mapping[BrokerId, Sequence[State]]],
+        image: Callable[[], MetadataImage],
         descriptors: Descriptors | None,
         on_bug: OnBug,
     ) -> None:
@@ -68,6 +71,7 @@ class Condition:
         self._sources = sources
         self._damaged = damaged
         self._heard = heard
+        self._image = image
         self._descriptors = descriptors
         self._on_bug = on_bug
         self._looking: asyncio.Task[None] | None = None
@@ -86,11 +90,8 @@ class Condition:
         damaged = self._damaged()
         if version_of(frame) == 0:
             return [encode_ailments(damaged)]
-        return [
-            encode_report(
-                Report(damaged, self.states, {int(broker): states for broker, states in self._heard().items()})
-            )
-        ]
+        heard = {int(broker): states for broker, states in self._heard().items()}
+        return [encode_report(Report(damaged, self.states, heard, _levels(self._image())))]
 
     async def _look_on(self) -> None:
         while True:
@@ -172,3 +173,7 @@ def listed(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     more = len(names) - STATE_PARTITIONS_NAMED_MAX
     return ", ".join(names[:STATE_PARTITIONS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _levels(image: MetadataImage) -> Levels:
+    return Levels(image.level, {int(key): (each.level_min, each.level) for key, each in image.brokers.items()})

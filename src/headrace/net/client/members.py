@@ -14,9 +14,11 @@ from typing import Any
 from uuid import UUID
 
 from headrace.base.addresses import Address
+from headrace.base.ids import BrokerId
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError, check
 from headrace.net.client.view import ClusterView
+from headrace.wire.ailments import Levels
 from headrace.wire.apis import ApiKey
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -133,6 +135,45 @@ class Members:
             ),
             outlook=found.error_message or "",
         )
+
+    async def levels(self) -> Levels:
+        """The feature level of the cluster, and the levels that each broker knows, as any live broker tells them.
+        Raises ClientError."""
+        from headrace.net.client.ailments import report_of
+
+        for broker in await self.brokers():
+            report = None if broker.fenced else await report_of(broker.address, self._cluster.security)
+            if report is not None and report.levels is not None:
+                return report.levels
+        raise ClientError(
+            "No broker tells the feature level: that needs a release that knows levels, and the right Describe on the "
+            "cluster."
+        )
+
+    async def finalize_level(self, level: int, *, asked: int, validate_only: bool = False) -> None:
+        """Raise the cluster's feature level. `asked`: a broker that knows levels. Raises RefusedError."""
+        from headrace.metadata.features import HEADRACE, UPDATE_FAILED
+        from headrace.wire.messages import update_features as wire
+
+        subject = f"Feature level {level}"
+        update = wire.FeatureUpdateKey(feature=HEADRACE, max_version_level=level)
+        request = wire.UpdateFeaturesRequest(
+            feature_updates=(update,), timeout_ms=CHANGE_TIMEOUT_MS, validate_only=validate_only
+        )
+
+        async def ask() -> bool:
+            connection = await self._cluster.broker_connection(BrokerId(asked))
+            response = await connection.request(
+                ApiKey.UPDATE_FEATURES, request, timeout_ms=self._cluster.request_timeout_ms
+            )
+            check(response.error_code, subject, (response.error_message or "").removeprefix(UPDATE_FAILED) or None)
+            return True
+
+        async def seen() -> bool | None:
+            return validate_only or (await self.levels()).level >= level or None
+
+        await self._cluster.metadata(())
+        await self._cluster.changed(ask, seen=seen, subject=subject, look="headrace upgrade --dry-run")
 
     async def remove(self, broker_id: int) -> None:
         """Remove a stopped broker for good. Raises RefusedError."""
