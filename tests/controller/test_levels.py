@@ -1,4 +1,5 @@
-"""Nothing is decided that a broker of the cluster would stop at, and no broker comes that would stop at once."""
+"""Nothing is decided above the cluster's level, which is raised once all know the next one, and no broker comes that would
+stop at once."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from headrace.controller.access.acls import create_acls
 from headrace.controller.access.scram import ScramAlteration, alter_scram
 from headrace.controller.brokers import register_broker
 from headrace.controller.decision import Decision, Refusal
-from headrace.controller.levels import raise_level, within_levels
+from headrace.controller.levels import finalize_level, raise_level, within_levels
 from headrace.controller.lost_quorum import recovered
 from headrace.metadata.access.acls import (
     Acl,
@@ -25,6 +26,7 @@ from headrace.metadata.access.acls import (
 )
 from headrace.metadata.access.scram import ScramCredential, ScramMechanism
 from headrace.metadata.codec import decode_events, encode_events
+from headrace.metadata.events import LevelFinalized
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.levels import METADATA_LEVEL
 from headrace.wire.errors import ErrorCode
@@ -37,7 +39,12 @@ READS = Acl(
 ALICE = ScramAlteration("alice", ScramMechanism.SCRAM_SHA_256, ScramCredential(b"salt", bytes(32), bytes(32), 4096))
 
 
-def asked(image: MetadataImage, broker: int, level: int, life: int) -> Decision[BrokerEpoch | Refusal]:
+RAISE_FIRST = "This cluster is at feature level 0, and {} need 2: raise it first ('headrace upgrade')."
+
+
+def asked(
+    image: MetadataImage, broker: int, level: int, life: int, level_min: int = 0
+) -> Decision[BrokerEpoch | Refusal]:
     return register_broker(
         image,
         cluster_id=CLUSTER,
@@ -46,6 +53,7 @@ def asked(image: MetadataImage, broker: int, level: int, life: int) -> Decision[
         endpoints=(),
         incarnation=IncarnationId(uuid.UUID(int=life)),
         level=level,
+        level_min=level_min,
     )
 
 
@@ -56,7 +64,8 @@ def registered(image: MetadataImage, broker: int, level: int, life: int = 1) -> 
 
 
 def cluster(*levels: int) -> MetadataImage:
-    """Brokers from 1 on, with these levels. They are fenced, as a broker is that is being upgraded."""
+    """Brokers from 1 on, with these levels. They are fenced, as a broker is that is being upgraded. The first one is as
+    old as the cluster."""
     image = EMPTY_IMAGE
     for broker, level in enumerate(levels, 1):
         image = registered(image, broker, level)
@@ -66,6 +75,18 @@ def cluster(*levels: int) -> MetadataImage:
 def wishes(image: MetadataImage) -> list[Decision[Any]]:
     """An ACL; a user, and with the first one the cluster's secret."""
     return [create_acls(image, [READS]), alter_scram(image, [ALICE], b"secret")]
+
+
+def raised(image: MetadataImage, level: int, *voters: int, **more: bool) -> MetadataImage | str:
+    """The image after it, or why it is refused."""
+    wanted = {"may_fall": False, "validate_only": False, **more}
+    decision = finalize_level(image, level, voters=list(map(BrokerId, voters)), **wanted)
+    if isinstance(decision.result, Refusal):
+        assert decision.events == ()
+        assert decision.result.code is ErrorCode.INVALID_UPDATE_VERSION
+        return decision.result.message
+    assert within_levels(decision, image, list(map(BrokerId, voters))) == decision
+    return image.replay(decode_events(encode_events(decision.events)), index=image.index + 1)
 
 
 def refusals(image: MetadataImage, *voters: int) -> list[str | None]:
@@ -89,10 +110,76 @@ def refusals(image: MetadataImage, *voters: int) -> list[str | None]:
 def test_nothing_is_decided_that_a_registered_broker_does_not_know(levels: tuple[int, ...], sentence: str) -> None:
     image = cluster(*levels)
     assert refusals(image, 1, 2, 3) == [sentence.format("ACLs"), sentence.format("SCRAM credentials")]
-    for broker, level in enumerate(levels, 1):
-        if level == 0:
-            image = registered(image, broker, 1, life=2)
-    assert refusals(image, 1, 2, 3) == [None, None]
+    assert raised(image, 2, 1, 2, 3) == (
+        "Brokers 1, 2, 3 run a release that does not know feature level 2: upgrade or unregister them first."
+    )
+    for broker in (1, 2, 3):
+        image = registered(image, broker, METADATA_LEVEL, life=2)
+    assert refusals(image, 1, 2, 3) == [RAISE_FIRST.format("ACLs"), RAISE_FIRST.format("SCRAM credentials")]
+    assert raised(image, 2, 1, 2, 3, validate_only=True) == image.replay([], index=image.index + 1)
+    done = raised(image, 2, 1, 2, 3)
+    assert isinstance(done, MetadataImage)
+    assert (done.level, refusals(done, 1, 2, 3)) == (2, [None, None])
+    assert raised(done, 2, 1, 2, 3, may_fall=True) == done.replay([], index=done.index + 1), "it has that level"
+
+
+def test_a_new_cluster_is_at_the_level_of_its_first_broker() -> None:
+    assert [cluster(level).level for level in (0, 1, 2, 3)] == [0, 0, 2, METADATA_LEVEL]
+    assert refusals(cluster(2), 1) == [None, None]
+    assert cluster(0, 2).level == 0
+
+
+@pytest.mark.parametrize(
+    ("level", "may_fall", "sentence"),
+    [
+        (1, False, "a level never falls"),
+        (1, True, "a level never falls"),
+        (0, True, "a level never falls"),
+        (METADATA_LEVEL + 1, False, f"to 2 at least and {METADATA_LEVEL} at most"),
+        (METADATA_LEVEL + 1, True, "Can't downgrade to a newer version."),
+    ],
+)
+def test_a_level_that_cannot_be_is_refused(level: int, may_fall: bool, sentence: str) -> None:
+    refusal = raised(cluster(2), level, 1, may_fall=may_fall)
+    assert isinstance(refusal, str)
+    assert sentence in refusal
+
+
+def test_a_level_is_not_raised_past_a_voter_that_nobody_knows() -> None:
+    refusal = raised(cluster(0, 2).replay([]), 2, 1, 3)
+    assert refusal == "Broker 1 runs a release that does not know feature level 2: upgrade or unregister it first."
+    image = registered(cluster(0), 1, 2, life=2)
+    assert raised(image, 1, 1) == "The controller's release can raise the feature level to 2 at least and 2 at most."
+    refusal = raised(image, 2, 1, 3)
+    assert isinstance(refusal, str)
+    assert "Broker 3 votes and has not registered, and may run a release that does not know feature level 2" in refusal
+
+
+def test_a_cluster_of_before_goes_on_with_its_acls() -> None:
+    image = cluster(1)
+    image = image.replay(create_acls(image, [READS]).events, index=2)
+    assert (image.finalized_level, image.level, refusals(image, 1)) == (0, 1, [None, None])
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_no_broker_comes_that_does_not_know_the_level(level: int) -> None:
+    answer = asked(cluster(2), 2, level, 1)
+    assert answer.events == ()
+    assert answer.result == Refusal(
+        ErrorCode.INVALID_REGISTRATION,
+        "Broker 2 runs a release that does not know feature level 2, which this cluster has: upgrade it.",
+    )
+
+
+def test_no_broker_comes_that_cannot_run_at_so_low_a_level() -> None:
+    answer = asked(cluster(0), 2, 5, 1, level_min=1)
+    assert answer.events == ()
+    assert answer.result == Refusal(
+        ErrorCode.INVALID_REGISTRATION,
+        "Broker 2 runs a release that knows no feature level below 1, and this cluster is at 0: start it with the release "
+        "that ran before, and run 'headrace upgrade' first.",
+    )
+    assert asked(EMPTY_IMAGE, 2, 5, 1, level_min=1).events, "a new cluster begins at what it knows"
 
 
 def test_a_voter_that_has_not_registered_may_run_the_oldest_release() -> None:
@@ -102,7 +189,8 @@ def test_a_voter_that_has_not_registered_may_run_the_oldest_release() -> None:
         "first ('headrace broker demote')."
     )
     assert refusals(image, 1, 2, 3) == [sentence.format("ACLs"), sentence.format("SCRAM credentials")]
-    assert refusals(image, 1, 2) == refusals(cluster(1), 1) == refusals(cluster(1)) == [None, None]
+    first = [RAISE_FIRST.format("ACLs"), RAISE_FIRST.format("SCRAM credentials")]
+    assert refusals(image, 1, 2) == refusals(cluster(1), 1) == refusals(cluster(1)) == first
 
 
 def test_what_the_oldest_release_knows_is_decided_beside_it() -> None:
@@ -155,5 +243,8 @@ def test_a_snapshot_and_a_recovery_keep_the_levels() -> None:
     image = cluster(1, 0)
     copied = EMPTY_IMAGE.replay(decode_events(encode_events(image.snapshot())), index=image.index, is_snapshot=True)
     assert copied == image
+    image = image.replay([LevelFinalized(level=2)])
+    copied = EMPTY_IMAGE.replay(decode_events(encode_events(image.snapshot())), index=image.index, is_snapshot=True)
+    assert (copied, copied.level) == (image, 2)
     after = recovered(image, survivors=[BrokerId(1)], lineage=Lineage(1, "r"), by=BrokerId(1), at_ms=0, index=9)
-    assert [broker.level for _, broker in sorted(after.brokers.items())] == [1, 0]
+    assert ([broker.level for _, broker in sorted(after.brokers.items())], after.level) == ([1, 0], 2)

@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 
 from headrace.metadata.config_table import STANDARD_AUTHORIZER
+from headrace.metadata.levels import METADATA_LEVEL
 from tests.interop.hanging import VERIFICATION, hang
 from tests.interop.kafka_tools import KafkaTools, Said
 from tools import kafka_jars, warm
@@ -351,9 +352,12 @@ def test_features_are_told_and_have_the_levels_that_they_have(tools: KafkaTools)
     told = dict(
         re.findall(r"^Feature: (\S+).*FinalizedVersionLevel: (\S+)", tools.did("FeatureCommand", "describe").text, re.M)
     )
+    level = str(METADATA_LEVEL)
+    assert told.pop("headrace.version") == level
     assert told == {"group.version": "1", "metadata.version": "4.1-IV1", "transaction.version": "2"}
     assert "upgraded to 1" in tools.did("FeatureCommand", "upgrade", "--feature", "group.version=1").text
-    for absent in ("transaction.version=3", "metadata.version=26", "group.version=2"):
+    assert f"upgraded to {level}" in tools.did("FeatureCommand", "upgrade", "--feature", f"headrace.version={level}").text
+    for absent in ("transaction.version=3", "metadata.version=26", "group.version=2", "headrace.version=9"):
         said = tools.run("FeatureCommand", "upgrade", "--feature", absent)
         assert said.status != 0
         assert f"Could not upgrade {absent.partition('=')[0]}" in said.text

@@ -56,6 +56,7 @@ from headrace.metadata.access.quotas import CLIENT_ID, CLIENT_KEYS, USER, quota_
 from headrace.metadata.access.scram import ScramCredential, ScramMechanism
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
+from headrace.metadata.levels import METADATA_LEVEL
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.pieces import piece_of
 from headrace.metadata.segment_keys import SegmentKey
@@ -563,7 +564,9 @@ wild_events: st.SearchStrategy[MetadataEvent] = st.one_of(
         rack=st.none() | texts,
         incarnation=st.none() | st.uuids(),
         level=small,
+        level_min=small,
     ),
+    st.builds(ev.LevelFinalized, level=st.integers(-1, METADATA_LEVEL)),
     st.builds(ev.BrokerRemoved, broker_id=brokers, broker_epoch=small),
     st.builds(ev.QuorumGrown, voters=small),
     st.builds(ev.VoteWithheld, broker_id=brokers, withheld=st.booleans()),

@@ -80,7 +80,7 @@ def test_only_what_has_a_packed_segment_is_refused_by_brokers_of_before(
 
 
 def test_every_event_has_a_number_of_its_own() -> None:
-    assert len({cls.TYPE for cls in EVENT_TYPES.values()}) == len(EVENT_TYPES) == 35
+    assert len({cls.TYPE for cls in EVENT_TYPES.values()}) == len(EVENT_TYPES) == 36
 
 
 @pytest.mark.parametrize("change", [{"type": 99}, {"version": 2}, {"type": None}])

@@ -11,6 +11,7 @@ from headrace.base.errors import CorruptData
 from headrace.wire.ailments import (
     REQUEST,
     Ailment,
+    Levels,
     Report,
     State,
     decode_report,
@@ -34,9 +35,15 @@ def test_what_earlier_versions_write_is_read(told: list[Ailment]) -> None:
     assert decode_report(memoryview(frame)[4:]) == Report(told)
 
 
-@given(lists, states, st.dictionaries(st.integers(0, 2**31 - 1), states, max_size=3))
-def test_what_is_written_is_read(told: list[Ailment], own: list[State], heard: dict[int, list[State]]) -> None:
-    report = Report(told, own, heard)
+brokers = st.integers(0, 2**31 - 1)
+known = st.dictionaries(brokers, st.tuples(numbers, numbers), max_size=3)
+
+
+@given(lists, states, st.dictionaries(brokers, states, max_size=3), st.none() | st.builds(Levels, numbers, known))
+def test_what_is_written_is_read(
+    told: list[Ailment], own: list[State], heard: dict[int, list[State]], levels: Levels | None
+) -> None:
+    report = Report(told, own, heard, levels)
     frame = encode_report(report)
     assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
     assert decode_report(memoryview(frame)[4:]) == report

@@ -59,6 +59,7 @@ class Watched:
             sources=[lambda: [state for source in self.sources for state in source()]],
             damaged=tuple,
             heard=dict,
+            image=lambda: EMPTY_IMAGE,
             descriptors=self._count,
             on_bug=_no_bug,
         )
