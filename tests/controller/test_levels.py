@@ -1,5 +1,5 @@
-"""Nothing is decided above the cluster's level, which is raised once all know the next one, and no broker comes that would
-stop at once."""
+"""Nothing is decided above the cluster's level, which is raised once all know the next one, and no broker comes that
+would stop at once."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def test_no_broker_comes_that_cannot_run_at_so_low_a_level() -> None:
     assert answer.events == ()
     assert answer.result == Refusal(
         ErrorCode.INVALID_REGISTRATION,
-        "Broker 2 runs a release that knows no feature level below 1, and this cluster is at 0: start it with the release "
-        "that ran before, and run 'headrace upgrade' first.",
+        "Broker 2 runs a release that knows no feature level below 1, and this cluster is at 0: start it with the "
+        "release that ran before, and run 'headrace upgrade' first.",
     )
     assert asked(EMPTY_IMAGE, 2, 5, 1, level_min=1).events, "a new cluster begins at what it knows"
 

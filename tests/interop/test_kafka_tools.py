@@ -356,7 +356,9 @@ def test_features_are_told_and_have_the_levels_that_they_have(tools: KafkaTools)
     assert told.pop("headrace.version") == level
     assert told == {"group.version": "1", "metadata.version": "4.1-IV1", "transaction.version": "2"}
     assert "upgraded to 1" in tools.did("FeatureCommand", "upgrade", "--feature", "group.version=1").text
-    assert f"upgraded to {level}" in tools.did("FeatureCommand", "upgrade", "--feature", f"headrace.version={level}").text
+    assert (
+        f"upgraded to {level}" in tools.did("FeatureCommand", "upgrade", "--feature", f"headrace.version={level}").text
+    )
     for absent in ("transaction.version=3", "metadata.version=26", "group.version=2", "headrace.version=9"):
         said = tools.run("FeatureCommand", "upgrade", "--feature", absent)
         assert said.status != 0

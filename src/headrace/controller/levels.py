@@ -1,8 +1,8 @@
 """Raises the cluster's feature level, and refuses changes and registrations that do not go with it.
 
 Promises:
-- The level is raised only once every registered broker knows the new one, fenced or not: one that does not would stop
-  at it, and again at each start. It never falls.
+- The level is raised only once every registered broker knows the new one, fenced or not. One that does not would stop
+  at it, and again at each start. The level never falls.
 - A voter that has not registered counts as one of the lowest level.
 - No event is decided before the cluster is at the event's level.
 - No broker registers that would stop at what the image has already, or that cannot run at the cluster's level.

@@ -77,7 +77,7 @@ class BrokerRegistered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelFinalized:
-    """The cluster's feature level is at least this one from now on: events of it may follow, and no broker comes that
+    """The cluster's feature level is at least this one from now on. Events of it may follow, and no broker comes that
     does not know it."""
 
     TYPE: ClassVar[int] = 43

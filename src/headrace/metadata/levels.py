@@ -2,8 +2,8 @@
 
 A broker that is given an unknown event stops. So each broker registers the levels that its release knows, and the
 cluster has one level, `MetadataImage.level`, as Kafka has `metadata.version` (KIP-584, KIP-778). An operator raises it
-(`headrace upgrade`, UpdateFeatures) once all brokers know the next one. What an earlier release does not know is written
-only from its level on: ask `image.level`. A new cluster begins at the level of its first broker.
+(`headrace upgrade`, UpdateFeatures) once all brokers know the next one. Code that writes something new asks
+`image.level` before, so that no earlier release meets it. A new cluster begins at the level of its first broker.
 
 | Level | Known from that level on |
 |---|---|
@@ -21,7 +21,7 @@ from headrace.metadata.events import AclCreated, LevelFinalized, MetadataEvent, 
 from headrace.metadata.image import MetadataImage
 
 METADATA_LEVEL: Final = 2
-"""The highest level of this release. It rises with an event, or a version of one, that the last release does not know."""
+"""The highest level of this release. It rises with an event, or a version of one, that the last release lacks."""
 METADATA_LEVEL_MIN: Final = 0
 """The lowest level of a cluster in which this release can run."""
 
@@ -35,7 +35,8 @@ def needed_by(events: Iterable[MetadataEvent]) -> tuple[int, str]:
 def needed_by_image(image: MetadataImage) -> tuple[int, str]:
     """As `needed_by`, for the events of a snapshot."""
     if image.finalized_level:
-        return image.finalized_level, f"feature level {image.finalized_level}"
+        level = max(image.finalized_level, LevelFinalized.LEVEL)
+        return level, f"feature level {level}"
     kinds = ((image.acls, AclCreated), (image.scram, ScramCredentialChanged), (image.secret, SecretMade))
     return max(((kind.LEVEL, kind.SUBJECT) for there, kind in kinds if there), default=(0, ""))
 

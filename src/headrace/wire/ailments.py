@@ -1,9 +1,10 @@
 """A broker's report of where it serves less than the metadata says: a private API that `headrace doctor` asks of each
 broker. Sans-IO.
 
-The report has the broker's damaged logs and its `State`s, and the feature levels of all brokers. The controller adds the
-states that other brokers sent with their heartbeats. The request is a header and nothing else. The answer is JSON: version 0 a list of damaged logs,
-version 1 an object. A broker that knows only version 0 answers with it whatever it is asked.
+The report has the broker's damaged logs and its `State`s, and the feature levels of all brokers. The controller adds
+the states that other brokers sent with their heartbeats. The request is a header and nothing else. The answer is JSON:
+version 0 a list of damaged logs, version 1 an object. A broker that knows only version 0 answers with it whatever it is
+asked.
 
 Promises: bytes that are not such an answer raise CorruptData and nothing else.
 """
@@ -101,7 +102,7 @@ def encode_report(report: Report) -> bytes:
     """The whole frame of version 1, its length first."""
     heard = {str(broker): [asdict(each) for each in states] for broker, states in report.heard.items()}
     states = [asdict(each) for each in report.states]
-    value = {"damaged": [each._asdict() for each in report.damaged], "states": states, "heard": heard}
+    value: dict[str, Any] = {"damaged": [each._asdict() for each in report.damaged], "states": states, "heard": heard}
     if report.levels is not None:
         value["level"], value["levels"] = report.levels.level, {str(key): at for key, at in report.levels.known.items()}
     return _framed(value)

@@ -1,5 +1,5 @@
-"""A cluster whose brokers are upgraded one after the other decides nothing that those of before would stop at, until its
-level is raised."""
+"""A cluster whose brokers are upgraded one after the other decides nothing that those of before would stop at, until
+its level is raised."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ async def test_rights_and_passwords_come_once_the_level_is_raised(tmp_path: Path
         assert (await cluster.agree()).secret
         assert [await features(cluster, broker) for broker in (1, 3)] == [((0, METADATA_LEVEL), METADATA_LEVEL)] * 2
         assert await features(cluster, 1, version=3) == (None, METADATA_LEVEL), "Java 3.x would not read it"
-        with of_0_1_0(), pytest.raises(UsageError, match=r"Broker 4 runs a release .* feature level 2, .* has: upgrade it"):
+        with (
+            of_0_1_0(),
+            pytest.raises(UsageError, match=r"Broker 4 runs a release .* feature level 2, .* has: upgrade it"),
+        ):
             await cluster.start(4, join=(cluster.address(1),))
     finally:
         await cluster.stop(*cluster.brokers)
@@ -137,13 +140,17 @@ async def test_a_level_never_falls(tmp_path: Path) -> None:
         await cluster.stop(*cluster.brokers)
 
 
-async def test_a_broker_does_not_start_over_a_level_above_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_does_not_start_over_a_level_above_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = Cluster(tmp_path)
     cluster.give_birth(1)
     await cluster.start(1)
     monkeypatch.setattr("headrace.metadata.codec.METADATA_LEVEL", METADATA_LEVEL - 1)  # as the release of before
     await cluster.stop(1)
-    with pytest.raises(CorruptData, match=f"This cluster is at feature level {METADATA_LEVEL}, and this release .* start"):
+    with pytest.raises(
+        CorruptData, match=f"This cluster is at feature level {METADATA_LEVEL}, and this release .* start"
+    ):
         await cluster.start(1)
 
 

@@ -55,7 +55,9 @@ async def test_a_cluster_is_upgraded_one_broker_at_a_time(tmp_path: Path, capsys
         capsys.readouterr()
         assert await command(cluster, "doctor") == 0
         (_, hint) = told_lines(capsys)
-        assert hint.startswith("the cluster: it is at feature level 0, and all of its brokers know 2; 'headrace upgrade'")
+        assert hint.startswith(
+            "the cluster: it is at feature level 0, and all of its brokers know 2; 'headrace upgrade'"
+        )
         assert await command(cluster, "status") == 0
         told = {line.split()[0]: line for line in told_lines(capsys)}
         assert told["level"] == "level      0; all brokers know 2: 'headrace upgrade' raises it"

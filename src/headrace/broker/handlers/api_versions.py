@@ -1,8 +1,9 @@
 """ApiVersions: lists the APIs of this broker, and the cluster's features (KIP-584).
 
 v0-v2 plain. v3 flexible, features, and the client's software name and version: INVALID_REQUEST where they are not of
-Kafka's form (KIP-511). v4 has features that may be at level 0, too: Java 3.x does not read these (KAFKA-17492). A request of an unknown version is answered in v0 with
-UNSUPPORTED_VERSION and the versions of ApiVersions alone. So the client can step down.
+Kafka's form (KIP-511). v4 has features that may be at level 0, too: Java 3.x does not read these (KAFKA-17492). A
+request of an unknown version is answered in v0 with UNSUPPORTED_VERSION and the versions of ApiVersions alone. So the
+client can step down.
 
 Produce is advertised from version 0 on, as by Apache Kafka 4: librdkafka derives its features from that range
 (KAFKA-18659). Versions below 3 are not served.

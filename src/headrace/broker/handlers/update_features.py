@@ -1,5 +1,5 @@
-"""UpdateFeatures: raises the cluster's feature level, `headrace.version` (KIP-584). The features of Kafka's own have one
-level each: any other is INVALID_UPDATE_VERSION.
+"""UpdateFeatures: raises the cluster's feature level, `headrace.version` (KIP-584). Kafka's own features have one level
+each: any other is INVALID_UPDATE_VERSION.
 
 One refused feature refuses the request, as on Kafka. v1 upgrade types and `validate_only` (KIP-778); v2 has no results
 for single features. A level is never lowered, whatever the type.
