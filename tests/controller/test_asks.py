@@ -91,6 +91,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
         (None, REFUSAL),
     ),
+    (asks.FinalizeLevel(level=2, may_fall=True, validate_only=True), None),
     (asks.CreateAcls(acls=(ACL,)), (None, REFUSAL)),
     (
         asks.AlterScram(
