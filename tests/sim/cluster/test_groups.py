@@ -20,7 +20,7 @@ FOUND: Final[dict[str, int]] = {
     "answers-while-loading": 1,
     "any-older-epoch-commits": 301,
     "answers-after-its-leadership": 4,
-    "coordinator-never-in-doubt": 18,
+    "coordinator-never-in-doubt": 15,
     "lease-not-limited-to-the-session": 26,
     "generation-not-kept": 0,
     "given-before-released": 0,

@@ -22,13 +22,13 @@ FOUND: Final[dict[str, int]] = {
     "old-epoch-accepted-after-a-bump": 4,
     "ended-before-all-markers-are-durable": 137,
     "offsets-shown-before-the-commit": 16,
-    "aborted-list-ends-with-the-segment": 4,
+    "aborted-list-ends-with-the-segment": 2,
     "open-transactions-lost-by-a-new-leader": 4,
     "retry-of-the-end-decides-again": 172,
     "not-verified-after-a-leader-change": 15,
     "footer-lists-no-aborted-transaction": 88,
     "seal-tells-no-open-transaction": 41,
-    "aborted-transactions-go-with-their-first-records": 34,
+    "aborted-transactions-go-with-their-first-records": 41,
 }
 """A seed that finds each; where simulator or broker were changed, others do: `make plants PART=transactions` notes
 them."""
