@@ -22,6 +22,8 @@ from tests.certificates import Authority
 from tests.mcp.agents import COMMAND, listening, over_http
 
 TOKEN: Final = "0123456789abcdef0123456789abcdef"
+CLOSED: Final = 0
+"""The server has closed the connection before all was sent."""
 LISTED: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
 
@@ -41,6 +43,10 @@ async def posted(
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, (BrokenPipeError, ConnectionResetError)):
+                raise
+            return CLOSED, ""
 
     return await asyncio.to_thread(ask)
 
@@ -53,7 +59,7 @@ async def test_pages_elsewhere_cannot_reach_it_by_a_name_of_their_own(tmp_path: 
             assert (await posted(url, host=host))[0] == 421
         assert (await posted(url, origin="http://evil.example"))[0] == 403
         assert (await posted(url, origin="https://tools.example"))[0] == 200
-        assert (await posted(url, b"x" * 1_000_000))[0] == 413
+        assert (await posted(url, b"x" * 1_000_000))[0] in (413, CLOSED)
         assert (await posted(url, b"{"))[0] == 400
 
 
