@@ -63,6 +63,29 @@ async def test_what_was_known_stays_while_nobody_answers() -> None:
         assert (feed.value, feed.trouble) == (3, "")
 
 
+async def test_a_feed_is_renewed_at_once_and_not_by_an_answer_from_before() -> None:
+    begun, go_on, calls = asyncio.Event(), asyncio.Event(), iter(range(1, 10))
+
+    async def ask() -> int:
+        call = next(calls)
+        begun.set()
+        if call == 1:
+            await go_on.wait()
+        return call
+
+    feed = Feed(ask, every_ms=HOUR_MS)
+    async with running(feed):
+        feed.want()
+        await begun.wait()
+        waiting = asyncio.ensure_future(feed.renewed(60_000))
+        await asyncio.sleep(0)
+        go_on.set()
+        await waiting
+        assert feed.value == 2, "the first was under way already"
+        await feed.renewed(60_000)
+        assert feed.value == 3
+
+
 async def test_what_nobody_views_is_not_asked_for_and_is_forgotten() -> None:
     forgotten = asyncio.Event()
     feed = Feed(counting(), every_ms=HOUR_MS, forget_ms=1, on_forgotten=forgotten.set)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.console.charts import Series
+from headrace.console.state import Flows
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
+from headrace.operations.flows import Counted, Flow, flow
+from headrace.testing import BrokerThread
 from tests.broker.replication_world import World
 from tests.cli.test_doctor import others, run
 from tests.console.asking import console_of, fresh
+from tools.server_process import port_held_for
 
 
 def test_a_cluster_that_is_well_is_told_in_figures(tmp_path: Path) -> None:
@@ -92,3 +96,23 @@ def test_a_series_keeps_an_hour() -> None:
     assert series.columns()[0][0] == 300.0
     assert series.spark()[0][0] == 0.0
     assert series.spark()[-1] == (1.0, 1.0)
+
+
+async def test_bytes_in_and_out_are_those_of_the_brokers_metrics() -> None:
+    port = port_held_for(test_bytes_in_and_out_are_those_of_the_brokers_metrics)
+    with BrokerThread(configs={"metrics.listen": f"127.0.0.1:{port}"}) as broker:
+        async with console_of(broker.bootstrap) as viewer:
+            await viewer.console.flows.settled(60_000)
+            assert viewer.console.flows.value == Flows(None), "it is the first look"
+            await fresh(viewer.console.flows)
+            told = viewer.console.flows.value
+            assert told is not None
+            found = told.flow
+            assert found is not None
+            assert (found.brokers, found.received > 0, found.sent > 0) == (1, True, True)
+            assert "/s in," in (await viewer.get("/")).text
+
+
+def test_a_broker_that_began_again_sends_nothing_less_than_nothing() -> None:
+    assert flow({1: Counted(50, 50), 2: Counted(1, 1)}, {1: Counted(10, 70), 3: Counted(9, 9)}, 2) == Flow(0, 10, 1)
+    assert flow({}, {1: Counted(1, 1)}, 2) is None

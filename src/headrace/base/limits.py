@@ -1081,6 +1081,10 @@ CONSOLE_FORGET_MS: Final = 120_000
 """A value that nobody views, and that is asked for then alone, is forgotten after so long."""
 CONSOLE_CHECK_MS: Final = 10_000
 """Time between two diagnoses while somebody views them."""
+CONSOLE_FLOWS_MS: Final = 5_000
+"""Time between two looks at the bytes that brokers receive and send."""
+CONSOLE_METRICS_BROKERS_MAX: Final = 50
+"""Brokers whose metrics are looked at for that."""
 CONSOLE_SIZES_MS: Final = 30_000
 """Time between two looks at the sizes of all partitions."""
 CONSOLE_MOVES_MS: Final = 1_000

@@ -140,6 +140,7 @@ class Change(Generic[A]):
         told.done()
         for feed in console.feeds:
             feed.want()
+        await console.seen.renewed(CONSOLE_FIRST_MS)
         return RedirectResponse(self.after(asked), 303)
 
     def _another(self, asked: A, plan: Plan, form: Mapping[str, str]) -> str:

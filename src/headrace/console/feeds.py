@@ -49,6 +49,8 @@ class Feed(Generic[T]):
         self._forget_s = forget_ms / 1000
         self._viewers = 0
         self._wanted = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._is_looking = False
         self._changed = asyncio.Event()
         self._closed = False
         self.value: T | None = None
@@ -74,6 +76,8 @@ class Feed(Generic[T]):
             await self._pause(min(took * CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX / 1000))
 
     async def _look(self) -> None:
+        self._urgent.clear()
+        self._is_looking = True
         try:
             self.value = await self._ask()
         except (HeadraceError, OSError, TimeoutError) as error:
@@ -84,6 +88,8 @@ class Feed(Generic[T]):
             self.trouble, self.error = "", None
             self.at_ms = time.time_ns() // 1_000_000
             self._on_value(self.value)
+        finally:
+            self._is_looking = False
         self.version += 1
         self._tell()
 
@@ -91,7 +97,10 @@ class Feed(Generic[T]):
         self._wanted.clear()
         if self._closed:
             return
-        await asyncio.sleep(at_least_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(at_least_s):
+                await self._urgent.wait()
+                return
         seconds = self._every_s if self._viewers else self._idle_s
         if seconds is None:
             await self._wanted_or_forgotten()
@@ -113,6 +122,16 @@ class Feed(Generic[T]):
     def want(self) -> None:
         """Ask soon, without the rest of the pause."""
         self._wanted.set()
+
+    async def renewed(self, within_ms: int) -> None:
+        """Ask at once, and wait for an answer that is not from before, or until the time is over."""
+        wanted = self.version + (2 if self._is_looking else 1)
+        self._urgent.set()
+        self.want()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_ms / 1000):
+                while self.version < wanted and not self._closed:
+                    await self._changed.wait()
 
     @contextmanager
     def viewed(self) -> Iterator[None]:

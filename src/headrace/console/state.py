@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import (
     CONSOLE_CHECK_MS,
+    CONSOLE_FLOWS_MS,
     CONSOLE_IDLE_LOOK_MS,
     CONSOLE_LOOK_MS,
     CONSOLE_MOVES_MS,
@@ -42,6 +43,7 @@ from headrace.net.client.retry import Backoff
 from headrace.net.client.transactions import ListedTransaction, Transactions
 from headrace.operations.diagnosis import findings
 from headrace.operations.finding import Finding
+from headrace.operations.flows import Counted, Flow, counted, flow
 from headrace.operations.histories import History, summaries
 from headrace.operations.masking import Masks
 from headrace.operations.reaching import Reach
@@ -73,6 +75,13 @@ class Sizes(NamedTuple):
     by_place: Mapping[Place, int]
     by_topic: Mapping[str, int]
     disks: Mapping[int, DiskView]
+
+
+class Flows(NamedTuple):
+    """Bytes of clients and brokers."""
+
+    flow: Flow | None
+    """None: no broker tells, or it is the first look."""
 
 
 class Moves(NamedTuple):
@@ -120,6 +129,7 @@ class Console:
     seen: Feed[Seen] = field(init=False)
     checked: Feed[Checked] = field(init=False)
     sizes: Feed[Sizes] = field(init=False)
+    flows: Feed[Flows] = field(init=False)
     moves: Feed[Moves] = field(init=False)
     histories: Feed[list[History]] = field(init=False)
     transactions: Feed[Sequence[ListedTransaction]] = field(init=False)
@@ -127,6 +137,7 @@ class Console:
     acls: Feed[Sequence[Acl]] = field(init=False)
     quotas: Feed[Mapping[QuotaEntity, Quotas]] = field(init=False)
     _before: Look | None = None
+    _counted: tuple[float, Mapping[int, Counted]] | None = None
     _alarms: object = None
 
     def __post_init__(self) -> None:
@@ -140,6 +151,7 @@ class Console:
         )
         self.checked = Feed(self._check, every_ms=CONSOLE_CHECK_MS)
         self.sizes = Feed(self._measure, every_ms=CONSOLE_SIZES_MS)
+        self.flows = Feed(self._flow, every_ms=CONSOLE_FLOWS_MS)
         self.moves = Feed(self._moves, every_ms=CONSOLE_MOVES_MS)
         self.histories = Feed(self._known, every_ms=CONSOLE_CHECK_MS)
         self.transactions = Feed(Transactions(self.cluster).list_all, every_ms=CONSOLE_LOOK_MS)
@@ -155,6 +167,7 @@ class Console:
             self.seen,
             self.checked,
             self.sizes,
+            self.flows,
             self.moves,
             self.histories,
             self.transactions,
@@ -240,6 +253,12 @@ class Console:
                     by_place[place] = size
                     by_topic[topic.name] += size
         return Sizes(by_place, by_topic, disks)
+
+    async def _flow(self) -> Flows:
+        brokers = (await self.cluster.metadata(())).brokers
+        now, at = await counted(self.cluster, (int(broker) for broker in brokers)), time.monotonic()
+        before, self._counted = self._counted, (at, now)
+        return Flows(None if before is None else flow(before[1], now, at - before[0]))
 
     async def _moves(self) -> Moves:
         """Brokers hang up on those who may not ask, which looks as if nothing moved."""

@@ -75,6 +75,7 @@ async def values(console: Console, _: Request) -> dict[str, Any]:
         "offline": _named(_offline(seen)),
         "offline_count": len(_offline(seen)),
         "bytes": None if sizes is None else sum(sizes.by_topic.values()),
+        "flow": None if console.flows.value is None else console.flows.value.flow,
         "moves": None if moves is None else len(moves.under_way),
         "held_up": 0 if moves is None else sum(bool(move.obstacle) for move in moves.under_way),
         "charts": console.charts,
@@ -124,7 +125,7 @@ def _named(places: Sequence[Any]) -> Sequence[Any]:
 
 
 def feeds(console: Console) -> tuple[Any, ...]:
-    return (console.seen, console.checked, console.sizes, console.moves)
+    return (console.seen, console.checked, console.sizes, console.moves, console.flows)
 
 
 PAGE: Final = Page(

@@ -81,7 +81,7 @@ CHANGE: Final = Change(
         about="One record of the present time, which every reader of the topic gets.",
         fields=(
             Field("topic", "Topic", is_required=True),
-            Field("partition", "Partition", "number", "the key chooses"),
+            Field("partition", "Partition", "number", "by the key"),
             Field("key", "Key", placeholder="none"),
             Field("kind", "The value is", "select", options=KINDS),
             Field("value", "Value", "long", '{"number": 1}'),
