@@ -26,6 +26,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PLACE: Final = ROOT / "var" / "console"
 AXE_PACKAGE: Final = "axe-core@4.14.1"
 TOPICS: Final = {"orders": 6, "payments": 3, "clicks": 12, "customers": 3, "telemetry.sensors": 24, "dead-letters": 1}
+SMALL: Final = {"segment.bytes": "65536"}
+"""Closed segments go to the store soon."""
 SIZES: Final = ((1280, 800), (390, 844))
 LOOKS_S: Final = 15.0
 """How long the cluster is under load before the first picture, so that charts have some points."""
@@ -103,7 +105,8 @@ def main() -> int:
         store = {"durable.url": f"file://{data}/store"}
         with ProcessCluster(3, configs=store, data=Path(data) / "brokers") as cluster:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-            for future in admin.create_topics([NewTopic(name, count) for name, count in TOPICS.items()]).values():
+            topics = [NewTopic(name, count, config=SMALL) for name, count in TOPICS.items()]
+            for future in admin.create_topics(topics).values():
                 future.result(60)
             with console(cluster.bootstrap) as address:
                 load = Load(cluster.bootstrap)
