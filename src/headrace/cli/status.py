@@ -16,7 +16,7 @@ def status(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None
 
     found = run(summary(partial(reached, bootstrap)))
     if json:
-        print_json(found.fields())
+        print_json({**found.fields(), "level": None if found.levels is None else found.levels.level})
         return
     for line in found.lines():
         print_line(line)

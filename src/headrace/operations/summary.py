@@ -87,7 +87,6 @@ class Summary(NamedTuple):
             "topics": len(self.view.topics),
             "partitions": sum(len(topic.partitions) for topic in self.view.topics.values()),
             "moves": len(self.moves),
-            "level": None if self.levels is None else self.levels.level,
             "problems": [f"{each.named}: {each.text}" for each in told(self.found) if each.is_wrong],
         }
 
