@@ -254,9 +254,11 @@ def _serve(channel: socket.socket) -> None:
     """Fork for each request, and tell of each end, until the other side is gone. In a child this ends with its work."""
     gc.disable()
     import headrace.cli.main as command
+    from headrace.broker.boot import load_ahead
 
     for name in _needed():
         import_module(name)
+    load_ahead()
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -297,7 +299,7 @@ def _serve(channel: socket.socket) -> None:
 
 def _needed() -> Iterator[str]:
     """Modules that a command imports only once it is known, or once it reads its options."""
-    for package in ("headrace.cli.work", "headrace.net.client"):
+    for package in ("headrace.cli", "headrace.cli.settings", "headrace.cli.work", "headrace.net.client"):
         yield from (each.name for each in iter_modules(import_module(package).__path__, f"{package}."))
     yield "headrace.net.loops"
     yield from (name for name in OF_OPTIONS if find_spec(name) is not None)

@@ -21,6 +21,7 @@ from benchmarks.load.cases import Better, Case, delete_topics
 from benchmarks.load.catalog import CASES, FAILOVERS, MOVES
 from benchmarks.load.clusters import CLUSTERS, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
+from benchmarks.load.floor import FLOOR, Floor
 from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DELAYED
 from benchmarks.load.native_road import NATIVE, NATIVE_RIVALS
 from benchmarks.load.profiles import NoProfile, hottest, profile
@@ -38,6 +39,7 @@ NAME_WIDTH: Final = max(
 LABELS: Final = {
     KAFKA: "Kafka",
     HEADRACE: "pure Python",
+    FLOOR: "the floor",
     WITHOUT_JOURNAL: "without its journal",
     KAFKA_CLUSTER: "Kafka",
     KAFKA_AT_ONCE: "Kafka",
@@ -65,7 +67,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that both brokers are stopped
     wanted = [case for case in known if case.about.name in options.case] if options.case else CASES
     made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
-    with made as directory, Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS, **GUARDED, **NATIVE_RIVALS}) as rivals:
+    with (
+        made as directory,
+        Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS, **GUARDED, **NATIVE_RIVALS, FLOOR: Floor}) as rivals,
+    ):
         for case in wanted:
             console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")
             with console.status("starting the brokers"):

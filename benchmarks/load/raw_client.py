@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, leaders, portion, topic_on
-from benchmarks.load.rivals import door_of
+from benchmarks.load.rivals import Guarded, door_of
 from headrace.base.properties import parse_properties
 from headrace.security.jaas import read_jaas
 from headrace.wire.apis import Api, ApiKey, api
@@ -96,7 +96,7 @@ def connected(entrant: Entrant, topic: str, partitions: int) -> socket.socket:
     """To the one broker that leads all of the topic, by the way in for the load."""
     (address,) = leaders(entrant, topic, partitions)
     bootstrap, config = door_of(entrant.rival)
-    host, _, port = (address if config is None else bootstrap).rpartition(":")
+    host, _, port = (bootstrap if isinstance(entrant.rival, Guarded) else address).rpartition(":")
     connection = socket.create_connection((host, int(port)), TIMEOUT_S)
     if config is not None:
         _log_in(connection, parse_properties(config.read_text()))

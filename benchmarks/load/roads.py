@@ -1,6 +1,8 @@
-"""Cases of the native road beside pure Python: what a broker holds in memory after a load, and its time until ready.
+"""Cases of the native road beside pure Python, and beside the floor of any broker.
 
-The extension has to be installed (`make native`). `make bench-native CASE=native-memory` runs one.
+Beside pure Python: what a broker holds in memory after a load, and its time until ready. Beside the floor
+(benchmarks/load/floor.py): a producer of one partition. The extension has to be installed (`make native`).
+`make bench-native CASE=native-memory` runs one.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from typing import Final
 
 import psutil
 
-from benchmarks.load.cases import MEGABYTE, About, Case, Entrant, Figures, at_most
+from benchmarks.load.cases import MEGABYTE, About, Better, Case, Entrant, Figures, at_least, at_most
+from benchmarks.load.catalog import CASES
 from benchmarks.load.end_to_end import StartUp
+from benchmarks.load.floor import FLOOR
 from benchmarks.load.mixed import Mixed
 from benchmarks.load.native_road import HEADRACE_NATIVE
 from benchmarks.load.rivals import HEADRACE, Durability
@@ -77,7 +81,31 @@ def _memory() -> Resident:
     return Resident(about=about, load=load)
 
 
+WITHIN: Final = 1.3
+"""A figure that a floor bounds has to be within this factor of it."""
+
+
+def _beside_the_floor(name: str) -> Case:
+    """The catalog's case, with the floor in Kafka's place and what ours promises."""
+    case = next(each for each in CASES if each.about.name == name)
+    about = case.about
+    is_time = about.target.better is Better.LOWER
+    changed = replace(
+        about,
+        name=f"native-floor-{name}",
+        title=f"native road beside the floor of any broker: {about.title}",
+        who=HEADRACE_NATIVE,
+        against=FLOOR,
+        theirs=about.ours,
+        target=at_most(WITHIN) if is_time else at_least(1 / WITHIN),
+        more_targets={},
+        cost_targets={"cpu": at_most(WITHIN)},
+    )
+    return replace(case, about=changed)  # type: ignore[type-var]  # every case is a dataclass
+
+
 ROADS: Final[tuple[Case, ...]] = (
     _memory(),
     Ready(about=_about("native-ready", "from the start of the broker until it is ready", "s", restarts=True)),
+    *map(_beside_the_floor, ("produce-1k-page-cache", "produce-1k", "single-page-cache")),
 )

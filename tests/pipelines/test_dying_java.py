@@ -15,6 +15,7 @@ import pytest
 from tests.pipelines.crash import ROOT
 from tests.pipelines.oracle import consumer_rows, differences
 from tests.spark.world import World, consumed, random_batch, records_in, world
+from tests.tiers import long_only
 
 QUICK = (
     '[spark]\nmaster = "local[1]"\nnice = 0\n'
@@ -63,7 +64,14 @@ def test_a_table_lists_all_files_or_claims_nothing(tmp_path: Path) -> None:
         assert differences(consumer_rows(table), there) == []
 
 
-@pytest.mark.parametrize(("pipeline", "at"), [("audit", 1), ("statistics", 3), ("compact", 2)])
+@pytest.mark.parametrize(
+    ("pipeline", "at"),
+    [
+        pytest.param("audit", 1, marks=long_only),
+        ("statistics", 3),
+        pytest.param("compact", 2, marks=long_only),
+    ],
+)
 def test_a_report_is_of_all_or_is_none(tmp_path: Path, pipeline: str, at: int) -> None:
     """Of two digests that are empty, it would be said that they are the same."""
     with world(tmp_path / "world") as made:

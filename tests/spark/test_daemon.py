@@ -1,7 +1,8 @@
-"""Workers of a session: what they say when Java lets them go."""
+"""The daemon of a session: what its workers begin with, and what they say when Java lets them go."""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -9,13 +10,41 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from headrace.spark.session import LOCAL_SETTINGS
+from headrace.spark.session import LOCAL_SETTINGS, daemon
+from tests.spark.world import random_batch, world
 
 DEADLINE_S = 150
 SAID = "BrokenPipeError"
+
+
+READS = """
+import json, sys
+from headrace.spark.options import parse_options
+from headrace.spark.read.columns import Columns
+from headrace.spark.source import HeadraceReader
+
+reader = HeadraceReader(parse_options(json.loads(sys.argv[1]), streaming=False), Columns.select(None, headers=False))
+tasks = reader.partitions()
+before = set(sys.modules)
+assert sum(batch.num_rows for task in tasks for batch in reader.read(task))
+print(*set(sys.modules) - before)
+"""
+"""A program that reads a topic as Spark's driver and workers do, and tells what reading has imported after planning."""
+
+
+def loaded_ahead(module: str) -> tuple[int, set[str]]:
+    """How many threads a daemon for workers of this module has before it forks, and what it has imported."""
+    ask = (
+        "import os, sys; from headrace.spark.session import daemon\n"
+        "os.environ.update(daemon.ALONE); daemon.load_ahead(sys.argv[1]); print(daemon.threads(), *sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", ask, module], capture_output=True, text=True, check=True)
+    threads, *modules = said.stdout.split()
+    return int(threads), set(modules)
 
 
 def worker_that_is_let_go(daemon: str, directory: Path) -> str:
@@ -44,3 +73,23 @@ def worker_that_is_let_go(daemon: str, directory: Path) -> str:
 def test_a_worker_that_java_lets_go_says_nothing(tmp_path: Path) -> None:
     ours = LOCAL_SETTINGS["spark.python.daemon.module"]
     assert [SAID in worker_that_is_let_go(daemon, tmp_path) for daemon in (ours, "pyspark.daemon")] == [False, True]
+
+
+@pytest.mark.parametrize("module", ["pyspark.worker", "pyspark.sql.worker.plan_data_source_read"])
+def test_a_daemon_that_has_imported_what_its_workers_need_has_no_thread_to_lose_at_a_fork(module: str) -> None:
+    threads, modules = loaded_ahead(module)
+    assert threads == 1
+    assert {module, "pyarrow", "headrace.spark.source"} <= modules
+    assert ("numba" in modules) == (module == daemon.TASKS)
+
+
+def test_a_task_imports_nothing_that_its_daemon_has_not(tmp_path: Path) -> None:
+    """A module that it has not costs its time again in each worker."""
+    with world(tmp_path / "world") as made:
+        made.create("t", 1)
+        made.produce("t", [(0, random_batch(Random(1)))])
+        read = [sys.executable, "-c", READS, json.dumps({"bootstrap": made.bootstrap, "topic": "t"})]
+        imported = set(subprocess.run(read, capture_output=True, text=True, check=True).stdout.split())
+    _, ahead = loaded_ahead(daemon.TASKS)
+    assert "numba" in imported
+    assert {name for name in imported - ahead if name.startswith("headrace.")} == set()

@@ -36,11 +36,11 @@ def console(
             "--idle", parser=whole_number, metavar="MINUTES", help="A login ends when it was not used for so long."
         ),
     ] = DEFAULT_IDLE_MINUTES,
-    certificate: Annotated[
+    tls_certificate: Annotated[
         Path | None,
         typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate chain, in PEM."),
     ] = None,
-    key: Annotated[
+    tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM.")
     ] = None,
     allow_changes: Annotated[
@@ -77,10 +77,10 @@ def console(
     Without --login it asks nobody who it is: whoever reaches it sees what this command's user may see.
     """
     address = parse_address(listen, default_port=8080)
-    _check_open(address, listen, login=login, is_encrypted=certificate is not None, insecure=insecure)
-    if (certificate is None) != (key is None):
+    _check_open(address, listen, login=login, is_encrypted=tls_certificate is not None, insecure=insecure)
+    if (tls_certificate is None) != (tls_key is None):
         raise UsageError("--tls-certificate and --tls-key go together: give both files.")
-    for file in (certificate, key):
+    for file in (tls_certificate, tls_key):
         if file is not None and not file.is_file():
             raise UsageError(f"{file} is no file: --tls-certificate and --tls-key name files in PEM.")
     if idle < 1:
@@ -114,7 +114,7 @@ def console(
             hosts=list(host or ()),
             login=Login.of(bootstrap, properties()) if login else None,
             idle_ms=idle * 60_000,
-            tls=None if certificate is None or key is None else Tls(certificate, key),
+            tls=None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key),
             with_parent=with_parent,
         )
 

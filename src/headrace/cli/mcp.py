@@ -34,11 +34,11 @@ def mcp(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="Let in over HTTP only who has the token in this file."),
     ] = None,
-    certificate: Annotated[
+    tls_certificate: Annotated[
         Path | None,
         typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate chain, in PEM."),
     ] = None,
-    key: Annotated[
+    tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM.")
     ] = None,
     insecure: Annotated[
@@ -72,7 +72,7 @@ def mcp(
     read-only without --allow. Over HTTP it prints one line, "ready URL".
     """
     address = None if listen is None else parse_address(listen, default_port=DEFAULT_PORT)
-    door = Door(address, tuple(host or ()), token_file, certificate, key)
+    door = Door(address, tuple(host or ()), token_file, tls_certificate, tls_key)
     door.check(insecure=insecure)
     if pipelines is not None and not pipelines.is_dir():
         raise UsageError(f"--pipelines {pipelines} is no directory.")
@@ -108,7 +108,7 @@ def mcp(
         run(serve_input(reach, desk_of))
         return
     token = None if token_file is None else read_token(token_file)
-    tls = None if certificate is None or key is None else Tls(certificate, key)
+    tls = None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key)
     run(serve_http(reach, desk_of, address, hosts=host or (), token=token, tls=tls))
 
 

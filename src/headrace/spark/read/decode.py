@@ -7,6 +7,7 @@ Never decompresses a batch beyond DECOMPRESSED_BATCH_BYTES_MAX.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
@@ -54,6 +55,11 @@ def added(view: memoryview, at: int, header: BatchHeader, start: int, end: int) 
         yield from rows.add(data, header, start, end)
 
     return add
+
+
+def is_compiled() -> bool:
+    """Whether numba kept the compiled decoder beside its source, as `headrace.spark.session.classes` has it made."""
+    return any((Path(__file__).parent / "__pycache__").glob("kernel.*.nbi"))
 
 
 def warm_up() -> None:
