@@ -55,6 +55,13 @@ async def command(world: Moving, capsys: pytest.CaptureFixture[str], *words: str
     return code, [json.loads(line) for line in out.splitlines() if line.startswith("{")], out + err
 
 
+async def until_known_as_storeless(world: Moving, broker: int) -> None:
+    """Its heartbeats tell the controller that it has no store."""
+    decider = await world.cluster.decider()
+    async with asyncio.timeout(150):
+        await until(lambda: BrokerId(broker) in decider.cluster.controller.storeless())
+
+
 @pytest.mark.parametrize("more", [("--dry-run",), ()])
 def test_a_broker_with_another_store_is_refused_and_the_reason_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
@@ -77,6 +84,7 @@ def test_a_broker_without_a_store_is_refused_and_the_reason_is_told(
 ) -> None:
     async def work(world: Moving) -> None:
         before = world.known(A)
+        await until_known_as_storeless(world, C)
         code, (one,), _ = await command(world, capsys, "topic", "move", "t", "--to", str(C), *more)
         assert code == 1
         assert "it has no durable store" in one["refusal"]
@@ -111,9 +119,7 @@ def test_doctor_names_a_broker_without_a_store_and_kafkas_reassignment_to_it_is_
         (finding,) = [each for each in await findings(world.cluster) if each.kind == NO_STORE]
         assert finding.subject == "broker 3"
         assert "durable.url" in finding.todo
-        decider = await world.cluster.decider()
-        async with asyncio.timeout(150):
-            await until(lambda: BrokerId(C) in decider.cluster.controller.storeless())
+        await until_known_as_storeless(world, C)
         assert await world.ask(C) != 0
         assert world.known(A).move is None
 
