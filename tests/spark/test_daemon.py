@@ -47,10 +47,14 @@ def loaded_ahead(module: str) -> tuple[int, set[str]]:
     return int(threads), set(modules)
 
 
+def java_side(directory: Path) -> dict[str, str]:
+    """The environment that Java gives a daemon over a Unix socket in this directory."""
+    return {**os.environ, "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(directory)}
+
+
 def worker_that_is_let_go(daemon: str, directory: Path) -> str:
     """Standard error of a worker that Java starts and whose connection it then closes, idle for too long."""
-    environment = {**os.environ, "PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(directory)}
-    environment |= {"SPARK_REUSE_WORKER": "1", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
+    environment = java_side(directory) | {"SPARK_REUSE_WORKER": "1", "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
     command = [sys.executable, "-m", daemon, "pyspark.worker"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -93,3 +97,38 @@ def test_a_task_imports_nothing_that_its_daemon_has_not(tmp_path: Path) -> None:
     _, ahead = loaded_ahead(daemon.TASKS)
     assert "numba" in imported
     assert {name for name in imported - ahead if name.startswith("headrace.")} == set()
+
+
+CHANCES = """
+import socket, sys
+from headrace.spark.session import daemon
+
+def worker(sock, authenticated):
+    import numpy, random
+    sock.sendall(b"%.17f %.17f\\n" % (numpy.random.random(), random.random()))
+    return 0
+
+daemon.worker = worker
+daemon.main()
+"""
+
+
+def test_two_workers_draw_other_numbers(tmp_path: Path) -> None:
+    """Each is a copy of one process that has imported numpy."""
+    command = [sys.executable, "-c", CHANCES, "pyspark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=java_side(tmp_path)) as process:
+        assert process.stdout is not None
+        (length,) = struct.unpack(">i", process.stdout.read(4))
+        place = process.stdout.read(length)
+        drawn = [numbers_of(place) for _ in range(2)]
+        process.communicate(timeout=DEADLINE_S)
+    assert not set(drawn[0]) & set(drawn[1]), drawn
+
+
+def numbers_of(place: bytes) -> list[str]:
+    """What a worker sends behind its process id."""
+    with socket.socket(socket.AF_UNIX) as java:
+        java.settimeout(DEADLINE_S)
+        java.connect(place)
+        java.recv(4, socket.MSG_WAITALL)
+        return java.makefile("rb").readline().decode().split()

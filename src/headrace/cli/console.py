@@ -11,7 +11,17 @@ import typer
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
 from headrace.cli.command_config import as_reached, properties, reached
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, LogLevel, whole_number
+from headrace.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    LogLevel,
+    MaskFile,
+    MaskRules,
+    TlsCertificate,
+    TlsKey,
+    whole_number,
+)
+from headrace.operations.web import tls_of
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 DEFAULT_IDLE_MINUTES = 30
@@ -36,27 +46,13 @@ def console(
             "--idle", parser=whole_number, metavar="MINUTES", help="A login ends when it was not used for so long."
         ),
     ] = DEFAULT_IDLE_MINUTES,
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate chain, in PEM."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM.")
-    ] = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Let viewers change things, each after its plan.")
     ] = False,
-    mask: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mask",
-            metavar="TOPIC:FIELD=TEXT",
-            help="Show the text in place of a field of records, like orders:value.card=****; may be given again.",
-        ),
-    ] = None,
-    mask_file: Annotated[
-        Path | None, typer.Option("--mask-file", metavar="FILE.toml", help="Masks of fields, in tables [[mask]].")
-    ] = None,
+    mask: MaskRules = None,
+    mask_file: MaskFile = None,
     pipelines: Annotated[
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="Show the pipelines whose files are in this directory."),
@@ -78,17 +74,13 @@ def console(
     """
     address = parse_address(listen, default_port=8080)
     _check_open(address, listen, login=login, is_encrypted=tls_certificate is not None, insecure=insecure)
-    if (tls_certificate is None) != (tls_key is None):
-        raise UsageError("--tls-certificate and --tls-key go together: give both files.")
-    for file in (tls_certificate, tls_key):
-        if file is not None and not file.is_file():
-            raise UsageError(f"{file} is no file: --tls-certificate and --tls-key name files in PEM.")
+    tls = tls_of(tls_certificate, tls_key)
     if idle < 1:
         raise UsageError("--idle is a number of minutes: 1 or more.")
     if pipelines is not None and not pipelines.is_dir():
         raise UsageError(f"--pipelines {pipelines} is no directory.")
     try:
-        from headrace.console.serving import Login, Settings, Tls, serve
+        from headrace.console.serving import Login, Settings, serve
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headrace"):
             raise
@@ -114,7 +106,7 @@ def console(
             hosts=list(host or ()),
             login=Login.of(bootstrap, properties()) if login else None,
             idle_ms=idle * 60_000,
-            tls=None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key),
+            tls=tls,
             with_parent=with_parent,
         )
 

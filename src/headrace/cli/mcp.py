@@ -12,7 +12,8 @@ import typer
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
 from headrace.cli.command_config import as_reached, reached, security
-from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, LogLevel
+from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, LogLevel, MaskFile, MaskRules, TlsCertificate, TlsKey
+from headrace.operations.web import tls_of
 
 if TYPE_CHECKING:
     from headrace.net.client.cluster import Cluster
@@ -34,30 +35,16 @@ def mcp(
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="Let in over HTTP only who has the token in this file."),
     ] = None,
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate chain, in PEM."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM.")
-    ] = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Take tokens from other machines in clear text, without TLS.")
     ] = False,
     allow: Annotated[
         bool, typer.Option("--allow", help="Let agents change things: each by a plan and its approval.")
     ] = False,
-    mask: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mask",
-            metavar="TOPIC:FIELD=TEXT",
-            help="Show the text in place of a field of records, like orders:value.card=****; may be given again.",
-        ),
-    ] = None,
-    mask_file: Annotated[
-        Path | None, typer.Option("--mask-file", metavar="FILE.toml", help="Masks of fields, in tables [[mask]].")
-    ] = None,
+    mask: MaskRules = None,
+    mask_file: MaskFile = None,
     pipelines: Annotated[
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="Tell of the pipelines whose files are in this directory."),
@@ -79,7 +66,7 @@ def mcp(
     try:
         from headrace.mcp.desk import Desk, principal_of
         from headrace.mcp.guarding import read_token
-        from headrace.mcp.serving import Tls, serve_http, serve_input
+        from headrace.mcp.serving import serve_http, serve_input
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headrace"):
             raise
@@ -108,7 +95,7 @@ def mcp(
         run(serve_input(reach, desk_of))
         return
     token = None if token_file is None else read_token(token_file)
-    tls = None if tls_certificate is None or tls_key is None else Tls(tls_certificate, tls_key)
+    tls = tls_of(tls_certificate, tls_key)
     run(serve_http(reach, desk_of, address, hosts=host or (), token=token, tls=tls))
 
 
@@ -127,11 +114,7 @@ class Door(NamedTuple):
             if self.token is not None or self.hosts or self.certificate is not None or self.key is not None:
                 raise UsageError("--token-file, --host and --tls-... go with --listen: without it nobody connects.")
             return
-        if (self.certificate is None) != (self.key is None):
-            raise UsageError("--tls-certificate and --tls-key go together: give both files.")
-        for file in (self.certificate, self.key):
-            if file is not None and not file.is_file():
-                raise UsageError(f"{file} is no file: --tls-certificate and --tls-key name files in PEM.")
+        tls_of(self.certificate, self.key)
         if self.listen.is_loopback:
             return
         if self.token is None:

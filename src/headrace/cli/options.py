@@ -64,6 +64,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 LogLevel = Annotated[
     str, typer.Option("--log-level", metavar="LEVEL", help="The least that is logged: debug, info, warning or error.")
 ]
+TlsCertificate = Annotated[
+    Path | None,
+    typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate chain, in PEM."),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM.")
+]
+MaskRules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask",
+        metavar="TOPIC:FIELD=TEXT",
+        help="Show the text in place of a field of records, like orders:value.card=****; may be given again.",
+    ),
+]
+MaskFile = Annotated[
+    Path | None, typer.Option("--mask-file", metavar="FILE.toml", help="Masks of fields, in tables [[mask]].")
+]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 
 ConfigFile = Annotated[

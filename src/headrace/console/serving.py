@@ -8,14 +8,13 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Final
 
 import uvicorn
 
 from headrace.base.addresses import Address
-from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.errors import UsageError
 from headrace.base.limits import CONSOLE_CONNECTIONS_MAX, CONSOLE_IDLE_MS, CONSOLE_STOP_MS_MAX, LOOK_MS_MAX
 from headrace.console.application import application
 from headrace.console.guarding import LOOPBACK
@@ -24,6 +23,7 @@ from headrace.console.sessions import Everybody, Sessions, Viewers
 from headrace.console.state import PATIENCE, Console
 from headrace.console.state import Settings as Settings
 from headrace.operations.reaching import Reach
+from headrace.operations.web import Tls, bound, shown
 
 INPUT_BYTES: Final = 4096
 
@@ -52,13 +52,6 @@ class _Server(uvicorn.Server):
             self._viewers.close_all()
 
 
-class Tls(NamedTuple):
-    """The files of the console's certificate and its key, in PEM."""
-
-    certificate: Path
-    key: Path
-
-
 async def serve(
     reach: Reach,
     listen: Address,
@@ -74,7 +67,7 @@ async def serve(
     reach it. `login`: viewers log in there; None: nobody is asked, and `reach` is for all. `with_parent`: until
     standard input ends, too. Raises HeadraceError.
     """
-    sockets = [_bound(listen)]
+    sockets = [bound(listen, "The console")]
     port = sockets[0].getsockname()[1]
     async with AsyncExitStack() as stack:
         viewers: Viewers
@@ -96,7 +89,7 @@ async def serve(
             ssl_keyfile=None if tls is None else str(tls.key),
         )
         scheme = "http" if tls is None else "https"
-        server = _Server(config, viewers, f"{scheme}://{Address(_shown(listen), port)}/")
+        server = _Server(config, viewers, f"{scheme}://{Address(shown(listen), port)}/")
         if with_parent:
             asyncio.get_running_loop().add_reader(0, server.on_input)
         try:
@@ -112,20 +105,3 @@ def _names(listen: Address, hosts: Sequence[str]) -> Sequence[str]:
     if listen.is_wildcard:
         return [*LOOPBACK, *hosts] if hosts else []
     return [listen.host, *hosts]
-
-
-def _shown(listen: Address) -> str:
-    return "127.0.0.1" if listen.is_wildcard else listen.host
-
-
-def _bound(listen: Address) -> socket.socket:
-    host = {"": "0.0.0.0", "*": "0.0.0.0"}.get(listen.host, listen.host)
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, listen.port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, proto)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.set_inheritable(True)
-    except OSError as error:
-        raise HeadraceError(f"The console cannot listen on {listen}: {error.strerror or error}.") from error
-    return made

@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from headrace.base.addresses import Address
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import UsageError
 from headrace.base.limits import LOOK_MS_MAX, MCP_CONNECTIONS_MAX, MCP_REQUEST_BYTES_MAX, MCP_STOP_MS_MAX
 from headrace.mcp.desk import Desk
 from headrace.mcp.guarding import Guard
@@ -26,6 +26,7 @@ from headrace.mcp.server import ToolServer
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.retry import Backoff
 from headrace.operations.reaching import Reach
+from headrace.operations.web import Tls, bound, shown
 
 PATH: Final = "/mcp"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -54,13 +55,6 @@ async def serve_input(reach: Reach, desk_of: Callable[[Cluster], Desk]) -> None:
         await ToolServer(desk_of(cluster)).run_stdio_async()
 
 
-class Tls(NamedTuple):
-    """Files of a certificate."""
-
-    certificate: Path
-    key: Path
-
-
 async def serve_http(
     reach: Reach,
     desk_of: Callable[[Cluster], Desk],
@@ -74,8 +68,8 @@ async def serve_http(
     clients reach it; `token`: None: it asks for none. Raises HeadraceError.
     """
     _tell_of_libraries()
-    sockets = [_bound(listen)]
-    told = Address("127.0.0.1" if listen.is_wildcard else listen.host, sockets[0].getsockname()[1])
+    sockets = [bound(listen, "The tools")]
+    told = Address(shown(listen), sockets[0].getsockname()[1])
     async with reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX) as cluster:
         app: Any = ToolServer(desk_of(cluster)).streamable_http_app(
             streamable_http_path=PATH,
@@ -98,7 +92,10 @@ async def serve_http(
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_keyfile=None if tls is None else tls.key,
         )
-        await _Server(config, f"{'http' if tls is None else 'https'}://{told}{PATH}").serve(sockets)
+        try:
+            await _Server(config, f"{'http' if tls is None else 'https'}://{told}{PATH}").serve(sockets)
+        except ssl.SSLError as error:
+            raise UsageError(f"The tools' certificate or key is not usable: {error.reason or error}.") from error
 
 
 class _Server(uvicorn.Server):
@@ -127,16 +124,3 @@ def _security(listen: Address, hosts: Sequence[str]) -> TransportSecuritySetting
             for form in (f"{scheme}://{name}", f"{scheme}://{name}:*")
         ],
     )
-
-
-def _bound(listen: Address) -> socket.socket:
-    host = {"": "0.0.0.0", "*": "0.0.0.0"}.get(listen.host, listen.host)
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, listen.port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, proto)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.set_inheritable(True)
-    except OSError as error:
-        raise HeadraceError(f"The tools cannot listen on {listen}: {error.strerror or error}.") from error
-    return made

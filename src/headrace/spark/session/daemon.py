@@ -25,8 +25,10 @@ from pyspark import daemon
 
 LET_GO: Final = 1
 """A worker's exit code that makes the daemon end its process."""
-ALONE: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Environment in which the imports start no thread. Arrow reads the first, and numpy's BLAS the others."""
+ALONE: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
+"""Environment in which the imports start no thread. Arrow reads the first, and numpy's BLAS the second, of which Spark
+gives each task one by default. Whoever asks for more has a daemon as PySpark's.
+"""
 FORKS_EARLY: Final = "HEADRACE_SPARK_FORKS_EARLY"
 """Environment variable of a daemon that imports nothing before it forks."""
 TASKS: Final = "pyspark.worker"
@@ -62,6 +64,14 @@ def load_ahead(module: str) -> None:
     leave_out()
 
 
+def begin_by_chance() -> None:
+    """Have numpy's old generator begin elsewhere in each worker: a fork has a copy of its state. Python's own and
+    numba's do so by themselves.
+    """
+    if (found := sys.modules.get("numpy.random")) is not None:
+        found.seed()
+
+
 def threads() -> int:
     """The number of threads of this process: 1 where the system does not tell."""
     return sum(1 for _ in THREADS.iterdir()) if THREADS.is_dir() else 1
@@ -76,6 +86,7 @@ def main() -> None:
         if threads() > 1:
             os.environ[FORKS_EARLY] = "1"
             os.execv(sys.executable, [sys.executable, "-m", "headrace.spark.session.daemon", *sys.argv[1:]])
+    os.register_at_fork(after_in_child=begin_by_chance)
     daemon.worker = worker
     daemon.manager()
 

@@ -1,0 +1,48 @@
+"""The console and the tools of agents share this: their certificate, and the socket on which they listen."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from headrace.base.addresses import Address
+from headrace.base.errors import HeadraceError, UsageError
+
+
+class Tls(NamedTuple):
+    """The files of a server's certificate and its key, in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def tls_of(certificate: Path | None, key: Path | None) -> Tls | None:
+    """The files that options name; None: neither is given. Raises UsageError."""
+    if (certificate is None) != (key is None):
+        raise UsageError("--tls-certificate and --tls-key go together: give both files.")
+    if certificate is None or key is None:
+        return None
+    for file in (certificate, key):
+        if not file.is_file():
+            raise UsageError(f"{file} is no file: --tls-certificate and --tls-key name files in PEM.")
+    return Tls(certificate, key)
+
+
+def shown(listen: Address) -> str:
+    """The host in the address that is told: a server on all addresses is on this machine, too."""
+    return "127.0.0.1" if listen.is_wildcard else listen.host
+
+
+def bound(listen: Address, who: str) -> socket.socket:
+    """A socket that listens there. `who` listens, for people. Raises HeadraceError."""
+    host = {"": "0.0.0.0", "*": "0.0.0.0"}.get(listen.host, listen.host)
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, listen.port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, proto)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.set_inheritable(True)
+    except OSError as error:
+        raise HeadraceError(f"{who} cannot listen on {listen}: {error.strerror or error}.") from error
+    return made
