@@ -61,6 +61,17 @@ async def mirrored(here: Tiered, root: Path) -> None:
     await until(is_there)
 
 
+async def retained(here: Tiered) -> None:
+    """Wait until retention has taken what it takes, where all is written: from then on the start stays."""
+
+    def is_over() -> bool:
+        log, history = here.partition.log, history_of(here)
+        start = retained_from(history, log.config, bytes_above(log, history), SystemClock().now_ms())
+        return start <= here.partition.start_offset
+
+    await until(is_over)
+
+
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -73,6 +84,7 @@ async def test_history_past_its_retention_goes_and_the_rest_is_proven(tmp_path: 
             await here.produce(0, 20)
             await here.produce(20, 20, time=SystemClock().now_ms())
             await until(lambda: here.partition.start_offset >= 40)
+            await retained(here)
             await here.local_start(SETTLED)
             assert (
                 await stream(here, int(here.partition.start_offset), 80) == expected(40)[here.partition.start_offset :]
@@ -88,6 +100,7 @@ async def test_history_past_its_retention_goes_and_the_rest_is_proven(tmp_path: 
             await here.produce(40, 2, time=SystemClock().now_ms())
             end = history_of(here).end_offset
             await until(lambda: history_of(here).end_offset > end)
+            await retained(here)
             await mirrored(here, tmp_path)
             start = int(here.partition.start_offset)
             assert await stream(here, start, 84) == expected(42)[start:]
