@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from benchmarks.load.rivals import Door, Durability, Headrace
 from headrace.base.addresses import Address, parse_address
@@ -122,8 +122,7 @@ class Front(asyncio.BufferedProtocol):
         self._late: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none of asyncio's classes
         self._opening = asyncio.get_running_loop().create_task(self._open())
 
     async def _open(self) -> None:

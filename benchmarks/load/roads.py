@@ -97,7 +97,7 @@ def _beside_the_floor(name: str) -> Case:
         who=HEADRACE_NATIVE,
         against=FLOOR,
         theirs=about.ours,
-        target=at_most(WITHIN) if is_time else at_least(1 / WITHIN),
+        target=at_most(WITHIN) if is_time else at_least(round(1 / WITHIN, 2)),
         more_targets={},
         cost_targets={"cpu": at_most(WITHIN)},
     )

@@ -67,9 +67,9 @@ async def serve(
     reach it. `login`: viewers log in there; None: nobody is asked, and `reach` is for all. `with_parent`: until
     standard input ends, too. Raises HeadraceError.
     """
-    sockets = [bound(listen, "The console")]
-    port = sockets[0].getsockname()[1]
     async with AsyncExitStack() as stack:
+        sockets = [stack.enter_context(bound(listen, "The console"))]
+        port = sockets[0].getsockname()[1]
         viewers: Viewers
         if login is not None:
             viewers = Sessions(login, settings, idle_ms=idle_ms)

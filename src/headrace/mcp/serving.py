@@ -11,6 +11,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import structlog
@@ -68,9 +69,10 @@ async def serve_http(
     clients reach it; `token`: None: it asks for none. Raises HeadraceError.
     """
     _tell_of_libraries()
-    sockets = [bound(listen, "The tools")]
-    told = Address(shown(listen), sockets[0].getsockname()[1])
-    async with reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX) as cluster:
+    async with AsyncExitStack() as stack:
+        sockets = [stack.enter_context(bound(listen, "The tools"))]
+        told = Address(shown(listen), sockets[0].getsockname()[1])
+        cluster = await stack.enter_async_context(reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX))
         app: Any = ToolServer(desk_of(cluster)).streamable_http_app(
             streamable_http_path=PATH,
             json_response=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,10 +40,12 @@ def bound(listen: Address, who: str) -> socket.socket:
     host = {"": "0.0.0.0", "*": "0.0.0.0"}.get(listen.host, listen.host)
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, listen.port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, proto)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.set_inheritable(True)
+        with ExitStack() as failing:
+            made = failing.enter_context(socket.socket(family, kind, proto))
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.set_inheritable(True)
+            failing.pop_all()
     except OSError as error:
         raise HeadraceError(f"{who} cannot listen on {listen}: {error.strerror or error}.") from error
     return made
