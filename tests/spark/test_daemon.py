@@ -126,7 +126,7 @@ def test_two_workers_draw_other_numbers(tmp_path: Path) -> None:
 
 
 def numbers_of(place: bytes) -> list[str]:
-    """What a worker sends behind its process id."""
+    """The numbers that a worker sends behind its process id."""
     with socket.socket(socket.AF_UNIX) as java:
         java.settimeout(DEADLINE_S)
         java.connect(place)

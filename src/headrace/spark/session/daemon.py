@@ -27,7 +27,7 @@ LET_GO: Final = 1
 """A worker's exit code that makes the daemon end its process."""
 ALONE: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
 """Environment in which the imports start no thread. Arrow reads the first, and numpy's BLAS the second, of which Spark
-gives each task one by default. Whoever asks for more has a daemon as PySpark's.
+gives each task one by default. A user who asks for more has a daemon as PySpark's.
 """
 FORKS_EARLY: Final = "HEADRACE_SPARK_FORKS_EARLY"
 """Environment variable of a daemon that imports nothing before it forks."""
