@@ -9,8 +9,8 @@ import pytest
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.cli.main import main
 from headrace.operations.web import Tls, bound, tls_of
+from tools.warm import ran
 
 
 def test_a_certificate_goes_with_its_key(tmp_path: Path) -> None:
@@ -34,13 +34,12 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 @pytest.mark.parametrize(("command", "who"), [("console", "The console's"), ("mcp", "The tools'")])
-def test_a_file_that_is_no_certificate_is_told_in_one_sentence(
-    command: str, who: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_certificate_is_told_in_one_sentence(command: str, who: str, tmp_path: Path) -> None:
+    """In a process of its own: the command has the logs of all of its process."""
     file = tmp_path / "no.pem"
     file.write_text("nothing")
     files = ["--tls-certificate", str(file), "--tls-key", str(file)]
-    assert main([command, "--listen", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", *files]) != 0
-    told = capsys.readouterr().err
-    assert f"{who} certificate or key is not usable" in told
-    assert "Traceback" not in told
+    done = ran(command, "--listen", "127.0.0.1:0", "--bootstrap", "127.0.0.1:1", *files, timeout=150)
+    assert done.returncode != 0
+    assert f"{who} certificate or key is not usable" in done.stderr
+    assert "Traceback" not in done.stderr
