@@ -170,6 +170,18 @@ def test_three_brokers_run_answer_and_stop_as_one(tmp_path: Path) -> None:
     assert "BrokerRegistered" in readable.stdout
 
 
+def test_a_broker_that_was_killed_just_now_is_removed_once_its_session_is_over(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as (process, lines):
+        _, _, _, pid, _, _ = lines[2].split()
+        bootstrap = lines[0].split()[5]
+        os.kill(int(pid), signal.SIGKILL)
+        removed = headrace("broker", "remove", "3", "--bootstrap", bootstrap)
+        assert removed.stderr in ("", "broker 3 does not answer: waiting for the end of its session, 60 s at most\n")
+        assert (removed.returncode, removed.stdout.split(";")[0]) == (0, "removed broker 3")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=150)
+
+
 def test_a_broker_that_ends_is_started_again_by_the_command_that_is_told(tmp_path: Path) -> None:
     with up(tmp_path / "data of three") as (process, lines):
         _, _, _, pid, _, address = lines[1].split()

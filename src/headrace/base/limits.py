@@ -695,6 +695,12 @@ JOIN_TIMEOUT_MS: Final = 2_000
 """Longest that a broker which joins a cluster waits for one answer."""
 DURABLE_WAIT_TOLD_S: Final = 10
 """How often a command says for which broker's work on durable history it waits."""
+BROKER_DEATH_WAIT_S: Final = 60
+"""Longest that `headrace broker remove` waits for the end of the session of a broker that does not answer."""
+BROKER_DEATH_LOOK_S: Final = 0.2
+"""How often it looks."""
+BROKER_CONNECT_S: Final = 3
+"""Longest that it waits for a connection to the broker."""
 
 WAIT_TOLD_AGAIN_S: Final = 30
 """Time after which a broker that still waits to join or to be registered logs so again."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.base.limits import BROKER_DEATH_LOOK_S, BROKER_DEATH_WAIT_S
 from headrace.cli.command_config import reached, with_cluster
 from headrace.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -188,9 +189,11 @@ def describe(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = Fal
 
 @broker.command()
 def remove(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Remove a broker that was stopped for good, and say how many losses the quorum bears without it."""
+    """Remove a broker that was stopped for good, and say how many losses the quorum bears without it. It waits
+    for the end of the session of a broker that died just now."""
 
     async def action(members: Members) -> str | None:
+        await _until_its_death_is_known(members, id_)
         await members.remove(id_)
         try:
             return bearing(await members.quorum(), await members.brokers())
@@ -214,6 +217,21 @@ def demote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
     """Take a broker's vote in the quorum; it keeps the log, and is promoted by hand only."""
     with_members(bootstrap, lambda members: members.demote(id_))
     _say({"broker": id_, "voter": False}, f"broker {id_} is a learner", json=json)
+
+
+async def _until_its_death_is_known(members: Members, broker_id: int) -> None:
+    """Wait while the broker counts as alive, though nothing listens at its address; at most BROKER_DEATH_WAIT_S. Raises
+    ClientError where it is not registered."""
+    import asyncio
+
+    view = await members.broker(broker_id)
+    if view.fenced or await members.listens(view):
+        return
+    note(f"broker {broker_id} does not answer: waiting for the end of its session, {BROKER_DEATH_WAIT_S} s at most")
+    for _ in range(int(BROKER_DEATH_WAIT_S / BROKER_DEATH_LOOK_S)):
+        await asyncio.sleep(BROKER_DEATH_LOOK_S)
+        if (await members.broker(broker_id)).fenced:
+            return
 
 
 def with_members(bootstrap: str, action: Callable[[Members], Awaitable[T]]) -> T:

@@ -7,6 +7,7 @@ is visible.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from uuid import UUID
 
 from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
+from headrace.base.limits import BROKER_CONNECT_S
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError, check
 from headrace.net.client.view import ClusterView
@@ -101,6 +103,16 @@ class Members:
             if broker.id == broker_id:
                 return broker
         raise ClientError(f"Broker {broker_id} is not registered; 'headrace broker list' shows those that are.")
+
+    async def listens(self, broker: BrokerView) -> bool:
+        """Whether anything takes a connection at its address, within BROKER_CONNECT_S."""
+        try:
+            async with asyncio.timeout(BROKER_CONNECT_S):
+                _, writer = await asyncio.open_connection(broker.host, broker.port)
+        except OSError:  # TimeoutError is one
+            return False
+        writer.close()
+        return True
 
     async def metadata(self) -> ClusterView:
         """All topics, as any broker sees them."""
