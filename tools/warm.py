@@ -147,7 +147,7 @@ def ran(*arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(arguments, code, told, said.read())
 
 
-class ForksEnded(RuntimeError):
+class ForksEndedError(RuntimeError):
     """The process that forks others is gone, and with it the one that was asked for."""
 
 
@@ -186,7 +186,7 @@ class _Forks:
             else:
                 self._running.pop(pid).set_result(code)
         for pending in (*(begun for begun, _ in self._asked), *self._running.values()):
-            pending.set_exception(ForksEnded("the process that forks brokers has ended"))
+            pending.set_exception(ForksEndedError("the process that forks brokers has ended"))
 
     def _close(self) -> None:
         self._ours.shutdown(socket.SHUT_RDWR)
@@ -228,7 +228,7 @@ class Door:
     def _serve(self, asking: socket.socket) -> None:
         """Tell the pid, and at its end the exit code."""
         ended: Future[int] = Future()
-        with asking, suppress(OSError, ForksEnded):  # one of them is gone; whoever asks sees the end of the socket
+        with asking, suppress(OSError, ForksEndedError):  # one of them is gone; whoever asks sees the end of the socket
             request, files, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, len(STREAMS))
             try:
                 wanted = json.loads(request)
