@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from structlog.testing import capture_logs
+
 from headrace.base.errors import HeadraceError
 from headrace.console.feeds import Feed, any_changed
 
@@ -116,3 +118,33 @@ async def test_all_that_wait_are_woken_when_it_closes() -> None:
     feed.close()
     assert await waiting
     assert not await any_changed([Feed(counting(), every_ms=HOUR_MS)], 0)
+
+
+async def test_a_viewer_who_comes_back_at_once_keeps_it_asked() -> None:
+    seen: list[int] = []
+    feed = Feed(counting(), every_ms=HOUR_MS, on_value=seen.append)
+    async with running(feed):
+        await feed.settled(60_000)
+        await feed.rests.wait()
+        with feed.viewed():  # its value is new enough still
+            async with asyncio.timeout(60):
+                while len(seen) < 2:
+                    await feed.changed().wait()
+
+
+async def test_a_bug_is_told_and_the_feed_goes_on() -> None:
+    calls = iter(range(1, 10))
+
+    async def ask() -> int:
+        call = next(calls)
+        return {1: 1, 3: 3}[call]
+
+    feed = Feed(ask, every_ms=HOUR_MS)
+    with capture_logs() as lines:
+        async with running(feed), asyncio.timeout(60):
+            await feed.renewed(60_000)
+            await feed.renewed(60_000)
+            assert (feed.value, "This is a bug in Headrace (KeyError)" in feed.trouble) == (1, True)
+            await feed.renewed(60_000)
+            assert (feed.value, feed.trouble) == (3, "")
+    assert [line["log_level"] for line in lines] == ["error"]

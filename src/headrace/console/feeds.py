@@ -4,7 +4,7 @@ Promises:
 - A feed asks while a page that shows it is open, and otherwise seldom, or not at all. One of the latter kind asks for
   the first time when somebody views it.
 - It pauses CONSOLE_LOOK_SHARE times as long as it asked, at most CONSOLE_PAUSE_MS_MAX.
-- While nobody answers it keeps the last value, the time of that, and the reason.
+- While nobody answers it keeps the last value, the time of that, and the reason. So it does after a bug.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
 
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import CONSOLE_FORGET_MS, CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX
 
 T = TypeVar("T")
+_LOG: Final = structlog.get_logger(__name__)
 
 
 class ForbiddenError(HeadraceError):
@@ -53,6 +56,8 @@ class Feed(Generic[T]):
         self._is_looking = False
         self._changed = asyncio.Event()
         self._closed = False
+        self.rests = asyncio.Event()
+        """Set while it waits for somebody who wants it, and asks for nothing by itself."""
         self.value: T | None = None
         self.at_ms = 0
         """When the value came, in milliseconds since 1970."""
@@ -80,14 +85,18 @@ class Feed(Generic[T]):
         self._is_looking = True
         try:
             self.value = await self._ask()
+            self.trouble, self.error = "", None
+            self.at_ms = time.time_ns() // 1_000_000
+            self._on_value(self.value)
         except (HeadraceError, OSError, TimeoutError) as error:
             self.trouble = str(error) or "The brokers did not answer in time."
             self.error = error
             self.on_trouble(error)
-        else:
-            self.trouble, self.error = "", None
-            self.at_ms = time.time_ns() // 1_000_000
-            self._on_value(self.value)
+        except Exception as error:  # its pages say so, and it asks again
+            _LOG.exception("a feed of the console has failed")
+            kind = type(error).__name__
+            self.trouble = f"This is a bug in Headrace ({kind}); the console's log shows where, please report it."
+            self.error = error
         finally:
             self._is_looking = False
         self.version += 1
@@ -111,6 +120,7 @@ class Feed(Generic[T]):
 
     async def _wanted_or_forgotten(self) -> None:
         """Wait until somebody wants it. Its value, which may be large, goes after a while."""
+        self.rests.set()
         try:
             async with asyncio.timeout(self._forget_s):
                 await self._wanted.wait()
@@ -118,6 +128,8 @@ class Feed(Generic[T]):
             self.value, self.at_ms = None, 0
             self._on_forgotten()
             await self._wanted.wait()
+        finally:
+            self.rests.clear()
 
     def want(self) -> None:
         """Ask soon, without the rest of the pause."""
@@ -137,7 +149,7 @@ class Feed(Generic[T]):
     def viewed(self) -> Iterator[None]:
         """Somebody views it within the block."""
         self._viewers += 1
-        if self._viewers == 1 and self._is_old():
+        if self._viewers == 1 and (self.rests.is_set() or self._is_old()):
             self.want()
         try:
             yield
