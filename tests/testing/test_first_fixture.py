@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from headrace.testing import BrokerThread
 with BrokerThread():
+    assert not {"rich", "structlog"} & sys.modules.keys()
     own = {name: each for name, each in sys.modules.items() if name.partition(".")[0] == "headrace"}
     print(sum(Path(each.__file__).stat().st_size for each in own.values() if each.__file__))
     print(*sorted(own))

@@ -18,8 +18,6 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final, Self
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ports import Clock, Disk, Lock, Objects, Random
@@ -31,6 +29,7 @@ from headrace.broker.home.identity import claim
 from headrace.broker.home.lineage import Superseded, note_superseded
 from headrace.broker.partitions.condition import Descriptors
 from headrace.broker.parts import Parts, Ports, core_of
+from headrace.logs import get_logger
 from headrace.metadata.configs import check_broker_configs
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -38,7 +37,7 @@ from headrace.metadata.values import Endpoint, Engine, endpoint_at
 from headrace.native import ROAD
 from headrace.storage.log.compaction.running import CleaningRunner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOADED_LATE: Final = ("durable", "groups", "moves", "transactions")
 """Rooms of which much is loaded only when it is needed."""

@@ -31,12 +31,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final, NamedTuple, Self, TypeAlias
 
-import structlog
-
 from headrace.base.limits import LOOP_HELD_MS_MAX, LOOP_STACK_FRAMES_MAX, WATCHDOG_SUMMARY_S
 from headrace.broker.alarm import Alarm, has_alarms
+from headrace.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 WAITS_IN: Final = frozenset(module.__file__ for module in (asyncio.runners, asyncio.base_events, selectors))
 """Files of the innermost Python code while a loop waits."""

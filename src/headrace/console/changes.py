@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -28,6 +27,7 @@ from headrace.console.page import console_of, framed, is_forbidden, tokens_of
 from headrace.console.rendering import rendered
 from headrace.console.sheets import Sheet
 from headrace.console.state import Console
+from headrace.logs import get_logger
 from headrace.net.client.errors import OutcomeUnknownError
 from headrace.operations.changes.plan import Plan
 
@@ -41,7 +41,7 @@ NO_ANSWER: Final = "No answer came in time."
 TYPED: Final = "typed"
 SECRET: Final = "password"
 PLAN: Final = "plan"
-_LOG: Final = structlog.get_logger("headrace.audit")
+_LOG: Final = get_logger("headrace.audit")
 
 
 def _no_name(_: Any) -> str:

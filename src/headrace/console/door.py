@@ -11,7 +11,6 @@ import re
 from typing import Final
 from urllib.parse import quote
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -23,6 +22,7 @@ from headrace.console.attempts import Attempts
 from headrace.console.guarding import COOKIE, form_of
 from headrace.console.page import SESSION, bare, tokens_of
 from headrace.console.sessions import Viewers
+from headrace.logs import get_logger
 from headrace.net.client.errors import WrongCredentialsError
 
 LOGIN: Final = "/login"
@@ -33,7 +33,7 @@ BY_ITSELF: Final = re.compile(r"/live/.*|/tail/.*|/charts/.*|/session|/history/.
 _OWN_PATH: Final = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 NOT_LET_IN: Final = "The cluster does not let this user in: the name or the password is wrong."
 OLD_FORM: Final = "This form is too old: try again."
-_LOG: Final = structlog.get_logger("headrace.audit")
+_LOG: Final = get_logger("headrace.audit")
 
 
 class Door:

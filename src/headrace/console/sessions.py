@@ -19,8 +19,6 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, Protocol
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import (
     CONSOLE_IDLE_MS,
@@ -33,9 +31,10 @@ from headrace.base.limits import (
 from headrace.console.login import Login
 from headrace.console.renderings import Renderings
 from headrace.console.state import PATIENCE, Console, Settings
+from headrace.logs import get_logger
 
 TOKEN_BYTES: Final = 32
-_LOG: Final = structlog.get_logger("headrace.audit")
+_LOG: Final = get_logger("headrace.audit")
 
 
 @dataclass(slots=True, eq=False)

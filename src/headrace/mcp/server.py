@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import structlog
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -19,6 +17,7 @@ from pydantic import ValidationError
 from headrace import __version__
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import MCP_ANSWER_BYTES_MAX, MCP_CALL_MS_MAX, MCP_CALLS_MAX, MCP_REASON_CHARS_MAX
+from headrace.logs import get_logger
 from headrace.mcp.auditing import told
 from headrace.mcp.catalog import APPROVE, changing_tools, reading_tools
 from headrace.mcp.desk import Desk
@@ -46,7 +45,7 @@ LATE_CHANGE: Final = (
     "No answer came in time, and the change may have been made: look at its effect before you ask again."
 )
 LARGE: Final = "The answer would be too large: ask for fewer rows with limit, count or query."
-_LOG: Final = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 
 class ToolServer(MCPServer[Any]):
@@ -79,8 +78,8 @@ class ToolServer(MCPServer[Any]):
             answer, outcome, reason = await self._answer(name, arguments, context), "answered", ""
         except _Refused as error:
             answer, outcome, reason = _sentence(str(error)), error.outcome, str(error)
-        _LOG.log(
-            logging.INFO if outcome == "answered" else logging.WARNING,
+        say = _LOG.info if outcome == "answered" else _LOG.warning
+        say(
             "a tool was called",
             principal=self._desk.principal,
             tool=plain(name),

@@ -22,8 +22,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Final, TypeVar
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import BrokerId
@@ -53,6 +51,7 @@ from headrace.controller.asks import (
 )
 from headrace.controller.decision import Refusal
 from headrace.controller.levels import behind
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.net.client.errors import ConnectionLostError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
@@ -61,7 +60,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 R = TypeVar("R")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CARRIED_OUT: Final = (CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs)
 """Requests of clients that use the result at once: logs are opened and closed before the answer."""

@@ -17,8 +17,6 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
@@ -49,13 +47,14 @@ from headrace.controller.decision import Decision, Refusal, stale
 from headrace.controller.levels import raise_level, within_levels
 from headrace.controller.lost_quorum import other_lineage
 from headrace.controller.sessions import Sessions
+from headrace.logs import get_logger
 from headrace.metadata.configs import broker_value
 from headrace.metadata.image import MetadataImage
 from headrace.raft.membership import Peer
 from headrace.wire.ailments import NO_STORE, State
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 TICKS_PER_SESSION: Final = 6

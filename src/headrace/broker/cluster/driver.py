@@ -18,8 +18,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-import structlog
-
 from headrace.base import limits
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, DirectoryId, Lineage
@@ -32,6 +30,7 @@ from headrace.broker.cluster.quorum.errors import NotController as NotController
 from headrace.broker.cluster.quorum.errors import OutcomeUnknown as OutcomeUnknown
 from headrace.broker.cluster.quorum.pending import Pending, Proposal
 from headrace.controller.decision import Decision
+from headrace.logs import get_logger
 from headrace.metadata.codec import encode_events, encode_line
 from headrace.metadata.events import MetadataEvent, PartitionsAdded, TopicCreated
 from headrace.metadata.image import MetadataImage
@@ -40,7 +39,7 @@ from headrace.storage.commit_log import CommitLog, Committed, EpochOver, MemberS
 
 T = TypeVar("T")
 OnController = Callable[[bool], None]
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _INLINE_WEIGHT: Final = 200
 """Events and partitions up to which entries are encoded in one turn of the loop: about a millisecond."""

@@ -19,8 +19,6 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex
 from headrace.base.limits import (
@@ -35,11 +33,12 @@ from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.controller.leaders import balance_leaders, elect_uncleanly, unclean_topics
 from headrace.controller.moves import tend_moves
 from headrace.controller.reassignments import finish_reassignments
+from headrace.logs import get_logger
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.values import BrokerImage, PartitionImage, TopicImage
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 WAIT_S_MIN = 0.001
 """Shorter waits are none at all on some clocks."""

@@ -14,19 +14,18 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId, TopicPartition
 from headrace.base.limits import ELECTOR_PAUSE_MS, PARTITIONS_SEARCHED_PER_TURN_MAX, REPLICAS_GROWN_AT_ONCE_MAX
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.controller.growth import grow_replicas, is_growing, lacks_replicas
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage, TopicImage
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Grower:

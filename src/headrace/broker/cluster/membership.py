@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import (
@@ -44,6 +42,7 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.told_wait import ToldWait
 from headrace.controller.asks import Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.levels import METADATA_LEVEL, METADATA_LEVEL_MIN
@@ -51,7 +50,7 @@ from headrace.metadata.values import BrokerImage, Endpoint, Engine
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PARTITIONS_TOLD_MAX: Final = 5
 """Partitions that one line of the log names."""

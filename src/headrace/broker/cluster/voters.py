@@ -14,19 +14,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver
 from headrace.controller.asks import ChangeVoter, QuorumReplica, QuorumView
 from headrace.controller.decision import Refusal
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
+from headrace.logs import get_logger
 from headrace.raft.membership import AddLearner, Demote, MembershipRefusal, Peer, Promote, Remove
 from headrace.storage.commit_log import QuorumStatus
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FINAL: Final = (MembershipRefusal.LAST_VOTER, MembershipRefusal.NO_LIVE_QUORUM)
 """Refusals that no second try changes: an operator has to act."""

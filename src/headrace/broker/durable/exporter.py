@@ -19,8 +19,6 @@ from functools import partial
 from itertools import islice
 from weakref import WeakKeyDictionary, WeakSet
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError, without_frames
 from headrace.base.ids import ClusterId, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.base.limits import (
@@ -43,6 +41,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import PublishSegment
 from headrace.controller.moves import SealedTail
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
@@ -56,7 +55,7 @@ from headrace.wire.ailments import State
 from headrace.wire.batches import parse_header
 from headrace.wire.transactions import AbortedTransaction, joined
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class _Logged:

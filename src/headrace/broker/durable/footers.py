@@ -11,13 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import structlog
-
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset, TopicPartition
 from headrace.base.limits import EXPORTED_PRODUCERS_BYTES_MAX
 from headrace.base.ports import Objects
 from headrace.broker.partitions.partition import Partition
+from headrace.logs import get_logger
 from headrace.metadata.segments import SegmentDescriptor
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.reading import read_or_fetch
@@ -26,7 +25,7 @@ from headrace.storage.tier.producers import producers_of
 from headrace.wire.batches import parse_header
 from headrace.wire.transactions import AbortedTransaction, decode_marker
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Told(NamedTuple):

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
@@ -31,6 +29,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Clock, Objects
 from headrace.broker.kit.store_threads import StoreThreads
+from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.engine.reading import EpochEnd, FoundOffset
 from headrace.storage.tier.blocks import (
@@ -44,7 +43,7 @@ from headrace.storage.tier.blocks import (
     told_later,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 Name: TypeAlias = tuple[str, int]

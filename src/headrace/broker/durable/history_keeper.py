@@ -19,8 +19,6 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import Offset, TopicId, TopicPartition
 from headrace.base.limits import (
@@ -37,6 +35,7 @@ from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import DeleteHistory
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.engine.identity import LogConfig
@@ -44,7 +43,7 @@ from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.tier.mirror import MirroredState, read_state
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Doomed(NamedTuple):

@@ -19,8 +19,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import Offset, TopicId, TopicPartition
 from headrace.base.limits import MERGE_PROBLEMS_TOLD_MAX
@@ -32,13 +30,14 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.controller.asks import ReplaceSegments
 from headrace.controller.durable import refusal_of_all
+from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.compact import Keys, compact_segments, compactable
 from headrace.storage.tier.merge import merge_segments, mergeable
 from headrace.wire.durable import MergeTotals
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Make: TypeAlias = Callable[..., SegmentDescriptor | None]
 """Makes the object that replaces others, in the leader epoch `made_in`."""

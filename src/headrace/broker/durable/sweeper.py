@@ -23,8 +23,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import ClusterId, TopicId, TopicPartition
 from headrace.base.limits import (
@@ -41,6 +39,7 @@ from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.partitions import Partitions
+from headrace.logs import get_logger
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.orphans import has_left, is_orphan
 from headrace.metadata.segment_keys import SegmentKey, partition_prefix, topics_prefix
@@ -58,7 +57,7 @@ from headrace.storage.tier.mirror import (
 )
 from headrace.wire.durable import Stray
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNREFERENCED: Final = "nothing refers to it"
 DELETED: Final = "its topic is deleted"

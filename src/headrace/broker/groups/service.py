@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from headrace.broker.groups.subscriptions import SubscriptionRoom
 from headrace.broker.groups.topics import ClusterTopics
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.shards.coordinator import Coordinator, Submit
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
 from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
+from headrace.logs import get_logger
 from headrace.metadata.configs import group_values
 from headrace.wire.errors import ErrorCode
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.coordinators.groups.events import Event
     from headrace.security.authorizer import Authorizer
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 CLIENT_ID_CHARS_MAX: Final = 200

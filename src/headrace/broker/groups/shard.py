@@ -16,8 +16,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
-import structlog
-
 from headrace.base.ids import TopicId
 from headrace.base.limits import GROUP_REASON_CHARS_MAX, GROUP_TICK_PUT_OFF_MS, GROUPS_PER_SHARD_MAX
 from headrace.base.ports import Clock
@@ -63,10 +61,11 @@ from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
 from headrace.coordinators.groups.model import Group, GroupConfig, GroupState
 from headrace.coordinators.groups.replay import Replay
+from headrace.logs import get_logger
 from headrace.wire.apis import EncodeError
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _Gathered = TypeVar("_Gathered", CommitOffsets, ConsumerHeartbeat)
 _GATHERED = (CommitOffsets, ConsumerHeartbeat)

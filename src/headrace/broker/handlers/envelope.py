@@ -8,20 +8,19 @@ NOT_CONTROLLER, with the controller's address.
 
 from __future__ import annotations
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.broker.cluster.driver import ChangeRefused, NotController
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.asks import Answer, decode_ask, encode_answer, encode_leader
 from headrace.controller.decision import Refusal
+from headrace.logs import get_logger
 from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def handle(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:

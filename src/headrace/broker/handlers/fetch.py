@@ -32,8 +32,6 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-import structlog
-
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, BrokerId, Offset, TopicId, TopicPartition
 from headrace.base.limits import (
@@ -57,6 +55,7 @@ from headrace.broker.requests.current_leaders import told_in_fetch
 from headrace.broker.requests.fetch_sessions import NO_SESSION, FetchPlan, PartitionKey, Wanted
 from headrace.broker.requests.rights import Rights
 from headrace.broker.requests.turns import take_turns
+from headrace.logs import get_logger
 from headrace.metadata.access.acls import AclOperation, ResourceType
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.listener import Answer, Connection
@@ -77,7 +76,7 @@ from headrace.wire.messages.fetch import (
 from headrace.wire.plain_fetch import TOPIC_ID_VERSION
 from headrace.wire.transactions import AbortedTransaction
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 NOBODY: Final = BrokerId(-1)

@@ -26,8 +26,6 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, PartitionIndex, TopicPartition
 from headrace.base.limits import HISTORY_EPOCH_MS_MAX, NAMES_PER_TURN_MAX
@@ -36,6 +34,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.visibility import until_own_appends_are_visible
+from headrace.logs import get_logger
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.image import TopicImage
 from headrace.storage.engine.reading import FoundOffset
@@ -50,7 +49,7 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.ids import BrokerId, ClusterId
@@ -28,13 +26,14 @@ from headrace.base.limits import JOIN_BACKOFF_MS, JOIN_BACKOFF_MS_MAX, JOIN_TIME
 from headrace.base.ports import Disk, Random
 from headrace.broker.home.identity import Identity, joining, load, load_or_create, new_cluster_id, write
 from headrace.broker.told_wait import ToldWait
+from headrace.logs import get_logger
 from headrace.net.client.connection import connect
 from headrace.net.client.errors import AuthenticationError, ClientError, RefusedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.describe_cluster import DescribeClusterRequest
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def identify(

@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
+from headrace.logs import get_logger
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import AuthenticationError, UnsupportedError
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNLISTED: Final = frozenset({ApiKey.ENVELOPE})
 """APIs for brokers alone. ApiVersions does not list them, and each broker knows the lowest version."""

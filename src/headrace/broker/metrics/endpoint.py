@@ -18,7 +18,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import structlog
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -27,9 +26,10 @@ from prometheus_client.registry import Collector as Source
 from headrace.base.addresses import Address, parse_address
 from headrace.base.errors import UsageError
 from headrace.base.limits import METRICS_CONNECTIONS_MAX, METRICS_REQUEST_BYTES_MAX, METRICS_REQUEST_MS_MAX
+from headrace.logs import get_logger
 from headrace.net.server.tls import Tls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Collect = Callable[[], Awaitable[Callable[[], list[Metric]]]]
 """Reads the values on the loop; the function that it returns puts them together in a worker thread."""

@@ -16,8 +16,6 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
@@ -40,13 +38,14 @@ from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.controller.asks import GiveUpMove, SealMove
 from headrace.controller.moves import Seal, SealedTail, is_live
+from headrace.logs import get_logger
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.replica.producer_snapshots import encode_snapshot
 from headrace.replica.sealing import packed
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import MOVE_RETRY_MS_MAX, MOVE_RETRY_MS_MIN, MOVE_WAIT_TOLD_MS
 from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.broker.moves.handing_over import Owner, now, sentence_of
 from headrace.broker.moves.taking_over import Finished, Target
 from headrace.broker.partitions.partition import Partition
+from headrace.logs import get_logger
 
 if TYPE_CHECKING:
     from headrace.base.ids import TopicPartition
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.metadata.moves import Move
     from headrace.metadata.values import PartitionImage
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Phase(Enum):

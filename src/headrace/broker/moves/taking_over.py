@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import MOVE_OPENINGS_TRIED_MAX, MOVES_REMEMBERED_MAX
@@ -22,10 +20,11 @@ from headrace.broker.moves.party import Party
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
 from headrace.controller.asks import FailTarget, FinishMove, ProveMove
+from headrace.logs import get_logger
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.values import PartitionImage
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Finished(NamedTuple):

@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-import structlog
-
 from headrace.base.errors import HeadraceError, NoRoom
 from headrace.base.ids import TopicId, TopicPartition
 from headrace.broker.partitions.context import LogContext
@@ -29,13 +27,14 @@ from headrace.broker.partitions.logs.strays import Strays
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.taking_up import Roomless, TakingUp, by_turns
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta, LocalPartition
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.storage.engine.engines import LogRemoval
 from headrace.storage.engine.identity import LogIdentity
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Assignments:

@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from headrace.base.ids import BrokerId
 from headrace.base.limits import (
     DESCRIPTORS_USED_FRACTION_MAX,
@@ -27,6 +25,7 @@ from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
+from headrace.logs import get_logger
 from headrace.metadata.image import MetadataImage
 from headrace.net.server.connection import Connection
 from headrace.storage.engine.medium import DISK
@@ -41,7 +40,7 @@ from headrace.wire.ailments import (
     version_of,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DISK_FULL: Final = "disk full"
 

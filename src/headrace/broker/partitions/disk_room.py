@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import structlog
-
 from headrace.base.limits import (
     DISK_LOOK_MS,
     DISK_RESERVE_BYTES_MAX,
@@ -25,9 +23,10 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Space
 from headrace.broker.kit.tasks import OnBug, in_thread, started
+from headrace.logs import get_logger
 from headrace.storage.engine.medium import DISK, Medium
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNKNOWN: Final = 2**62
 """Bytes left, as long as nobody has asked the disk."""

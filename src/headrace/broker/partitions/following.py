@@ -17,8 +17,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Unpack
 
-import structlog
-
 from headrace.base.errors import HeadraceError, NoRoom, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import FRONTIER_RETRY_MS
@@ -28,6 +26,7 @@ from headrace.broker.partitions.hot import hot_copy
 from headrace.broker.partitions.logs.opening import recover_producers
 from headrace.broker.partitions.replica import Common, Replica, damaged_range
 from headrace.broker.partitions.sight import Sight
+from headrace.logs import get_logger
 from headrace.native import HotCopy
 from headrace.replica.follower import Position, cut_at
 from headrace.replica.producers import ProducerStates
@@ -41,7 +40,7 @@ from headrace.wire.batches import CONTROL, BatchHeader, check_batches
 from headrace.wire.errors import ErrorCode
 from headrace.wire.transactions import marker_in
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class LeaderReport(NamedTuple):

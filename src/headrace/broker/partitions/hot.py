@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
-
 from headrace.base import limits
+from headrace.logs import get_logger
 from headrace.native import ROAD, Hot, HotCopy
 from headrace.replica.leader import AdvanceHighWatermark
 from headrace.replica.producer_snapshots import RememberedBatch
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.partition import Partition
     from headrace.broker.partitions.replica import Replica
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class UnchangedError(Exception):

@@ -10,8 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-import structlog
-
 from headrace.base.errors import CorruptData, NoRoom, StorageFailure
 from headrace.base.ids import LAST_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import PRODUCER_SNAPSHOT_INTERVAL_BYTES
@@ -23,6 +21,7 @@ from headrace.broker.partitions.disk_room import DiskRoom
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.settings import PartitionSettings
+from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog
 from headrace.native import RoleState
 from headrace.replica.producers import ProducerStates
@@ -34,7 +33,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.transactions import EndMarker
 from headrace.wire.validation import RecordFault
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class WriteRefusal(NamedTuple):

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import structlog
-
 from headrace.base.ids import NO_LEADER, LeaderEpoch, Offset, TopicId, TopicPartition
 from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.following import FollowerPartition
@@ -18,6 +16,7 @@ from headrace.broker.partitions.logs.durable_wins import agrees
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Common, Replica
 from headrace.broker.partitions.settings import PartitionSettings, log_config, partition_settings
+from headrace.logs import get_logger
 from headrace.metadata.delta import LocalPartition
 from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.replica.leader import Leader
@@ -25,7 +24,7 @@ from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNFLUSHED: Final = (
     "a partition is led by who came back from a crash: with flush.policy=os, records that were acknowledged and that "

@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import structlog
-
 from headrace.base.errors import NoRoom
 from headrace.base.ids import NO_EPOCH, NO_LEADER, TopicPartition
 from headrace.base.limits import LOGS_TAKEN_UP_PER_TURN_MAX
@@ -23,13 +21,14 @@ from headrace.broker.partitions.logs.closing import close_all
 from headrace.broker.partitions.logs.opening import Opened, Opener, Wanted
 from headrace.broker.partitions.roles import Roles
 from headrace.broker.partitions.settings import log_config, partition_settings
+from headrace.logs import get_logger
 from headrace.metadata.configs import TopicConfig
 from headrace.metadata.delta import LocalPartition
 from headrace.replica.recovery_start import recovery_start
 from headrace.storage.engine.faults import Damage, StampMismatch
 from headrace.storage.engine.logs import PartitionLog
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

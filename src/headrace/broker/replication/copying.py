@@ -17,8 +17,6 @@ from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError, NoRoom, StorageFailure
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
@@ -36,6 +34,7 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.following import SOUND, FollowerPartition, LeaderReport
 from headrace.broker.partitions.hot import UnchangedError, give_up, leave
 from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.logs import get_logger
 from headrace.native import ROAD
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
@@ -55,7 +54,7 @@ from headrace.wire.replica_fetch import (
 )
 
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Me(NamedTuple):

@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.errors import CorruptData, StorageFailure
 from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
@@ -37,6 +35,7 @@ from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.native import ROAD
@@ -59,7 +58,7 @@ from headrace.wire.replica_fetch import (
     encode_answer,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NOWHERE: Final = EpochEnd(NO_EPOCH, Offset(-1))
 NO_SUCH_EPOCH: Final = LeaderEpoch(-2)

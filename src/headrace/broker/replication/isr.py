@@ -17,8 +17,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicPartition
 from headrace.base.limits import ISR_BACKOFF_MS, ISR_PROPOSALS_PER_ASK_MAX
@@ -32,11 +30,12 @@ from headrace.broker.partitions.replica import Replica
 from headrace.controller.asks import AlterIsr, LeaveIsr
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
+from headrace.logs import get_logger
 from headrace.metadata.image import MetadataImage
 from headrace.replica.leader import ANY_EPOCH, ProposeIsr
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ASKED_AGAIN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER)
 """The controller's state is not this broker's: one of the two is behind, and an earlier request may have arrived."""

@@ -18,8 +18,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import LAST_OFFSET, NO_LEADER, BrokerEpoch, BrokerId, TopicPartition
 from headrace.base.limits import AILMENTS_TOLD_MAX, RENEWAL_LOOK_MS, RENEWAL_ROOM_FACTOR, RENEWALS_AT_ONCE_MAX
@@ -32,10 +30,11 @@ from headrace.broker.partitions.replica import Replica
 from headrace.controller.asks import RenewCopies
 from headrace.controller.decision import Refusal
 from headrace.controller.renewals import CopyRenewal
+from headrace.logs import get_logger
 from headrace.wire.ailments import Ailment
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NO_OTHERS: Final = "nobody else is in sync: start the brokers of its other replicas"
 NONE_SOUND: Final = "no other replica in sync is known to be sound: put back a sound copy of the file"

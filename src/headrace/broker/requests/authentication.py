@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from headrace.base import limits
 from headrace.base.errors import UsageError
 from headrace.base.limits import SCRAM_USERS_COUNTED_AT_ONCE_MAX
 from headrace.broker.core import Core
 from headrace.broker.kit.tasks import in_thread, started
 from headrace.broker.requests.own_users import OwnUsers
+from headrace.logs import get_logger
 from headrace.metadata.access.listener_configs import keys_of
 from headrace.metadata.access.sasl_configs import JAAS
 from headrace.metadata.access.scram import ScramCredential, ScramCredentials, ScramMechanism
@@ -31,7 +30,7 @@ from headrace.security.scram import KnownUsers, ScramServer, looks_of
 if TYPE_CHECKING:
     from headrace.broker.requests.oauth_keys import OauthKeys
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import GeneratorType
 from typing import Any, Final, cast
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.limits import REQUEST_ELEMENTS_AT_ONCE_MAX, UNREADY_WAIT_MS_MAX
 from headrace.broker.kit.deferred import Deferred, settled
@@ -36,13 +34,14 @@ from headrace.broker.requests.metering import EXEMPT, Metered
 from headrace.broker.requests.private import Private
 from headrace.broker.requests.quotas import ClientUsage
 from headrace.broker.requests.turns import names_very_much
+from headrace.logs import get_logger
 from headrace.net.server.listener import Answer, Connection, Later
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.headers import FIXED_BYTES, RequestHeader, decode_request_header, encode_key, encode_response_frame
 from headrace.wire.messages.api_versions import ApiVersionsRequest
 from headrace.wire.quirks import repaired
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BEFORE_READY: Final = frozenset(
     {

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.limits import TLS_REFRESH_MS
@@ -19,6 +17,7 @@ from headrace.broker.core import Core
 from headrace.broker.kit.tasks import started
 from headrace.broker.listeners import ListenerConfig
 from headrace.broker.requests.authentication import Authentication
+from headrace.logs import get_logger
 from headrace.metadata.access.listener_configs import keys_of
 from headrace.metadata.access.tls_configs import TLS_DEFS
 from headrace.metadata.configs import ConfigValue, listener_value
@@ -30,7 +29,7 @@ from headrace.security.authorizer import ANONYMOUS
 from headrace.security.principals import PrincipalMapper
 from headrace.security.x500 import name_of, subject_of
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CERTIFICATE: Final = "TLS"
 """The mechanism of clients that show a certificate, in the audit log."""

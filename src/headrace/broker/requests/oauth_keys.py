@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import UsageError
 from headrace.base.limits import OAUTH_KEYS_BYTES_MAX, OAUTH_KEYS_MS_MAX
 from headrace.broker.kit.tasks import OnBug, started, wait_for_event
+from headrace.logs import get_logger
 from headrace.security.oauth import Keys
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class OauthKeys:

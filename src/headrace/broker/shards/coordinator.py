@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.base.limits import GROUP_LOADS_AT_ONCE, GROUP_NAME_CHARS_MAX, GROUPS_READY_MS_MAX, RECORDS_FETCH_RETRY_MS
@@ -32,6 +30,7 @@ from headrace.controller.asks import CreateTopics, TopicAnswers
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic, topic_id_of
 from headrace.coordinators.partitioning import partition_for
+from headrace.logs import get_logger
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import BrokerImage, MetadataImage
@@ -39,7 +38,7 @@ from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.storage.engine.faults import Unreachable
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Submit = Callable[[CreateTopics], Awaitable[TopicAnswers | Refusal]]
 """Has the controller create topics."""

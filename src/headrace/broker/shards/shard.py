@@ -18,8 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-import structlog
-
 from headrace.base.ids import Offset
 from headrace.base.limits import SHARD_NAMES_PER_SLICE, SHARD_REFUSED_NAMES_MAX
 from headrace.base.ports import Clock
@@ -31,10 +29,11 @@ from headrace.broker.shards.timers import Timers, elapsed_ms
 from headrace.broker.shards.waiters import Waiter, Waiters
 from headrace.broker.shards.writes import IN_DOUBT, Entry, Settled, batch
 from headrace.coordinators.values import Moment
+from headrace.logs import get_logger
 from headrace.wire.errors import ErrorCode
 from headrace.wire.walking import UNWALKED
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Kept = TypeVar("Kept")
 """The value of one name: a group, or a transactional id."""

@@ -14,8 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
@@ -27,6 +25,7 @@ from headrace.broker.transactions.marking import Marker, MarkerWriter
 from headrace.coordinators.transactions.events import MarkersSettled, SendMarkers
 from headrace.coordinators.transactions.model import TransactionVersion
 from headrace.coordinators.values import NamedPartition
+from headrace.logs import get_logger
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.wire.apis import ApiKey
@@ -38,7 +37,7 @@ from headrace.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 VERSIONS: Final = (1, 2)
 """An earlier broker takes v1, which does not say whether the transaction is of the new protocol (KIP-1228)."""

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias, assert_never
 
-import structlog
-
 from headrace.base.ids import ProducerId
 from headrace.base.limits import TRANSACTION_ANSWER_MS_MAX, TRANSACTIONAL_IDS_PER_SHARD_MAX
 from headrace.base.ports import Clock
@@ -42,10 +40,11 @@ from headrace.coordinators.transactions.events import (
 from headrace.coordinators.transactions.machine import step, wants_producer_id
 from headrace.coordinators.transactions.model import Terms, Transaction
 from headrace.coordinators.transactions.replay import Replay
+from headrace.logs import get_logger
 from headrace.wire.apis import EncodeError
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Told: TypeAlias = AnyReply | ErrorCode
 """The coordinator's own answer, or why it cannot be asked here."""

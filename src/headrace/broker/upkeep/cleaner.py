@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import structlog
-
 from headrace.base.errors import OUT_OF_DESCRIPTORS, OUT_OF_ROOM, CorruptData, StorageFailure
 from headrace.base.limits import CLEANER_PAUSE_MS_MIN
 from headrace.base.ports import Clock, Random
@@ -29,6 +27,7 @@ from headrace.broker.partitions import bounds
 from headrace.broker.partitions.condition import listed
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.storage.engine.cleaning import Cleaning, Stopped
@@ -37,7 +36,7 @@ from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.ailments import State
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Pace(NamedTuple):

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-import structlog
-
 from headrace.base.ids import Offset
 from headrace.base.limits import SUSPICIONS_MAX
 from headrace.base.ports import Clock
@@ -21,11 +19,12 @@ from headrace.broker.kit.tasks import OnBug, started, wait_for_event
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.taking_up import tell_damage
+from headrace.logs import get_logger
 from headrace.storage.engine.files import Examination
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from headrace.base.limits import METADATA_REPORT_MS
 from headrace.broker.kit.tasks import OnBug, started
+from headrace.logs import get_logger
 from headrace.metadata.codec import image_as_json
 from headrace.metadata.image import MetadataImage
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Reporter:

@@ -22,8 +22,6 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Final, cast
 
-import structlog
-
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import NO_LINEAGE, BrokerId, ClusterId, Lineage
@@ -41,6 +39,7 @@ from headrace.base.limits import (
     PEERS_MAX,
 )
 from headrace.base.ports import Buffer
+from headrace.logs import get_logger
 from headrace.net.client.security.dialing import dial
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.peerframes import (
@@ -56,7 +55,7 @@ from headrace.raft.membership import Peer
 from headrace.raft.messages import Message
 from headrace.wire.frames import LENGTH_BYTES
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 _UNKNOWN: Final = ClusterId("")
 _STEADY_SECONDS: Final = 1.0
 """A connection that lasted this long was a good one: the next attempt follows at once."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
 from headrace.base.limits import CAUSED_LOG_LINES_BURST_MAX, CAUSED_LOG_LINES_PER_SECOND_MAX
+from headrace.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class LogLimit:

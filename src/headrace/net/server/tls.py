@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
-import structlog
-
 from headrace.base.errors import UsageError
+from headrace.logs import get_logger
 from headrace.net.pem import PemStores
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 SUITES_OF_13: Final = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"})

@@ -17,17 +17,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
 from crc32c import crc32c
 
 from headrace.base.errors import OUT_OF_ROOM, CorruptData, FullDisk
 from headrace.base.ids import DirectoryId, LeaderEpoch, Offset, PartitionIndex, TopicId
 from headrace.base.ports import Disk
+from headrace.logs import get_logger
 from headrace.storage.engine.identity import LogIdentity
 from headrace.storage.log.names import DOUBT, SEALED, STAMP, TEMPORARY
 from headrace.storage.log.segment import Segment
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

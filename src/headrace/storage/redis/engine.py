@@ -13,8 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, cast
 
-import structlog
-
 from headrace.base.errors import NoRoom, StorageFailure, UsageError
 from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import (
@@ -26,6 +24,7 @@ from headrace.base.limits import (
     REDIS_STOP_MS_MAX,
 )
 from headrace.base.ports import Random, Space
+from headrace.logs import get_logger
 from headrace.storage.engine.faults import Fenced, Unreachable
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.identity import LogConfig, LogIdentity
@@ -54,7 +53,7 @@ from headrace.storage.redis.tail import Batches, Tail, TailBudget
 from headrace.wire.ailments import IN_REDIS, State
 from headrace.wire.batches import parse_header
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Found(NamedTuple):

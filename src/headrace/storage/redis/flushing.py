@@ -14,8 +14,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import structlog
-
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import (
@@ -24,6 +22,7 @@ from headrace.base.limits import (
     REDIS_BACKOFF_MS_MIN,
     REDIS_WAIT_MS,
 )
+from headrace.logs import get_logger
 from headrace.storage.engine.faults import Abandoned, Diverged, Fenced
 from headrace.storage.engine.flushing import Outcome, Outcomes
 from headrace.storage.engine.identity import LogIdentity
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.storage.redis.engine import RedisEngine
     from headrace.storage.redis.log import RedisLog
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 Wait: TypeAlias = tuple[Argument, ...]

@@ -15,8 +15,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import structlog
-
 from headrace.base.ids import BrokerId
 from headrace.base.limits import METADATA_EVENTS_PER_SNAPSHOT, RAFT_NUMBER_MAX, RAFT_SNAPSHOT_CHUNK_BYTES
 from headrace.base.ports import Disk, Random
@@ -24,6 +22,7 @@ from headrace.broker.cluster.quorum.reading import Reading
 from headrace.broker.cluster.quorum.succession import Succession
 from headrace.broker.cluster.quorum.transport import Transport
 from headrace.broker.cluster.quorum.writer import LogWriter
+from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import BrokerRegistered
 from headrace.metadata.image import MetadataImage
@@ -60,7 +59,7 @@ from headrace.storage.raftlog.metadata_log import events_of, image_of_snapshot, 
 from headrace.storage.raftlog.raft_log import RaftLog, open_commit_log
 from headrace.storage.raftlog.snapshots import Snapshot
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class QuorumMember:

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, Offset, TopicPartition
 from headrace.base.limits import (
@@ -43,6 +41,7 @@ from headrace.base.limits import (
 from headrace.base.ports import Buffer
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.replica import WriteRefusal
+from headrace.logs import get_logger
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import ConnectionLostError, UnsupportedError
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from headrace.metadata.moves import Move
     from headrace.wire.messages.produce import ProduceResponse
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Forwarded(NamedTuple):

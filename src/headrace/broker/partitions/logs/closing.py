@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import TopicPartition
 from headrace.base.limits import LOGS_CLOSED_AT_ONCE_MAX
@@ -21,12 +19,13 @@ from headrace.broker.partitions.logs.discarding import Discarding
 from headrace.broker.partitions.logs.durable_wins import DurableWins
 from headrace.broker.partitions.logs.strays import may_hold_more
 from headrace.broker.partitions.roles import Roles
+from headrace.logs import get_logger
 from headrace.storage.engine.engines import LogRemoval
 from headrace.storage.engine.identity import LogIdentity
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.errors import ErrorCode
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Closing:

@@ -15,13 +15,12 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-import structlog
-
 from headrace.base.limits import DELETED_PAUSE_MS, DELETED_RETRY_MS
 from headrace.broker.kit.tasks import OnBug, in_thread, started
+from headrace.logs import get_logger
 from headrace.storage.engine.engines import LogRemoval
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Discarding:

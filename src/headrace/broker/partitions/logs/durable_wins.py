@@ -33,19 +33,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import FRONTIER_LEADER_RETRY_MS_MAX, HISTORY_RETRY_MS
 from headrace.broker.kit.tasks import OnBug, in_thread, started
 from headrace.broker.partitions.logs.frontiers import DAMAGE, Frontiers
+from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.tier.frontier import NotTold
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 STORE: Final = "the store (durable.url) can be reached, is the right one, and has all of its objects"
 NO_STORE: Final = "set it as on the other brokers and restart, or let a broker lead that has it"

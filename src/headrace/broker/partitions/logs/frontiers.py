@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
 from headrace.base.limits import (
     FRONTIER_PAGE_SEGMENTS,
@@ -28,10 +26,11 @@ from headrace.base.limits import (
 from headrace.base.ports import Clock, ObjectMeta, ReadableObjects
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.partitions.replica import Replica
+from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.tier.frontier import Beginning, check_all, read_beginning
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 DAMAGE: Final = (CorruptData, EOFError)
 """Errors which say that the store was read, and its contents are not what the catalog says. A missing object is no

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import structlog
-
 from headrace.base.errors import CorruptData, HeadraceError, StorageFailure, without_frames
 from headrace.base.ids import LAST_OFFSET, NO_EPOCH, LeaderEpoch, Offset
 from headrace.base.limits import LOGS_OPENED_AT_ONCE_MAX
 from headrace.base.ports import Clock
 from headrace.broker.kit.tasks import in_thread
+from headrace.logs import get_logger
 from headrace.metadata.moves import StorageStateSealed
 from headrace.replica.producers import ProducerStates
 from headrace.replica.recovery_start import LOCAL, Anew, LocalLog, Offline, Start, TakeOver
@@ -27,7 +26,7 @@ from headrace.storage.engine.identity import LogConfig, LogIdentity
 from headrace.storage.engine.logs import PartitionLog
 from headrace.wire.transactions import decode_marker
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Wanted(NamedTuple):

@@ -22,18 +22,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId, TopicPartition
 from headrace.broker.kit.tasks import in_thread
+from headrace.logs import get_logger
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage
 from headrace.storage.engine.engines import LogEngine, LogRemoval
 from headrace.storage.engine.files import LogDirectories
 from headrace.storage.engine.identity import LogIdentity
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 TOLD_MAX: Final = 20
 """The number of set-aside directories that one line names."""

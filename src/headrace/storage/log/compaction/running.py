@@ -14,17 +14,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-import structlog
-
 from headrace.base.errors import CorruptData
 from headrace.base.ids import Offset
 from headrace.base.ports import Disk
+from headrace.logs import get_logger
 from headrace.storage.engine.cleaning import Stopped
 from headrace.storage.log.compaction.child import decode_cleaned, encode_job
 from headrace.storage.log.compaction.cleaning import Cleaned, CleaningJob, clean
 from headrace.storage.log.compaction.planning import Compaction, Round
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self
 
-import structlog
-
 from headrace.base.errors import StorageFailure, without_frames
 from headrace.base.ids import Offset
 from headrace.base.limits import (
@@ -38,6 +36,7 @@ from headrace.base.limits import (
 )
 from headrace.base.ports import Buffer, Disk, File
 from headrace.base.reading import is_natural
+from headrace.logs import get_logger
 from headrace.storage.log.checkpoints import sync_file
 from headrace.storage.log.journal.rounds import (
     ALIGNMENT,
@@ -52,7 +51,7 @@ from headrace.storage.log.journal.rounds import (
     rounds_in,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SUFFIX: Final = ".journal"
 ZEROS: Final = bytes(1024 * 1024)

@@ -32,12 +32,11 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-import structlog
-
 from headrace.base.errors import CorruptData
 from headrace.base.ids import LeaderEpoch, Offset
 from headrace.base.limits import UNVOUCHED_BYTES_MAX
 from headrace.base.ports import Disk, File
+from headrace.logs import get_logger
 from headrace.storage.engine.epochs import LeaderEpochs
 from headrace.storage.engine.faults import DamagedLog
 from headrace.storage.log.checkpoints import (
@@ -86,7 +85,7 @@ from headrace.storage.log.segment import INDEX_ENTRY, TIME_ENTRY, Segment, Segme
 from headrace.wire.batches import BatchHeader, check_batches, iterate_headers
 from headrace.wire.transactions import ABORTED
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.errors import UsageError
 from headrace.base.ports import Space
+from headrace.logs import get_logger
 from headrace.storage.redis.errors import RedisRefused
 from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.connection import Reply
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SURVIVES: Final = "records survive a crash of Redis"
 LOSES: Final = "a crash of Redis loses records"

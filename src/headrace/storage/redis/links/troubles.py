@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import structlog
-
 from headrace.base.limits import REDIS_NOTE_MS
+from headrace.logs import get_logger
 from headrace.storage.redis.errors import RedisFailure
 from headrace.wire.ailments import State
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Troubles:

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import UsageError
 from headrace.base.limits import REDIS_LOOK_MS, REDIS_WAIT_MS
 from headrace.base.ports import Space
+from headrace.logs import get_logger
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.blocking import BlockingConnection
 from headrace.storage.redis.links.client import Redis
@@ -24,7 +23,7 @@ from headrace.storage.redis.links.connection import Argument
 from headrace.storage.redis.links.server import Seen, check, checked, look_at, worth_of
 from headrace.storage.redis.links.threads import ThreadsRedis
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REFUSED: Final = "a server of Redis is refused"
 

@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
 from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId
 from headrace.base.limits import (
@@ -25,6 +23,7 @@ from headrace.base.limits import (
     REDIS_METADATA_BLOCK_MS,
     REDIS_METADATA_KEPT_ENTRIES,
 )
+from headrace.logs import get_logger
 from headrace.storage.commit_log import Committed, EpochOver, Tail
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
@@ -37,7 +36,7 @@ from headrace.storage.redis.metadata.stream import Entry, LogReplaced, MetadataS
 from headrace.storage.redis.server_side.functions import MetadataFunctions, Status
 from headrace.storage.redis.server_side.keys import Keys
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RedisStore:

@@ -19,9 +19,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.limits import DOUBTED_INDEXES
+from headrace.logs import get_logger
 from headrace.metadata.codec import encode_events
 from headrace.metadata.events import ChangesDoubted
 from headrace.storage.redis.errors import RedisOutcomeUnknown
@@ -31,7 +30,7 @@ from headrace.storage.redis.metadata.durability import Durability
 from headrace.storage.redis.metadata.stream import MetadataStream, Position
 from headrace.storage.redis.server_side.functions import Lease, MetadataFunctions, Status
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 ANOTHER: Final = "Redis has failed over or was started again"
 """Why a lease is over, as the log tells it."""
 

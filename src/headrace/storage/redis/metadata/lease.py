@@ -23,14 +23,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, DirectoryId
 from headrace.base.limits import (
     REDIS_OUSTED_AGAIN_MS,
     REDIS_RELEASE_MS_MAX,
 )
+from headrace.logs import get_logger
 from headrace.storage.redis.errors import RedisFailure
 from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.metadata.doubting import ANOTHER, Doubting
@@ -38,7 +37,7 @@ from headrace.storage.redis.metadata.stream import Position
 from headrace.storage.redis.metadata.times import LeaseTimes as LeaseTimes
 from headrace.storage.redis.server_side.functions import Answer, Lease, MetadataFunctions, Status
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Holder(NamedTuple):
