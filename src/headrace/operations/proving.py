@@ -1,12 +1,13 @@
 """Proves durable history beside its brokers: every object that the catalog names, the mirror, and the seam to the log.
 
 Promises: what blocks is done in a thread. A proof that has a limit of time ends soon after it, and says that it is not
-whole.
+whole. The thread of a proof that is cancelled reads no further object.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -90,7 +91,7 @@ async def proved(
         verdicts.append(verdict)
         try:
             catalog = await _compared(cluster, store, verdict)
-            found_wrong = await asyncio.to_thread(prove, verdict, store, catalog, on_read, until)
+            found_wrong = await proved_in_thread(verdict, store, catalog, on_read, until)
             now = await catalog_of(cluster, history) if found_wrong else catalog
         except CorruptData as error:
             verdict.problems.append(sentence(error))
@@ -99,14 +100,33 @@ async def proved(
     return verdicts
 
 
-def prove(
+async def proved_in_thread(
     verdict: Verdict,
     store: Store,
     catalog: PartitionCatalog,
     on_read: Callable[[int], object],
     until: float | None = None,
 ) -> list[tuple[Offset, str]]:
-    """The problems of its objects, with the first offset of each. `until`: a time by the monotonic clock."""
+    """As `prove`. Where this is cancelled, the thread ends at its next object."""
+    is_cancelled = threading.Event()
+    try:
+        return await asyncio.to_thread(prove, verdict, store, catalog, on_read, until, is_cancelled)
+    except asyncio.CancelledError:
+        is_cancelled.set()
+        raise
+
+
+def prove(
+    verdict: Verdict,
+    store: Store,
+    catalog: PartitionCatalog,
+    on_read: Callable[[int], object],
+    until: float | None = None,
+    is_cancelled: threading.Event | None = None,
+) -> list[tuple[Offset, str]]:
+    """The problems of its objects, with the first offset of each. `until`: a time by the monotonic clock.
+    `is_cancelled`: set where nobody waits for it any more.
+    """
     verdict.segments, verdict.bytes = len(catalog.entries), catalog.batch_bytes
     verdict.start, verdict.end = catalog.readable_start, catalog.end_offset
     history, found = verdict.history, list[tuple[Offset, str]]()
@@ -114,6 +134,8 @@ def prove(
     def on_object(count: int) -> None:
         verdict.proven_bytes += count
         on_read(count)
+        if is_cancelled is not None and is_cancelled.is_set():
+            raise _OutOfTime
         if until is not None and time.monotonic() >= until and not verdict.is_whole:
             raise _OutOfTime
 
