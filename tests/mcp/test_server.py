@@ -83,6 +83,24 @@ async def test_more_calls_than_may_be_are_refused(tools: ToolServer, monkeypatch
         assert await first == {"next": "done"}
 
 
+async def test_a_call_that_its_client_gives_up_is_in_the_log(tools: ToolServer) -> None:
+    begun = asyncio.Event()
+
+    async def work(_: int) -> dict[str, str]:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    add(tools, work)
+    with structlog.testing.capture_logs() as logs:
+        call = asyncio.ensure_future(tools.call_tool("added", {}))
+        await begun.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert [(line["tool"], line["outcome"]) for line in logs] == [("added", "left")]
+
+
 async def test_arguments_that_are_wrong_are_named(tools: ToolServer) -> None:
     async with Client(tools) as client:
         agent = Agent(client)

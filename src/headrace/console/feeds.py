@@ -15,13 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
-import structlog
-
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import CONSOLE_FORGET_MS, CONSOLE_LOOK_SHARE, CONSOLE_PAUSE_MS_MAX
+from headrace.logs import get_logger
 
 T = TypeVar("T")
-_LOG: Final = structlog.get_logger(__name__)
+_LOG: Final = get_logger(__name__)
 
 
 class ForbiddenError(HeadraceError):
@@ -93,7 +92,7 @@ class Feed(Generic[T]):
             self.error = error
             self.on_trouble(error)
         except Exception as error:  # its pages say so, and it asks again
-            _LOG.exception("a feed of the console has failed")
+            _LOG.error("a feed of the console has failed", exc_info=error)
             kind = type(error).__name__
             self.trouble = f"This is a bug in Headrace ({kind}); the console's log shows where, please report it."
             self.error = error

@@ -44,6 +44,7 @@ LATE: Final = f"No answer came within {MCP_CALL_MS_MAX // 1000} s: ask for less,
 LATE_CHANGE: Final = (
     "No answer came in time, and the change may have been made: look at its effect before you ask again."
 )
+GONE: Final = "The client did not wait for the answer; a change may have been made."
 LARGE: Final = "The answer would be too large: ask for fewer rows with limit, count or query."
 _LOG: Final = get_logger(__name__)
 
@@ -73,21 +74,23 @@ class ToolServer(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """The answer. Every failure is one, too, in one sentence."""
-        begun = time.monotonic()
+        begun, outcome, reason = time.monotonic(), "left", GONE
         try:
-            answer, outcome, reason = await self._answer(name, arguments, context), "answered", ""
+            answer = await self._answer(name, arguments, context)
+            outcome, reason = "answered", ""
         except _Refused as error:
             answer, outcome, reason = _sentence(str(error)), error.outcome, str(error)
-        say = _LOG.info if outcome == "answered" else _LOG.warning
-        say(
-            "a tool was called",
-            principal=self._desk.principal,
-            tool=plain(name),
-            arguments=told(name, arguments),
-            outcome=outcome,
-            reason=reason,
-            ms=round((time.monotonic() - begun) * 1000),
-        )
+        finally:
+            say = _LOG.info if outcome == "answered" else _LOG.warning
+            say(
+                "a tool was called",
+                principal=self._desk.principal,
+                tool=plain(name),
+                arguments=told(name, arguments),
+                outcome=outcome,
+                reason=reason,
+                ms=round((time.monotonic() - begun) * 1000),
+            )
         return answer
 
     async def _answer(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None) -> CallToolResult:
