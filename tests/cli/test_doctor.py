@@ -369,6 +369,8 @@ def test_without_a_quorum_it_answers_and_says_so(tmp_path: Path, monkeypatch: py
         assert found[0].kind == "no quorum"
         assert "'headrace quorum recover --data DIR --accept-loss'" in found[0].todo
         assert {"broker 2", "broker 3"} <= {each.subject for each in found}
+        named = {words[0] for finding in found for words in commands_of(finding)}
+        assert named == {"quorum"}, "nobody decides, so all else would be refused"
         assert await command(world, "doctor") == 1
 
     run(tmp_path, work)

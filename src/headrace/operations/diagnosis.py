@@ -106,7 +106,8 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     found += await opened(admin, answering)
     view = await members.metadata()
     topics = view.topics
-    found += _of_brokers(brokers, [part for topic in topics.values() for part in topic.partitions])
+    parts = [part for topic in topics.values() for part in topic.partitions]
+    found += _of_brokers(brokers, parts, decides=quorum is not None)
     ailing = [view for view in topics.values() if any(_ails(part) for part in view.partitions)]
     least = await _min_insync(admin, [view.name for view in ailing])
     durable = await _durable(cluster, {view.name for view in ailing if _are_gone(view, brokers)}, brokers)
@@ -379,8 +380,12 @@ def _of_no_loss(quorum: QuorumView, voters: Sequence[int]) -> Finding:
     return Finding("no loss borne", "the quorum", text, todo, is_wrong=len(quorum.members) > 2)
 
 
-def _of_brokers(brokers: Mapping[int, BrokerView], parts: Sequence[PartitionView]) -> Iterator[Finding]:
-    """Findings of brokers that are down. The removal of one is advised only where it would not be refused."""
+def _of_brokers(
+    brokers: Mapping[int, BrokerView], parts: Sequence[PartitionView], *, decides: bool
+) -> Iterator[Finding]:
+    """Findings of brokers that are down. The removal of one is advised only where it would not be refused: where a
+    controller `decides`, and others have its copies.
+    """
     for broker in brokers.values():
         if not broker.fenced:
             continue
@@ -392,6 +397,8 @@ def _of_brokers(brokers: Mapping[int, BrokerView], parts: Sequence[PartitionView
             text += f": {len(lacking)} partitions have {_in_sync(lacking)} replicas in sync"
         if alone:
             todo = f"start it with its disk: it has the only in-sync copy of {alone} partitions"
+        elif not decides:
+            todo = "start it"
         else:
             todo = f"start it, or 'headrace broker remove {broker.id}' where it shall not come back"
         yield Finding(BROKER_DOWN, f"broker {broker.id}", text, todo)

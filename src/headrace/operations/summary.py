@@ -15,7 +15,7 @@ from headrace.net.client.view import ClusterView, PartitionView
 from headrace.operations.bearing import bearing
 from headrace.operations.diagnosis import findings
 from headrace.operations.finding import Finding, told
-from headrace.operations.levels import known_to_all
+from headrace.operations.levels import known_to_all, raising
 from headrace.operations.reaching import Reach
 from headrace.wire.ailments import Levels
 from headrace.wire.moves import MoveView
@@ -54,8 +54,8 @@ class Summary(NamedTuple):
     def _level(self) -> str:
         if self.levels is None:
             return "no broker tells the feature level"
-        known = known_to_all(self.levels)
-        more = f"; all brokers know {known}: 'headrace upgrade' raises it" if known > self.levels.level else ""
+        command = raising(self.levels)
+        more = "" if command is None else f"; all brokers know {known_to_all(self.levels)}: {command} raises it"
         return f"{self.levels.level}{more}"
 
     def _health(self) -> str:

@@ -98,3 +98,5 @@ async def test_where_all_are_of_before_nothing_is_raised(tmp_path: Path, capsys:
         capsys.readouterr()
         assert await command(cluster, "upgrade") == 0
         assert told_lines(capsys)[-1] == "the cluster is at feature level 0: there is nothing to raise"
+        assert await command(cluster, "upgrade", "--level", "2") == 1
+        assert "No live broker is known to know feature level 2: upgrade all of them first" in capsys.readouterr().err

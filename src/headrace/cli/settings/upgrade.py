@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.base.errors import HeadraceError
 from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import print_json, print_line, print_table
@@ -50,6 +51,8 @@ def upgrade(
             able = [each.id for each in brokers if not each.fenced and known.known.get(each.id, (0, 0))[1] > 0]
             if not json:
                 _print_brokers(brokers, known)
+            if not able:
+                raise HeadraceError(f"No live broker is known to know feature level {wanted}: upgrade all of them first.")
             await members.finalize_level(wanted, asked=able[0], validate_only=dry_run)
         elif not json:
             _print_brokers(brokers, known)
