@@ -66,6 +66,14 @@ async def test_large_records_do_not_make_a_large_answer(headrace_broker: Running
         assert len(json.dumps(found["records"])) < MCP_RECORDS_BYTES_MAX * 1.1
 
 
+async def test_letters_of_several_bytes_do_not_make_a_large_answer(headrace_broker: RunningBroker) -> None:
+    write(headrace_broker.bootstrap, [("語" * 1_300).encode()] * 60)
+    async with agent_of(headrace_broker.bootstrap) as agent:
+        found = await agent("consume", topic="orders", count=MCP_RECORDS_MAX, value_bytes=4_096)
+    assert found["left_out"] == 60 - len(found["records"]) > 0
+    assert len(json.dumps(found["records"], ensure_ascii=False).encode()) < MCP_RECORDS_BYTES_MAX * 1.1
+
+
 async def test_masked_fields_stay_masked(headrace_broker: RunningBroker) -> None:
     card = {"card": {"number": "4111-1111"}, "amount": 3}
     write(headrace_broker.bootstrap, [json.dumps(card).encode(), b"no json 4111-1111"], headers={"token": b"s3cret"})

@@ -54,6 +54,13 @@ def test_bytes_that_are_no_json_object_are_masked_as_a_whole(value: bytes) -> No
     assert masked("t:value.card=XX", value).value == b"XX"
 
 
+def test_json_that_is_nested_deeply_is_masked_all_the_same() -> None:
+    for depth in range(50, 1_500, 25):
+        shown = masked("t:value.card=XX", b"[" * depth + b'{"card": "4111"}' + b"]" * depth).value
+        assert shown is not None
+        assert (b"XX" in shown, b"4111" in shown) == (True, False)
+
+
 def test_large_json_is_masked_as_a_whole() -> None:
     assert masked("t:value.card=XX", b'{"a": "' + b"x" * MASKED_JSON_BYTES_MAX + b'"}').value == b"XX"
 

@@ -6,7 +6,7 @@ be a JSON pointer as well (`value/card/number`), and `*` stands for each field. 
 Promises:
 - A masked record takes the place of the record for all that follows: searches, exports, sizes. So none of these tells
   what is under the mask.
-- Where a rule names a field of bytes that are not JSON, all of the bytes are masked.
+- Where a rule names a field of bytes that are not JSON, or nested too deeply, all of the bytes are masked.
 - Rules that cannot be read are refused: nothing is shown for want of a rule.
 """
 
@@ -158,12 +158,14 @@ def _masked(data: bytes | None, rules: Sequence[Rule]) -> bytes | None:
         return rules[0].shown.encode()
     if not isinstance(found, (dict, list)):
         return rules[0].shown.encode()
-    for rule in rules:
-        found = _replaced(found, rule.path, rule.shown)
     try:
+        for rule in rules:
+            found = _replaced(found, rule.path, rule.shown)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # a lone surrogate
         return json.dumps(found, separators=(",", ":")).encode()
+    except RecursionError:
+        return rules[0].shown.encode()
 
 
 def _replaced(found: Any, path: Sequence[str], shown: str) -> Any:

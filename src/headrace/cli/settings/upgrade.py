@@ -52,7 +52,9 @@ def upgrade(
             if not json:
                 _print_brokers(brokers, known)
             if not able:
-                raise HeadraceError(f"No live broker is known to know feature level {wanted}: upgrade all of them first.")
+                raise HeadraceError(
+                    f"No live broker is known to know feature level {wanted}: upgrade all of them first."
+                )
             await members.finalize_level(wanted, asked=able[0], validate_only=dry_run)
         elif not json:
             _print_brokers(brokers, known)

@@ -127,7 +127,7 @@ def _rows(page: Page, value_bytes: int) -> list[RecordRow]:
     size = 0
     for placed in page.records:
         row = _row(placed, value_bytes)
-        size += len(row.model_dump_json())
+        size += len(row.model_dump_json().encode())
         if rows and size > MCP_RECORDS_BYTES_MAX:
             break
         rows.append(row)
