@@ -68,10 +68,10 @@ editable: $(VENV)/.made/core
 demo: $(VENV)/.made/$(if $(ENGINE),test,demo) $(VENV)/.made/classes ## the main job on real flights: broker, clients, durable segments, Spark; ENGINE=redis
 	@$(BIN)/headrace demo $(if $(ROWS),--rows $(ROWS)) $(if $(ENGINE),--engine $(ENGINE))
 
-test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
+test: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes ## every test in its short form; T="tests/wire -k varint"
 	@$(BIN)/python $(if $(T),-m pytest $(T),tools/run_tests.py)
 
-coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
+coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes ## the lines and branches of src that `make test` runs, and those that nothing runs: some 40 minutes
 	@rm -rf var/coverage && mkdir -p var/coverage
 	@HEADRACE_LIMIT_S=7200 $(COVERAGE) run tools/run_tests.py || echo "some tests failed: a measured process is slow" >&2
 	@$(COVERAGE) combine --quiet var/coverage && $(COVERAGE) json --quiet -o var/coverage/found.json
@@ -80,10 +80,10 @@ coverage: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.mad
 test-fast: $(VENV)/.made/test ## tests of cores, wire and storage, without processes: in a minute
 	@$(BIN)/python tools/run_tests.py --tier fast
 
-test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes ## every check at the length of the promises, plants, swarm, soak: hours; each step's outcome at the end; RESUME=1: without the files that passed on this commit
+test-long: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes ## every check at the length of the promises, plants, swarm, soak: hours; each step's outcome at the end; RESUME=1: without the files that passed on this commit
 	@$(BIN)/python -m tools.steps $(MAKE) long-tests "plants LOOK=1" swarm soak
 
-long-tests: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/.made/classes
+long-tests: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.made $(VENV)/kcat/.made $(VENV)/oidc/.made $(VENV)/.made/classes
 	@HEADRACE_TIER=long HEADRACE_PROMISE_ROUNDS=$(ROUNDS) HEADRACE_CRASH_ROUNDS=$(ROUNDS) $(BIN)/python tools/run_tests.py --tier long $(if $(RESUME),--resume)
 
 native: $(VENV)/.made/native ## the native road: the hot functions, compiled by cargo into .venv (docs/rooms/native.md)
@@ -238,6 +238,11 @@ $(SUITES)/.made: requirements/suites.txt tools/suites.py $(VENV)/.made/test
 # An S3-compatible server for the tests, by Go or by Maven: where neither brings one, they say so and are skipped.
 $(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
 	@$(BIN)/python -m tools.s3_server
+	@touch $@
+
+# An OpenID Connect provider for the tests, by npm: where npm brings none, they say so and are skipped.
+$(VENV)/oidc/.made: tools/oidc_provider.py tools/oidc/package-lock.json $(VENV)/.made/test
+	@$(BIN)/python -m tools.oidc_provider
 	@touch $@
 
 # Debian's Redis and Redis 8 for the tests, beside Valkey of pip: where one cannot be installed, its tests say so and are skipped.

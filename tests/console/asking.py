@@ -78,10 +78,11 @@ class Browser:
         await self.app(self._scope(method, path, headers), receive, send)
         begun = messages[0]
         told = {name.decode(): value.decode() for name, value in begun["headers"]}
-        for name, value in SimpleCookie(told.get("set-cookie", "")).items():
-            self.cookies[name] = value.value
-            if value["max-age"] == "0":
-                del self.cookies[name]
+        for header in (value.decode() for name, value in begun["headers"] if name == b"set-cookie"):
+            for name, value in SimpleCookie(header).items():
+                self.cookies[name] = value.value
+                if value["max-age"] == "0":
+                    del self.cookies[name]
         whole = b"".join(message.get("body", b"") for message in messages[1:])
         return Answer(begun["status"], told, whole.decode(errors="replace"))
 

@@ -10,6 +10,8 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
+import pytest
+
 from headrace.cli.main import main
 from headrace.testing import RunningBroker
 from tests.certificates import Authority
@@ -99,3 +101,42 @@ def test_it_lets_others_in_only_where_somebody_says_so() -> None:
     assert main(["console", "--login"]) == 2, "nobody could log in"
     assert main(["console", "--mask", "orders"]) == 2
     assert main(["console", "--tls-certificate", __file__]) == 2
+
+
+def test_it_leads_to_an_identity_provider_and_refuses_options_that_do_not_go_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    properties, secret = tmp_path / "client.properties", tmp_path / "secret"
+    properties.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n")
+    secret.write_text("of the console\n")
+    for options, says in (
+        (["--oidc-client-id", "console"], "go with --oidc-issuer"),
+        (["--oidc-issuer", "https://id.test"], "needs --oidc-client-id"),
+        (["--oidc-issuer", "https://id.test", "--oidc-client-secret-file", "/no/such"], "cannot be read"),
+        (["--oidc-issuer", "https://id.test", "--oidc-client-id", "c"], "security.protocol is PLAINTEXT"),
+    ):
+        assert main(["console", "--listen", "127.0.0.1:0", *options]) == 2
+        assert says in capsys.readouterr().err.replace("\n", " ")
+    command = [
+        *COMMAND,
+        "--oidc-issuer",
+        "https://id.test",
+        "--oidc-client-id",
+        "c",
+        "--command-config",
+        str(properties),
+    ]
+    command += ["--oidc-client-secret-file", str(secret), "--oidc-parameter", "audience=kafka"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            with urllib.request.urlopen(process.stdout.readline().split()[1], timeout=60) as page:
+                text = page.read().decode()
+            assert ('href="/login/oidc"' in text, "Log in at id.test" in text, "password" in text) == (
+                True,
+                True,
+                False,
+            )
+        finally:
+            process.terminate()
+            process.wait(60)

@@ -1151,6 +1151,16 @@ CONSOLE_SWEEP_MS: Final = 5_000
 """Time between two looks for sessions that are over."""
 CONSOLE_LOGINS_MAX: Final = 8
 """Logins that are tried at once; others wait."""
+CONSOLE_OIDC_LOGIN_MS_MAX: Final = 10 * 60_000
+"""Longest that a viewer is at the identity provider."""
+CONSOLE_OIDC_NEXT_CHARS_MAX: Final = 1_000
+"""Characters of the address that a login comes back to; a longer one is forgotten."""
+CONSOLE_OIDC_DOCUMENT_MS: Final = 3_600_000
+"""Time after which an identity provider's addresses and keys are read again."""
+CONSOLE_OIDC_KEYS_MS_MIN: Final = 10_000
+"""Shortest time between two readings that tokens with an unknown key cause."""
+CONSOLE_OIDC_SKEW_S: Final = 60
+"""Seconds by which the provider's clock may differ."""
 CONSOLE_FAILED_LOGINS_MAX: Final = 100
 """Failed logins at once of all addresses; the room comes back over a minute."""
 CONSOLE_FAILED_LOGINS_OF_AN_ADDRESS_MAX: Final = 20

@@ -19,12 +19,14 @@ from headrace.cli.options import (
     MaskRules,
     TlsCertificate,
     TlsKey,
+    parse_pairs,
     whole_number,
 )
 from headrace.operations.web import tls_of
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 DEFAULT_IDLE_MINUTES = 30
+SECRET_BYTES_MAX = 4_096
 
 
 def console(
@@ -40,6 +42,47 @@ def console(
         bool,
         typer.Option("--login", help="Viewers log in as users of the cluster (SASL), and see what these may see."),
     ] = False,
+    oidc_issuer: Annotated[
+        str | None,
+        typer.Option(
+            "--oidc-issuer",
+            envvar="HEADRACE_OIDC_ISSUER",
+            metavar="URL",
+            help="Viewers log in at this identity provider (OpenID Connect), and brokers get their tokens.",
+        ),
+    ] = None,
+    oidc_client_id: Annotated[
+        str,
+        typer.Option(
+            "--oidc-client-id",
+            envvar="HEADRACE_OIDC_CLIENT_ID",
+            metavar="ID",
+            help="The name under which the provider knows the console.",
+        ),
+    ] = "",
+    oidc_client_secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--oidc-client-secret-file",
+            metavar="FILE",
+            help="Holds the console's secret at the provider, if it has one.",
+        ),
+    ] = None,
+    oidc_token: Annotated[
+        str, typer.Option("--oidc-token", metavar="access|id", help="Which of a viewer's tokens brokers get.")
+    ] = "access",
+    oidc_scope: Annotated[
+        list[str] | None,
+        typer.Option("--oidc-scope", metavar="SCOPE", help="Another scope beside openid; may be given again."),
+    ] = None,
+    oidc_parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--oidc-parameter",
+            metavar="NAME=VALUE",
+            help="Another parameter of a login's first request, like audience=kafka; may be given again.",
+        ),
+    ] = None,
     idle: Annotated[
         int,
         typer.Option(
@@ -70,21 +113,37 @@ def console(
     """Serve the web console of a cluster until SIGTERM or SIGINT.
 
     Prints one line, "ready URL", on standard output as soon as it serves. It is read-only without --allow-changes.
-    Without --login it asks nobody who it is: whoever reaches it sees what this command's user may see.
+    Without --login or --oidc-issuer it asks nobody who it is: whoever reaches it sees what this command's user may see.
     """
     address = parse_address(listen, default_port=8080)
-    _check_open(address, listen, login=login, is_encrypted=tls_certificate is not None, insecure=insecure)
+    asks = login or oidc_issuer is not None
+    _check_open(address, listen, login=asks, is_encrypted=tls_certificate is not None, insecure=insecure)
     tls = tls_of(tls_certificate, tls_key)
     if idle < 1:
         raise UsageError("--idle is a number of minutes: 1 or more.")
+    if oidc_issuer is None and (oidc_client_id or oidc_client_secret_file or oidc_scope or oidc_parameter):
+        raise UsageError("--oidc-... go with --oidc-issuer: it says which identity provider is meant.")
     if pipelines is not None and not pipelines.is_dir():
         raise UsageError(f"--pipelines {pipelines} is no directory.")
     try:
-        from headrace.console.serving import Login, Settings, serve
+        from headrace.console.serving import Login, Settings, provider_of, serve
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headrace"):
             raise
         raise UsageError(f"The console needs the package {error.name}: pip install 'headrace[console]'.") from None
+    named = None
+    if oidc_issuer is not None:
+        secret = "" if oidc_client_secret_file is None else _secret(oidc_client_secret_file)
+        named = provider_of(
+            oidc_issuer,
+            oidc_client_id,
+            client_secret=secret,
+            scopes=oidc_scope or (),
+            passed=oidc_token,
+            parameters=parse_pairs(oidc_parameter, "--oidc-parameter"),
+            properties=properties(),
+        )
+    door = Login.of(bootstrap, properties(), takes_passwords=login, provider=named) if asks else None
     from headrace.cli.logs import configure_logs
     from headrace.net.loops import run
     from headrace.operations.masking import masks_of
@@ -92,7 +151,7 @@ def console(
     configure_logs(json_logs=json, level=log_level)
     settings = partial(
         Settings,
-        words=_words(bootstrap, login=login),
+        words=_words(bootstrap, login=asks),
         allows_changes=allow_changes,
         masks=masks_of(mask or (), mask_file),
         pipelines=pipelines,
@@ -104,13 +163,26 @@ def console(
             address,
             settings=settings(),
             hosts=list(host or ()),
-            login=Login.of(bootstrap, properties()) if login else None,
+            login=door,
             idle_ms=idle * 60_000,
             tls=tls,
             with_parent=with_parent,
         )
 
     run(main())
+
+
+def _secret(path: Path) -> str:
+    """Raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            secret = file.read(SECRET_BYTES_MAX + 1).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in ASCII"
+        raise UsageError(f"--oidc-client-secret-file {path} cannot be read: {reason}.") from None
+    if not secret or len(secret) > SECRET_BYTES_MAX:
+        raise UsageError(f"--oidc-client-secret-file {path} is empty, or too long for a secret.")
+    return secret
 
 
 def _words(bootstrap: str, *, login: bool) -> list[str]:
@@ -131,6 +203,7 @@ def _check_open(address: Address, listen: str, *, login: bool, is_encrypted: boo
             "--tls-key, or put a proxy with TLS before a loopback address."
         )
     raise UsageError(
-        f"--listen {listen} lets others than this machine in, and the console asks nobody who it is: give --login with "
-        "--tls-certificate, or put a proxy with a login before a loopback address, or accept that with --insecure."
+        f"--listen {listen} lets others than this machine in, and the console asks nobody who it is: give --login or "
+        "--oidc-issuer with --tls-certificate, or put a proxy with a login before a loopback address, or accept that "
+        "with --insecure."
     )

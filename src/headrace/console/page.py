@@ -201,8 +201,10 @@ def framed(request: Request, template: str, values: dict[str, Any], status: int 
     return bare(request, template, {**common, **values}, status)
 
 
-def bare(request: Request, template: str, values: dict[str, Any], status: int = 200) -> Response:
-    """A page that knows of no session."""
+def bare(
+    request: Request, template: str, values: dict[str, Any], status: int = 200, *, own_cookie: bool = True
+) -> Response:
+    """A page that knows of no session. `own_cookie`: the browser gets a cookie with it, where it has none."""
     tokens = tokens_of(request)
     browser = tokens.session(request)
     theme = request.cookies.get("theme", "")
@@ -213,5 +215,6 @@ def bare(request: Request, template: str, values: dict[str, Any], status: int = 
         "token": tokens.token(browser),
     }
     response = HTMLResponse(rendered(template, {**common, **values}), status)
-    tokens.keep(request, response, browser)
+    if own_cookie:
+        tokens.keep(request, response, browser)
     return response

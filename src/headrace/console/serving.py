@@ -6,10 +6,10 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
@@ -22,8 +22,12 @@ from headrace.console.login import Login as Login
 from headrace.console.sessions import Everybody, Sessions, Viewers
 from headrace.console.state import PATIENCE, Console
 from headrace.console.state import Settings as Settings
+from headrace.net.pem import stores_of
 from headrace.operations.reaching import Reach
 from headrace.operations.web import Tls, bound, shown
+
+if TYPE_CHECKING:
+    from headrace.console.oidc import Provider
 
 INPUT_BYTES: Final = 4096
 
@@ -96,6 +100,35 @@ async def serve(
             await server.serve(sockets)
         except ssl.SSLError as error:
             raise UsageError(f"The console's certificate or key is not usable: {error.reason or error}.") from error
+
+
+def provider_of(
+    issuer: str,
+    client_id: str,
+    *,
+    client_secret: str,
+    scopes: Sequence[str],
+    passed: str,
+    parameters: Mapping[str, str],
+    properties: Mapping[str, str],
+) -> Provider:
+    """An identity provider, as `Registration` says. `properties`: a client's, with trusted certificates and the claim
+    that has the user's name. Raises UsageError, ModuleNotFoundError.
+    """
+    from headrace.console.oidc import OPENID, Provider, Registration  # and with it the libraries of OpenID Connect
+
+    return Provider(
+        Registration(
+            issuer=issuer,
+            client_id=client_id,
+            client_secret=client_secret,
+            scopes=tuple(dict.fromkeys((OPENID, *scopes))),
+            passed=passed,
+            parameters=tuple(parameters.items()),
+            user_claim=properties.get("sasl.oauthbearer.sub.claim.name", "").strip() or "sub",
+            stores=stores_of(properties),
+        )
+    )
 
 
 def _names(listen: Address, hosts: Sequence[str]) -> Sequence[str]:

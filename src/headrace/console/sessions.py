@@ -2,14 +2,15 @@
 
 Promises:
 - A session is known by a token of chance, of which only the hash is kept here.
-- It ends when its viewer leaves, asks for nothing for a while, has been there for hours, or is let in no more. Its
-  streams end with it, and so do its client and its password.
+- It ends when its viewer leaves, asks for nothing for a while, has been there for hours, or is let in no more. It
+  ends with its viewer's token, too. Its streams end with it, and so do its client and its password or token.
 - Nothing of one session is shown in another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -28,12 +29,13 @@ from headrace.base.limits import (
     CONSOLE_SWEEP_MS,
     LOOK_MS_MAX,
 )
-from headrace.console.login import Login
+from headrace.console.login import Admission, Login
 from headrace.console.renderings import Renderings
 from headrace.console.state import PATIENCE, Console, Settings
 from headrace.logs import get_logger
 
 TOKEN_BYTES: Final = 32
+TOO_OLD: Final = "it was not used, or is too old, or its token has expired"
 _LOG: Final = get_logger("headrace.audit")
 
 
@@ -45,6 +47,8 @@ class Session:
     renderings: Renderings = field(default_factory=Renderings)
     begun_s: float = 0.0
     used_s: float = 0.0
+    ends_s: float = math.inf
+    """When the viewer's token expires."""
 
     @property
     def user(self) -> str:
@@ -62,7 +66,7 @@ class Viewers(Protocol):
     def of(self, token: str, *, uses: bool) -> Session | None:
         """The session of this token; None: there is none. `uses`: a person asks."""
 
-    async def open(self, user: str, password: str) -> str:
+    def open(self, admission: Admission) -> str:
         """A new session's token. Raises HeadraceError."""
 
     def close(self, token: str) -> None:
@@ -87,7 +91,7 @@ class Everybody:
     def of(self, token: str, *, uses: bool) -> Session | None:
         return self._session
 
-    async def open(self, user: str, password: str) -> str:
+    def open(self, admission: Admission) -> str:
         raise HeadraceError("This console asks nobody to log in.")
 
     def close(self, token: str) -> None:
@@ -110,10 +114,11 @@ class Sessions:
         *,
         idle_ms: int = CONSOLE_IDLE_MS,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.login: Login | None = login
         self.settings = settings
-        self._login = login
+        self._wall_clock = wall_clock
         self._idle_s = idle_ms / 1000
         self._clock = clock
         self._sessions: dict[str, Session] = {}
@@ -125,7 +130,7 @@ class Sessions:
         if session is None or session.console.closing.is_set():
             return None
         if self._is_over(session):
-            self._end(_hash(token), "it was not used, or is too old")
+            self._end(_hash(token), TOO_OLD)
             return None
         if uses:
             session.used_s = self._clock()
@@ -133,10 +138,11 @@ class Sessions:
 
     def _is_over(self, session: Session) -> bool:
         now = self._clock()
-        return now - session.used_s > self._idle_s or now - session.begun_s > CONSOLE_SESSION_MS_MAX / 1000
+        is_old = now - session.begun_s > CONSOLE_SESSION_MS_MAX / 1000
+        return now >= session.ends_s or now - session.used_s > self._idle_s or is_old
 
-    async def open(self, user: str, password: str) -> str:
-        reach = await self._login.reach(user, password)
+    def open(self, admission: Admission) -> str:
+        user, reach, expires_at_s = admission
         self.sweep()
         own = sorted((each.used_s, key) for key, each in self._sessions.items() if each.user == user)
         if len(own) >= CONSOLE_SESSIONS_OF_A_USER_MAX:
@@ -153,7 +159,8 @@ class Sessions:
             on_refused=partial(self._end, key, "the cluster lets its user in no more"),
             looks_alone=False,
         )
-        self._sessions[key] = Session(console, begun_s=now, used_s=now)
+        ends_s = math.inf if expires_at_s is None else now + expires_at_s - self._wall_clock()
+        self._sessions[key] = Session(console, begun_s=now, used_s=now, ends_s=ends_s)
         task = asyncio.create_task(self._live(console))
         self._living.add(task)
         task.add_done_callback(self._living.discard)
@@ -175,7 +182,7 @@ class Sessions:
         """End those that are over."""
         for key, session in list(self._sessions.items()):
             if self._is_over(session):
-                self._end(key, "it was not used, or is too old")
+                self._end(key, TOO_OLD)
 
     def close_all(self) -> None:
         for key in list(self._sessions):
