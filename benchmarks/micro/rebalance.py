@@ -28,9 +28,10 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random, tune_interpreter
 from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.machine import step
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Moment, Protocol
+from headrace.coordinators.groups.model import Group, GroupState, Moment, Protocol
 from headrace.net.loops import run
 from headrace.net.server.connection import Connection
 from headrace.net.server.listener import Listener

@@ -14,14 +14,14 @@ from typing import Final
 
 from headrace.base.ids import TopicPartition
 from headrace.coordinators.groups import events as ev
-from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, ConsumerHeartbeat
+from headrace.coordinators.groups.configs import ConsumerConfig, GroupConfig
+from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import (
     ConsumerGroup,
     ConsumerHeartbeatReply,
     ConsumerMember,
     Partitions,
 )
-from headrace.coordinators.groups.model import GroupConfig
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import Cluster, World
 

@@ -12,16 +12,10 @@ from dataclasses import dataclass, field, replace
 from headrace.base.ids import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import records
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer.model import Partitions, Sight, TopicShape
 from headrace.coordinators.groups.machine import step
-from headrace.coordinators.groups.model import (
-    Group,
-    GroupConfig,
-    Moment,
-    NamedPartition,
-    Protocol,
-    TransactionalProducer,
-)
+from headrace.coordinators.groups.model import Group, Moment, NamedPartition, Protocol, TransactionalProducer
 from headrace.coordinators.groups.replay import Replay
 from headrace.wire.errors import ErrorCode
 

@@ -17,8 +17,9 @@ from typing import Final
 
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.configs import MigrationPolicy
 from headrace.coordinators.groups.consumer.model import Partitions
-from headrace.coordinators.groups.model import GroupState, MigrationPolicy, Protocol
+from headrace.coordinators.groups.model import GroupState, Protocol
 from headrace.wire.data import CONSUMER_ASSIGNMENT, CONSUMER_SUBSCRIPTION
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import consumer_protocol_assignment as assignment

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Member, Protocol
+from headrace.coordinators.groups.model import Group, GroupState, Member, Protocol
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import World
 from tests.tiers import examples

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from headrace.base.ids import NO_EPOCH, Offset, TopicId, TopicPartition
 from headrace.coordinators.groups import events as ev
 from headrace.coordinators.groups import offsets, records
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
-from headrace.coordinators.groups.model import Commit, Group, GroupConfig, GroupState, NamedPartition
+from headrace.coordinators.groups.model import Commit, Group, GroupState, NamedPartition
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import TOPIC_ID, World
 from tests.tiers import examples

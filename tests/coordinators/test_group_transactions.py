@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.coordinators.groups import events as ev
-from headrace.coordinators.groups.model import GroupConfig, NamedPartition
+from headrace.coordinators.groups.configs import GroupConfig
+from headrace.coordinators.groups.model import NamedPartition
 from headrace.coordinators.groups.transactional import is_unstable
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.group_world import World

@@ -10,11 +10,12 @@ import pytest
 
 from headrace.base.limits import GROUP_CLASSIC_TOPICS_MAX, GROUP_UPGRADE_BYTES_MAX
 from headrace.coordinators.groups import events as ev
+from headrace.coordinators.groups.configs import MigrationPolicy
 from headrace.coordinators.groups.consumer import migration
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.machine import UNWRITABLE_RETRY_MS
 from headrace.coordinators.groups.consumer.model import ConsumerHeartbeatReply, MemberState
-from headrace.coordinators.groups.model import Group, GroupState, MigrationPolicy
+from headrace.coordinators.groups.model import Group, GroupState
 from headrace.wire.data import CONSUMER_SUBSCRIPTION
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

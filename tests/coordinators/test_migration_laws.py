@@ -13,7 +13,8 @@ import immutables
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.coordinators.groups.model import Group, GroupState, MigrationPolicy
+from headrace.coordinators.groups.configs import MigrationPolicy
+from headrace.coordinators.groups.model import Group, GroupState
 from headrace.wire.errors import ErrorCode
 from tests.coordinators.consumer_world import REBALANCE_MS, SESSION_MS, Client
 from tests.coordinators.migration_world import ClassicClient, MigrationWorld

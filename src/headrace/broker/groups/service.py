@@ -2,7 +2,8 @@
 
 Promise: a member hears that it is one only from a coordinator that is in no doubt whether it still is.
 
-It never decides for a group (`coordinators.groups` does) nor for the cluster (the controller does).
+It never decides for a group (`coordinators.groups` does) nor for the cluster (the controller does). The decider is
+loaded with the first shard, or ahead (`broker.boot.load_ahead`).
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.groups.subscriptions import SubscriptionRoom
-from headrace.broker.groups.topics import ClusterTopics
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.shards.coordinator import Coordinator, Submit
-from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
-from headrace.coordinators.groups.model import Group, GroupConfig, MigrationPolicy
+from headrace.coordinators.groups.configs import ConsumerConfig, GroupConfig, MigrationPolicy
 from headrace.logs import get_logger
 from headrace.metadata.configs import group_values
 from headrace.wire.errors import ErrorCode
@@ -29,11 +28,14 @@ if TYPE_CHECKING:
     from headrace.broker.cluster.driver import MetadataDriver
     from headrace.broker.groups.answers import Told
     from headrace.broker.groups.shard import GroupShard
+    from headrace.broker.groups.subscriptions import SubscriptionRoom
+    from headrace.broker.groups.topics import ClusterTopics
     from headrace.broker.kit.lease import Lease
     from headrace.broker.partitions.partition import Partition
     from headrace.broker.partitions.partitions import Partitions
     from headrace.coordinators.groups.consumer.model import Sight
     from headrace.coordinators.groups.events import Event
+    from headrace.coordinators.groups.model import Group
     from headrace.security.authorizer import Authorizer
 
 log = get_logger(__name__)
@@ -78,9 +80,9 @@ class GroupService(Coordinator["GroupShard"]):
             on_bug=on_bug,
         )
         self._clock = clock
-        self._room = SubscriptionRoom()
+        self._authorizer = authorizer
         self.config = self._group_config()
-        self._topics = ClusterTopics(metadata.image, authorizer)
+        self._topics: ClusterTopics | None = None
         self._puttings_off: set[asyncio.Task[None]] = set()
         lease.on_regained(self._put_off)
 
@@ -139,7 +141,7 @@ class GroupService(Coordinator["GroupShard"]):
         """
         await self.prepare(group_id, sight)
         group = self.group(group_id)
-        in_consumer_group = isinstance(group, Group) and group.consumer is not None
+        in_consumer_group = not (group is None or isinstance(group, ErrorCode) or group.consumer is None)
         return await self.ask(group_id, build, surely=surely or in_consumer_group)
 
     def ready_for_member(self, group_id: str, pattern: str | None, *, surely: bool) -> GroupShard | ErrorCode | None:
@@ -182,8 +184,13 @@ class GroupService(Coordinator["GroupShard"]):
 
     def topics(self) -> ClusterTopics:
         """Return the cluster's topics as they are now, for the groups that subscribe to them."""
-        if self._topics.image is not self._metadata.image:
-            self._topics = self._topics.at(self._metadata.image)
+        image = self._metadata.image
+        if self._topics is None:
+            from headrace.broker.groups.topics import ClusterTopics
+
+            self._topics = ClusterTopics(image, self._authorizer)
+        elif self._topics.image is not image:
+            self._topics = self._topics.at(image)
         return self._topics
 
     async def prepare(self, group_id: str, sight: Sight | None) -> None:
@@ -209,6 +216,13 @@ class GroupService(Coordinator["GroupShard"]):
         return f"{client_id[:CLIENT_ID_CHARS_MAX]}-{chance}"
 
     # as a coordinator
+
+    @cached_property
+    def _room(self) -> SubscriptionRoom:
+        """One for all shards."""
+        from headrace.broker.groups.subscriptions import SubscriptionRoom
+
+        return SubscriptionRoom()
 
     def _new_shard(self, partition: Partition) -> GroupShard:
         from headrace.broker.groups.shard import GroupShard

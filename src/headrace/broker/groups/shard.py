@@ -32,6 +32,7 @@ from headrace.broker.shards.shard import Shard
 from headrace.broker.shards.timers import elapsed_ms
 from headrace.broker.shards.waiters import Waiter
 from headrace.coordinators.groups.commits import CommitWriter
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import (
@@ -59,7 +60,7 @@ from headrace.coordinators.groups.events import (
 )
 from headrace.coordinators.groups.machine import step
 from headrace.coordinators.groups.membership import KEEPS_SESSION, answered
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState
+from headrace.coordinators.groups.model import Group, GroupState
 from headrace.coordinators.groups.replay import Replay
 from headrace.logs import get_logger
 from headrace.wire.apis import EncodeError

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from headrace.coordinators.groups import membership, offsets, static, transactional
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer import classic
 from headrace.coordinators.groups.consumer import machine as consumer
 from headrace.coordinators.groups.consumer.heartbeats import ConsumerHeartbeat
@@ -44,7 +45,6 @@ from headrace.coordinators.groups.model import (
     EmptyWrite,
     ForgetWrite,
     Group,
-    GroupConfig,
     Moment,
     OpenCommitWrite,
     ReplacementWrite,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headrace.coordinators.groups import rebalance, static
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.events import (
     Heartbeat,
     HeartbeatReply,
@@ -21,7 +22,7 @@ from headrace.coordinators.groups.events import (
     Sync,
     SyncReply,
 )
-from headrace.coordinators.groups.model import AssignmentWrite, Group, GroupConfig, GroupState, Member
+from headrace.coordinators.groups.model import AssignmentWrite, Group, GroupState, Member
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode
 

@@ -14,7 +14,7 @@ import immutables
 
 from headrace.coordinators.groups import records
 from headrace.coordinators.groups.commits import CommitReader
-from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig
+from headrace.coordinators.groups.configs import ConsumerConfig
 from headrace.coordinators.groups.consumer.machine import state_of
 from headrace.coordinators.groups.consumer.model import ConsumerGroup
 from headrace.coordinators.groups.consumer.replay import ConsumerReplay

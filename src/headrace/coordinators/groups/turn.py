@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.values import replaced
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer.model import Topics
 from headrace.coordinators.groups.events import AnyReply, Append, Effect, GroupRecord, Rebalancing, Reply, Wake
-from headrace.coordinators.groups.model import Group, GroupConfig, Member, Moment, TransactionalProducer, Write
+from headrace.coordinators.groups.model import Group, Member, Moment, TransactionalProducer, Write
 
 
 @dataclass(slots=True)

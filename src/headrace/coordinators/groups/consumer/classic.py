@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer import embedded, heartbeats
 from headrace.coordinators.groups.consumer.machine import become_classic, change, wake_for
 from headrace.coordinators.groups.consumer.model import (
@@ -36,7 +37,7 @@ from headrace.coordinators.groups.events import (
     Sync,
     SyncReply,
 )
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState
+from headrace.coordinators.groups.model import Group, GroupState
 from headrace.coordinators.groups.subscriptions import CONSUMER
 from headrace.coordinators.groups.turn import Turn
 from headrace.wire.errors import ErrorCode

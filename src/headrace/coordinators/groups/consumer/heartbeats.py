@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 import immutables
 
 from headrace.base.values import replaced
+from headrace.coordinators.groups.configs import ConsumerConfig
 from headrace.coordinators.groups.consumer.model import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -34,17 +35,6 @@ from headrace.coordinators.groups.consumer.model import (
 from headrace.coordinators.groups.consumer.reconciliation import reconcile
 from headrace.coordinators.groups.consumer.targets import look_at_topics, retargeted
 from headrace.wire.errors import ErrorCode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
-    """Settings of an operator, by Kafka's names with underscores."""
-
-    group_consumer_session_timeout_ms: int = 45_000
-    group_consumer_heartbeat_interval_ms: int = 5_000
-    group_consumer_max_size: int = 2**31 - 1
-    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    """The first is used where members ask for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

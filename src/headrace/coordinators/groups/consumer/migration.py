@@ -12,6 +12,7 @@ from dataclasses import replace
 import immutables
 
 from headrace.base.limits import GROUP_UPGRADE_BYTES_MAX
+from headrace.coordinators.groups.configs import GroupConfig
 from headrace.coordinators.groups.consumer import embedded
 from headrace.coordinators.groups.consumer.heartbeats import session_ms
 from headrace.coordinators.groups.consumer.model import (
@@ -23,7 +24,7 @@ from headrace.coordinators.groups.consumer.model import (
     Partitions,
     Topics,
 )
-from headrace.coordinators.groups.model import Group, GroupConfig, GroupState, Member, Moment, Protocol
+from headrace.coordinators.groups.model import Group, GroupState, Member, Moment, Protocol
 from headrace.coordinators.groups.rebalance import choose_protocol
 from headrace.coordinators.groups.subscriptions import CONSUMER
 

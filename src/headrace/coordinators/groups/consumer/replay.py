@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import immutables
 
+from headrace.coordinators.groups.configs import ConsumerConfig
 from headrace.coordinators.groups.consumer.changes import (
     ConsumerEpoch,
     ConsumerJoined,
@@ -21,7 +22,7 @@ from headrace.coordinators.groups.consumer.changes import (
     Target,
     TargetEpoch,
 )
-from headrace.coordinators.groups.consumer.heartbeats import ConsumerConfig, session_ms
+from headrace.coordinators.groups.consumer.heartbeats import session_ms
 from headrace.coordinators.groups.consumer.model import (
     NO_PARTITIONS,
     ConsumerGroup,
