@@ -12,15 +12,22 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headrace.base.errors import CorruptData
 from headrace.base.ids import BrokerId, ClusterId
+from headrace.base.limits import TRACES_RECORDS_READ_MAX
 from headrace.broker import traces
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.traces import Traces, no_span, open_traces, spans_of
-from headrace.wire.apis import ApiKey
+from headrace.wire.apis import ApiKey, api
+from headrace.wire.batches import encode_batch
+from headrace.wire.compression import Compression
+from headrace.wire.headers import encode_request_frame
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.records import Record
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 from tests import loops
 from tests.broker.moving import A, B, C, moving
@@ -182,6 +189,79 @@ def test_what_cannot_be_served_ends_its_span_and_other_requests_have_none(
     assert [event.name for event in span.events] == ["exception"]
     assert made.traced(lambda *_: None)(frame(int(ApiKey.PRODUCE)), caller) is None
     assert len(exporter.get_finished_spans()) == 2
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENTS = tuple(f"00-{TRACE}-{span:016x}-01" for span in range(1, 41))
+
+
+def produce(
+    *parents: str, version: int = 9, packed: Compression = Compression.NONE, txn: str | None = None
+) -> memoryview:
+    """The frame of a request with a record for each of these contexts; empty: it has none."""
+    headers = [((("TraceParent", each.encode()), ("other", None)) if each else ()) for each in parents]
+    records = [Record(at, 0, None, b"v" * 100, each) for at, each in enumerate(headers)]
+    data = PartitionProduceData(index=0, records=encode_batch(records, compression=packed))
+    request = ProduceRequest(
+        transactional_id=txn, acks=-1, topic_data=(TopicProduceData(name="t", partition_data=(data,)),)
+    )
+    codec = api(ApiKey.PRODUCE)
+    assert codec is not None
+    return memoryview(b"".join(encode_request_frame(codec, version, 1, "c", request))[4:])
+
+
+def traced(memory: tuple[Traces, InMemorySpanExporter], sent: memoryview) -> ReadableSpan:
+    made, exporter = memory
+    caller: Any = Caller()
+    made.traced(lambda *_: None)(sent, caller)
+    return exporter.get_finished_spans()[-1]
+
+
+@pytest.mark.parametrize("packed", list(Compression))
+@pytest.mark.parametrize(("version", "txn"), [(9, None), (3, None), (9, "a transaction")])
+def test_a_produce_goes_on_with_the_trace_of_its_records(
+    memory: tuple[Traces, InMemorySpanExporter], packed: Compression, version: int, txn: str | None
+) -> None:
+    span = traced(memory, produce("", PARENTS[0], PARENTS[0], version=version, packed=packed, txn=txn))
+    assert span.parent is not None
+    assert (f"{span.parent.trace_id:032x}", span.parent.span_id, span.parent.is_remote) == (TRACE, 1, True)
+    assert span.context is not None
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert not span.links
+
+
+def test_a_produce_of_several_traces_has_links_to_the_first_of_them(
+    memory: tuple[Traces, InMemorySpanExporter],
+) -> None:
+    span = traced(memory, produce(*PARENTS))
+    assert span.parent is None
+    assert [link.context.span_id for link in span.links] == list(range(1, TRACES_RECORDS_READ_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        produce("", ""),
+        produce("00-none-of-these-01"),
+        produce("00-" + "0" * 32 + "-" + "0" * 16 + "-01"),
+        produce(PARENTS[0])[:70],
+        memoryview(int(ApiKey.PRODUCE).to_bytes(2, "big") + b"\xff" * 30),
+        produce(*[PARENTS[0]] * 3000, packed=Compression.ZSTD),
+    ],
+    ids=["none", "no context", "zeros", "cut", "nonsense", "large"],
+)
+def test_a_request_without_a_context_that_can_be_read_begins_a_trace(
+    memory: tuple[Traces, InMemorySpanExporter], sent: memoryview
+) -> None:
+    span = traced(memory, sent)
+    assert (span.name, span.parent, list(span.links)) == ("Produce", None, [])
+
+
+def test_a_client_that_samples_nothing_has_no_span(memory: tuple[Traces, InMemorySpanExporter]) -> None:
+    made, exporter = memory
+    caller: Any = Caller()
+    made.traced(lambda *_: None)(produce(PARENTS[0][:-2] + "00"), caller)
+    assert exporter.get_finished_spans() == ()
 
 
 async def test_without_an_endpoint_requests_go_their_usual_way(tmp_path: Path) -> None:

@@ -918,6 +918,10 @@ METRICS_PARTITIONS_PER_TURN_MAX: Final = 500
 """Partitions that a scrape reads before other tasks have their turn of the event loop: about 2 us each."""
 TRACES_QUEUED_SPANS_MAX: Final = 2_048
 """Spans that wait to be sent. Further ones are dropped."""
+TRACES_RECORDS_READ_MAX: Final = 32
+"""First records of a produce request whose headers may say to which trace it belongs."""
+TRACES_UNPACKED_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a batch that are unpacked for them. A compressed batch that is larger belongs to no trace."""
 TRACES_EXPORT_S_MAX: Final = 5
 """Seconds that a collector may take for a batch of spans."""
 METRICS_CONNECTIONS_MAX: Final = 16

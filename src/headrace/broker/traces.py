@@ -4,6 +4,8 @@ Promises:
 - Without an endpoint nothing of OpenTelemetry is loaded, and requests go the same way as before.
 - A span ends when its work does, also where that fails or is cancelled. Only the loop makes spans.
 - A collector that is slow or away holds nothing up: spans wait in a bounded queue, and are dropped beyond it.
+- A Produce whose first records belong to one trace of their client is a part of it. Where they belong to several, its
+  span has links to them. Nothing is unpacked for that without an endpoint.
 
 Spans have the names of Kafka's APIs: Produce, Fetch. ReplicaFetch is a follower's wait for records, on the leader.
 A move has a span for each of its steps, and within one of them is the span of the seal. Sampling follows
@@ -13,7 +15,7 @@ OpenTelemetry's own environment variables, such as OTEL_TRACES_SAMPLER.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
@@ -23,11 +25,13 @@ from headrace.base.limits import TRACES_EXPORT_S_MAX, TRACES_QUEUED_SPANS_MAX
 from headrace.net.server.connection import Answer, Connection, Later, Serve
 from headrace.wire.apis import ApiKey
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
+from headrace.wire.trace_headers import contexts_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span as OpenSpan
+    from opentelemetry.trace import SpanContext
 
 Span = Callable[..., AbstractContextManager[object]]
 """Opens a span for the block: its name, and its attributes by keyword."""
@@ -51,12 +55,14 @@ class Traces:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         about = {"service.name": "headrace", "service.instance.id": str(node), "headrace.cluster.id": str(cluster_id)}
         self._provider: TracerProvider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=TRACES_QUEUED_SPANS_MAX))
         self._tracer = self._provider.get_tracer("headrace")
         self._kind = SpanKind.SERVER
+        self._format = TraceContextTextMapPropagator()
 
     def span(self, name: str, **attributes: str | int) -> AbstractContextManager[object]:
         return self._tracer.start_as_current_span(name, attributes=attributes)
@@ -72,7 +78,7 @@ class Traces:
                 "client.address": connection.peer_host,
                 "messaging.message.body.size": len(frame),
             }
-            span = self._tracer.start_span(name, kind=self._kind, attributes=about)
+            span = self._started(name, contexts_of(frame) if name == "Produce" else (), about)
             try:
                 answer = serve(frame, connection)
             except BaseException as error:
@@ -85,6 +91,23 @@ class Traces:
             return _Traced(answer, span)
 
         return trace
+
+    def _started(self, name: str, given: Sequence[dict[str, str]], about: Mapping[str, str | int]) -> OpenSpan:
+        """A span that goes on with the one trace that the client gave, or has links to the several."""
+        from opentelemetry.trace import Link, NonRecordingSpan, set_span_in_context
+
+        contexts = [context for each in given if (context := self._context(each)).is_valid]
+        if len(contexts) == 1:
+            parent = set_span_in_context(NonRecordingSpan(contexts[0]))
+            return self._tracer.start_span(name, parent, kind=self._kind, attributes=about)
+        links = [Link(each) for each in contexts]
+        return self._tracer.start_span(name, kind=self._kind, attributes=about, links=links)
+
+    def _context(self, headers: dict[str, str]) -> SpanContext:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import get_current_span
+
+        return get_current_span(self._format.extract(headers, Context())).get_span_context()
 
     async def stop(self) -> None:
         """Send what is left, for as long as the exporter tries."""

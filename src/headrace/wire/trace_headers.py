@@ -1,7 +1,7 @@
 """The trace contexts that clients put into the headers of records which they produce (W3C Trace Context).
 
-Promises: it is for a broker that sends traces. It looks at the first records of a request alone, unpacks little, and
-raises nothing: a request that cannot be read is refused by who serves it.
+Promises: only the first records of a request are looked at, and little is unpacked for them. Nothing is raised: the
+handler refuses a request that cannot be read.
 """
 
 from __future__ import annotations
