@@ -97,6 +97,9 @@ async def test_where_all_are_of_before_nothing_is_raised(tmp_path: Path, capsys:
     async with of_before(tmp_path) as cluster:
         capsys.readouterr()
         assert await command(cluster, "upgrade") == 0
-        assert told_lines(capsys)[-1] == "the cluster is at feature level 0: there is nothing to raise"
+        assert told_lines(capsys)[-1] == (
+            "the cluster is at feature level 0: there is nothing to raise before its brokers run the release of this "
+            f"command, which knows {METADATA_LEVEL}"
+        )
         assert await command(cluster, "upgrade", "--level", "2") == 1
         assert "No live broker is known to know feature level 2: upgrade all of them first" in capsys.readouterr().err

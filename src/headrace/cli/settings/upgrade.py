@@ -10,6 +10,7 @@ from headrace.base.errors import HeadraceError
 from headrace.cli.command_config import with_cluster
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_number
 from headrace.cli.output import print_json, print_line, print_table
+from headrace.metadata.levels import METADATA_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +65,11 @@ def upgrade(
     if json:
         told = {str(each.id): _range(known, each.id) for each in brokers}
         print_json({"level": known.level, "raised_to": wanted, "dry_run": dry_run, "brokers": told})
+    elif wanted == known.level < METADATA_LEVEL and level is None:
+        print_line(
+            f"the cluster is at feature level {wanted}: there is nothing to raise before its brokers run "
+            f"the release of this command, which knows {METADATA_LEVEL}"
+        )
     elif wanted == known.level:
         print_line(f"the cluster is at feature level {wanted}: there is nothing to raise")
     elif dry_run:
