@@ -51,6 +51,11 @@ async def test_files_are_kept_for_ever_under_names_that_change_with_them(viewer:
         assert (await viewer.get(path)).status == 404
 
 
+async def test_a_file_that_there_is_not_is_refused_whatever_its_name(viewer: Viewer) -> None:
+    for name in ("\0.css", "a" * 5_000, "a" * 5_000 + ".css", "é.js", ".."):
+        assert (await viewer.get(f"/static/x/{name}")).status == 404, name[:10]
+
+
 async def test_names_are_text_in_a_page(viewer: Viewer) -> None:
     found = await viewer.get("/search?q=%3Cscript%3Ealert(1)%3C/script%3E")
     assert "<script>alert" not in found.body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -319,6 +320,17 @@ def test_failed_logins_are_bounded_by_name_by_address_and_together() -> None:
     for _ in range(3 * CONSOLE_FAILED_LOGINS_MAX):
         assert attempts.begin("1.1.1.1", "a") == 0
         attempts.succeeded("1.1.1.1", "a")
+
+
+def test_names_without_end_are_not_kept() -> None:
+    attempts = Attempts(Clock())
+    tracemalloc.start()
+    try:
+        for number in range(CONSOLE_FAILED_LOGINS_OF_AN_ADDRESS_MAX):
+            assert attempts.begin("1.1.1.1", f"{number}" + "x" * 1_000_000) == 0
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

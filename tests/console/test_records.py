@@ -55,7 +55,7 @@ def test_a_page_begins_where_it_is_asked_to(tmp_path: Path) -> None:
             assert '"number": 12' in found.text, "JSON is laid out"
             assert "headrace consume t" in found.text
             assert "No record with this key was found 20 records were read" in (await viewer.get(f"{root}?key=no")).text
-            for wrong in ("partition=9", "partition=x", "at=time&time=soon"):
+            for wrong in ("partition=9", "partition=x", "at=time&time=soon", "at=time&time=9999-12-31T23:59-14:00"):
                 assert (await viewer.get(f"{root}?{wrong}")).status == 400
             assert (await viewer.get("/topics/away/records")).status == 404
 

@@ -142,24 +142,24 @@ def _since(request: Request) -> float:
 
 
 @cache
-def _file(name: str) -> tuple[bytes, bytes] | None:
-    """A file, and the same compressed; None where there is none."""
-    if "/" in name or name.startswith("."):
-        return None
-    try:
-        plain = STATIC.joinpath(name).read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
-        return None
+def _names() -> frozenset[str]:
+    """The names of the files that browsers get. Others are not looked for, and not kept."""
+    return frozenset(each.name for each in STATIC.iterdir() if each.name.rpartition(".")[2] in KINDS)
+
+
+@cache
+def _file(name: str) -> tuple[bytes, bytes]:
+    """A file, and the same compressed."""
+    plain = STATIC.joinpath(name).read_bytes()
     return plain, gzip.compress(plain, 9, mtime=0)
 
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    found = _file(name)
-    kind = KINDS.get(name.rpartition(".")[2])
-    if found is None or kind is None:
+    if name not in _names():
         return Response("There is no such file.\n", 404, media_type="text/plain")
-    plain, packed = found
+    plain, packed = _file(name)
+    kind = KINDS[name.rpartition(".")[2]]
     is_packed = "gzip" in request.headers.get("accept-encoding", "")
     headers = {"cache-control": FOREVER, "vary": "accept-encoding"}
     if is_packed:

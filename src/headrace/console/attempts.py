@@ -17,6 +17,7 @@ from headrace.base.limits import (
     CONSOLE_FAILED_LOGINS_OF_AN_ADDRESS_MAX,
     CONSOLE_FAILING_ADDRESSES_MAX,
 )
+from headrace.console.login import NAME_CHARS_MAX
 
 Key: TypeAlias = tuple[str, ...]
 RETURN_S: Final = 60.0
@@ -61,6 +62,7 @@ class Attempts:
 
 
 def _kinds(address: str, name: str) -> tuple[tuple[Key, int], ...]:
+    name = name[: NAME_CHARS_MAX + 1]  # longer ones are nobody's
     return (
         ((), CONSOLE_FAILED_LOGINS_MAX),
         ((address,), CONSOLE_FAILED_LOGINS_OF_AN_ADDRESS_MAX),

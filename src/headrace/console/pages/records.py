@@ -97,9 +97,10 @@ def _time(text: str) -> int:
         return 0
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise UsageError(f"'{text}' is no time: write it like 2026-01-31T12:00.") from None
-    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    return max(0, int(moment.timestamp() * 1000))
 
 
 def _one_of(kind: type[E_], text: str, default: E_) -> E_:
