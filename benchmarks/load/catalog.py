@@ -14,7 +14,7 @@ from benchmarks.load.many_readers import FetchTogether, FetchTogetherRaw
 from benchmarks.load.mixed import Mixed
 from benchmarks.load.moves import MovePartition
 from benchmarks.load.perf_tools import Fetch, Filled, Produce
-from benchmarks.load.raw_client import Raw
+from benchmarks.load.raw.raw_client import Raw
 from benchmarks.load.rivals import WITHOUT_JOURNAL, Durability
 
 PAGE_CACHE, FSYNC = Durability.PAGE_CACHE, Durability.FSYNC

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 
 from benchmarks.load.cases import About, Entrant, Figures, portion
 from benchmarks.load.clusters import Cluster
-from benchmarks.load.raw_links import Link
+from benchmarks.load.raw.raw_links import Link
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest

@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.load.cases import About, Entrant, Figures, count, leaders, topic_on
 from benchmarks.load.clusters import Cluster
 from benchmarks.load.controllers import await_quorum
-from benchmarks.load.raw_links import LEADER_POLL_S
+from benchmarks.load.raw.raw_links import LEADER_POLL_S
 
 PARTITIONS: Final = 6
 RECORDS_PER_S: Final = 1_500

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
-from benchmarks.load.raw_links import Link
+from benchmarks.load.raw.raw_links import Link
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode, error_of
 from headrace.wire.headers import decode_response_header, encode_request_frame

@@ -32,7 +32,7 @@ from benchmarks.load.group_members import (
     Member,
     Subscribed,
 )
-from benchmarks.load.raw_links import LEADER_POLL_S, Link, drive
+from benchmarks.load.raw.raw_links import LEADER_POLL_S, Link, drive
 from benchmarks.load.rivals import Durability, Headrace, Kafka, Rival
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode, error_of

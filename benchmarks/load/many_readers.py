@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.load.cases import About, Entrant, Figures
 from benchmarks.load.perf_tools import Filled
-from benchmarks.load.raw_links import FetchFrame, Link, drive, fetched
+from benchmarks.load.raw.raw_links import FetchFrame, Link, drive, fetched
 from headrace.wire.apis import Api, ApiKey, api
 
 BATCH_RECORDS: Final = 10_000

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, make_topic, portion
 from benchmarks.load.many_readers import Reader
-from benchmarks.load.raw_client import check_produced, produce_frame
-from benchmarks.load.raw_links import Actor, Link, drive, log_ends
+from benchmarks.load.raw.raw_client import check_produced, produce_frame
+from benchmarks.load.raw.raw_links import Actor, Link, drive, log_ends
 
 WORKERS: Final = 2
 START_TIMEOUT_S: Final = 60.0

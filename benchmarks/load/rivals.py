@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from benchmarks.load import kafka_peer
 from benchmarks.load.kafka_peer import KafkaPeer
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 HEADRACE: Final = "headrace"
 WITHOUT_JOURNAL: Final = "headrace-without-journal"

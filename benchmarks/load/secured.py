@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
 
 from benchmarks.load.cases import About, Entrant, Figures, Target, at_least, at_most, portion
 from benchmarks.load.perf_tools import Fetch, Filled, Produce
-from benchmarks.load.raw_client import Raw
+from benchmarks.load.raw.raw_client import Raw
 from benchmarks.load.rivals import Door, Durability, Headrace, Kafka, Rival
 from headrace.base.addresses import Address
 from headrace.base.properties import encode_properties

@@ -35,7 +35,7 @@ from benchmarks.load.cases import (
 )
 from benchmarks.load.clusters import BROKERS, HEADRACE_CLUSTER, KAFKA_CLUSTER, Cluster
 from benchmarks.load.groups import set_durability
-from benchmarks.load.raw_links import LEADER_POLL_S, Link
+from benchmarks.load.raw.raw_links import LEADER_POLL_S, Link
 from benchmarks.load.rivals import Durability
 from headrace.wire.apis import Api, ApiKey, api
 from headrace.wire.errors import ErrorCode, error_of

@@ -30,7 +30,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, TypeAlias, cast
 
 from benchmarks.load.catalog import CASES
-from benchmarks.load.raw_client import VERSION, Raw, produce_frame
+from benchmarks.load.raw.raw_client import VERSION, Raw, produce_frame
 from headrace.net import loops
 from headrace.wire.apis import ApiKey, api
 from headrace.wire.headers import encode_response_frame

@@ -25,8 +25,8 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewT
 
 from headrace.base.ids import PartitionIndex
 from headrace.storage.tier.reader import Store
-from tools.broker_process import BrokerProcess
-from tools.s3_server import S3Server
+from tools.servers.broker_process import BrokerProcess
+from tools.servers.s3_server import S3Server
 
 RECORD_BYTES = 1024
 TOPIC, HOT = "history", "hot"

@@ -52,7 +52,7 @@ from headrace.wire.messages.list_partition_reassignments import ListPartitionRea
 from headrace.wire.messages.metadata import MetadataRequest
 from tests.broker.group_broker import RawClient
 from tools import kafka_jars
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 MEGABYTE: Final = 1_000_000
 FILL_BYTES: Final = 50_000

@@ -26,8 +26,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.net import loops
 from headrace.net.client.cluster import Cluster as Client
-from headrace.net.client.reassignments import reassign
-from tools.broker_cluster import BrokerCluster
+from headrace.net.client.replicas.reassignments import reassign
+from tools.servers.broker_cluster import BrokerCluster
 
 VALUE_BYTES = 900_000
 TOPIC = "history"

@@ -26,7 +26,7 @@ from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from headrace.wire.records import Record
 from tests.broker.data_path import create
 from tests.broker.group_broker import RawClient
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 PER_TOPIC: Final = 1_000
 STOP_S_MAX: Final = 600.0

@@ -29,7 +29,7 @@ from headrace.spark.write.exactly.commit import Batch, check_brokers, commit, ne
 from headrace.spark.write.exactly.names import TaskName
 from headrace.spark.write.sink import parse_write_options
 from headrace.spark.write.writing import Producer, TaskWriter, find_target
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 SIZE: Final = 100
 DELIVERIES: Final = ("at-least-once", "exactly-once")

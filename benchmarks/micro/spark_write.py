@@ -26,7 +26,7 @@ from headrace.spark.write.sink import parse_write_options
 from headrace.spark.write.writing import Producer, TaskWriter
 from headrace.wire.batches import seal_records
 from headrace.wire.compression import Compression
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 ROWS = 10_000
 PARTITIONS = 4

@@ -11,7 +11,7 @@ from typing import Final
 import psutil
 
 from tests.promises.support.strangers import COSTLY_PART, OPTIONS, Kind, Stranger, kinds
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 GROWTH_BYTES_MAX: Final = 50 * 1024 * 1024
 WARM_UP: Final = 200

@@ -29,7 +29,7 @@ from benchmarks.redis_engine.bare import windowed
 from headrace.net import loops
 from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.redis_servers import RedisServer, valkey
 
 APPENDS: Final = {"append-16k": (16 * 1024, 20_000), "append-64k": (64 * 1024, 8_000)}
 WINDOW: Final = 32

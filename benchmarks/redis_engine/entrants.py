@@ -27,8 +27,8 @@ from headrace.net import loops
 from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
 from tools import kafka_jars
-from tools.broker_process import BrokerProcess
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.broker_process import BrokerProcess
+from tools.servers.redis_servers import RedisServer, valkey
 
 T = TypeVar("T")
 SAFE: Final = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")

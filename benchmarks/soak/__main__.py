@@ -25,7 +25,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 TOPICS: Final = {"plain": "none", "packed": "zstd"}
 CONFIGS: Final = {"retention.bytes": "33554432", "segment.bytes": "8388608"}

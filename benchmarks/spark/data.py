@@ -17,8 +17,8 @@ from random import Random
 from typing import Final
 
 from benchmarks.load.cases import MEGABYTE, Entrant, make_topic
-from benchmarks.load.raw_client import batch_frame, check_produced
-from benchmarks.load.raw_links import Link, drive, log_ends
+from benchmarks.load.raw.raw_client import batch_frame, check_produced
+from benchmarks.load.raw.raw_links import Link, drive, log_ends
 from benchmarks.load.rivals import Headrace
 from headrace.base.ids import PartitionIndex
 from headrace.storage.tier.reader import Store

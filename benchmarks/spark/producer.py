@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from typing import Final, Self
 
 from benchmarks.load.cases import Entrant, make_topic
-from benchmarks.load.raw_client import batch_frame, check_produced
-from benchmarks.load.raw_links import Link, log_ends
+from benchmarks.load.raw.raw_client import batch_frame, check_produced
+from benchmarks.load.raw.raw_links import Link, log_ends
 from benchmarks.spark.data import Data, encoded
 from headrace.wire.compression import Compression
 

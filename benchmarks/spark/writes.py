@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.load.cases import About, Better, Entrant, Figures, Target, delete_topics, make_topic
-from benchmarks.load.raw_links import Link, log_ends
+from benchmarks.load.raw.raw_links import Link, log_ends
 from benchmarks.load.rivals import KAFKA, Durability
 from benchmarks.spark.data import PARTITIONS, Data
 from benchmarks.spark.queries import Session

@@ -23,7 +23,7 @@ from headrace.metadata.image import MetadataImage
 from headrace.storage.disk import LocalDisk
 from tests.broker.group_broker import until
 from tools import engine_under_test
-from tools.server_process import port_held_for
+from tools.servers.server_process import port_held_for
 
 DEADLINE_S = 150.0
 CONFIGS = {

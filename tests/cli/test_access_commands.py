@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.user import PASSWORD
+from headrace.cli.access.user import PASSWORD
 from headrace.testing import BrokerThread
 from tests.cli.test_commands import Headrace
 from tests.sasl_broker import SASL

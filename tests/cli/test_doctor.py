@@ -20,7 +20,7 @@ from headrace.base.ports import Space
 from headrace.cli.main import main
 from headrace.controller.asks import Heartbeat
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.reassignments import with_more_replicas
+from headrace.net.client.replicas.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from headrace.net.peer import copylink
 from headrace.operations import diagnosis

@@ -14,8 +14,8 @@ import pytest
 from headrace.cli.work.consuming import TOLD_AGAIN_SECONDS, TOLD_FROM_FAILURE, Waiting
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
-from tools.broker_cluster import BrokerCluster
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.broker_process import BrokerProcess
 
 TIMEOUT_S = 150.0
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tools import warm
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.redis_servers import RedisServer, valkey
 
 
 class Up:

@@ -13,7 +13,7 @@ from headrace.testing import BrokerThread
 from tests.broker.replication_world import World
 from tests.cli.test_doctor import others, run
 from tests.console.asking import console_of, fresh
-from tools.server_process import port_held_for
+from tools.servers.server_process import port_held_for
 
 
 def test_a_cluster_that_is_well_is_told_in_figures(tmp_path: Path) -> None:

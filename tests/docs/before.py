@@ -12,8 +12,8 @@ import confluent_kafka
 from tests.certificates import Authority
 from tests.docs.machine import Machine
 from tests.docs.pages import TOML, blocks_of
-from tools import s3_server
-from tools.redis_servers import RedisServer, valkey
+from tools.servers import s3_server
+from tools.servers.redis_servers import RedisServer, valkey
 
 Key = tuple[str, str]
 """A page, and the first line of one of its blocks."""

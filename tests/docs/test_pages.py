@@ -14,7 +14,7 @@ from tests.docs.machine import Machine
 from tests.docs.pages import PYTHON, READ, RUN, TOML, Block, blocks_of, pages
 from tests.tiers import IS_LONG
 from tools import kafka_jars
-from tools.redis_servers import valkey
+from tools.servers.redis_servers import valkey
 
 pytestmark = pytest.mark.timeout(600 if IS_LONG else 240)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient
 
 from tests import loops
 from tests.interop.support.samples import described
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 DEADLINE_S = 150.0
 RECORDS = 600

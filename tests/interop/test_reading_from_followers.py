@@ -18,7 +18,7 @@ from headrace.metadata.config_table import RACK_AWARE
 from tests import loops
 from tests.interop import java_project
 from tests.interop.support.samples import described
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 DEADLINE_S = 150.0
 RACKS = {1: "a", 2: "b", 3: "c"}

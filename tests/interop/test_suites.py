@@ -15,7 +15,7 @@ import pytest
 
 from tests.interop import suite_runs
 from tests.interop.suite_runs import Outcome, Suite
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 BRIEF = ("kafka-python",)
 ALL = ("kafka-python", "aiokafka", "confluent-kafka", "confluent-kafka-consumer-protocol")

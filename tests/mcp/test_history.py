@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.base.addresses import parse_address
 from headrace.testing import BrokerThread
 from tests.mcp.agents import Agent, RefusalError, agent_of
-from tools.server_process import port_held_for
+from tools.servers.server_process import port_held_for
 
 RECORDS = 200
 

@@ -24,7 +24,7 @@ import pytest
 
 from headrace.spark.pipelines.__main__ import main
 from tests.threads import joined
-from tools.s3_server import BUCKET, S3Server
+from tools.servers.s3_server import BUCKET, S3Server
 
 LOOK_S: Final = 0.002
 WAIT_S: Final = 600.0

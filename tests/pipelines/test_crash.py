@@ -16,7 +16,7 @@ import pytest
 from tests.pipelines.crash import KINDS, STORE, WORKER, PipelineProcess, Place, last_run, moments, numbered, stores
 from tests.pipelines.oracle import consumer_rows, delta_listed, differences, iceberg_listed
 from tests.spark.world import Row, World, consumed, random_batch, records_in, world
-from tools import s3_server
+from tools.servers import s3_server
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", "1"))
 ALL_FORMATS = ("parquet", "delta", "iceberg")

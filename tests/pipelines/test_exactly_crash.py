@@ -33,7 +33,7 @@ from tests.pipelines.replayed import law
 from tests.promises.support.load import QUIET
 from tests.spark.world import Row, consumed
 from tests.tiers import long_only, of_tier
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 ROUNDS = int(os.environ.get("HEADRACE_CRASH_ROUNDS", of_tier(short=1, long=30)))
 SEED = int(os.environ.get("HEADRACE_CRASH_SEED", "1"))

@@ -40,7 +40,7 @@ from headrace.wire.records import Record
 from tests.pipelines.oracle import consumer_rows, differences, listed, rows
 from tests.spark.world import World, consumed, random_batch, world
 from tests.threads import joined
-from tools.s3_server import S3Server
+from tools.servers.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parents[2]
 WHOSE: Any = {"pipeline": "p", "run": "r", "time_ms": 1}

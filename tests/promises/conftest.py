@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.disk import tmp_path
-from tools.broker_process import BrokerProcess
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.broker_process import BrokerProcess
+from tools.servers.redis_servers import RedisServer, valkey
 
 __all__ = ["tmp_path"]
 

@@ -29,7 +29,7 @@ from tests.broker.group_broker import RawClient
 from tests.promises.support.load import PARTITIONS, QUIET, Producer, Watcher, read_all
 from tests.promises.support.records import ASKED_EVERY_S, IMPATIENT, patient_options
 from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "orders"
 OFFSETS_PARTITIONS: Final = 5

@@ -25,7 +25,7 @@ from tests.broker.group_broker import RawClient
 from tests.promises.support.load import QUIET
 from tests.promises.support.records import ASKED_EVERY_S, DEADLINE_S, IMPATIENT, OPTIONS
 from tests.threads import joined
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 3

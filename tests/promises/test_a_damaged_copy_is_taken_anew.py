@@ -21,7 +21,7 @@ from tests.broker.group_broker import RawClient
 from tests.promises.support.load import PARTITIONS, QUIET, PartitionLogs, read_all
 from tests.promises.support.records import ASKED_EVERY_S
 from tests.promises.support.replicas import check_replicas
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "orders"
 BATCHES: Final = 60

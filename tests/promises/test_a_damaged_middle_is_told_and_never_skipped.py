@@ -28,7 +28,7 @@ from headrace.wire.messages.incremental_alter_configs import (
 )
 from tests.broker.data_path import EARLIEST, LATEST, batch, create, delete_records, fetch, offset_at, produce
 from tests.broker.group_broker import RawClient, running
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 BATCHES = 12
 SEGMENT_BYTES = 1024

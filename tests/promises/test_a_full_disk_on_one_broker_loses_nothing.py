@@ -25,7 +25,7 @@ from tests.broker.group_broker import RawClient
 from tests.promises.support.changes import create
 from tests.promises.support.records import Records, patient_options, under_records
 from tests.promises.support.volumes import Volume, are_permitted, volume_at
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 BROKERS: Final = (1, 2, 3)
 BEFORE_EACH: Final = 500

@@ -27,7 +27,7 @@ from tests.promises.support.readings import Readings
 from tests.promises.support.records import IMPATIENT, OPTIONS
 from tests.promises.test_a_committed_offset_never_falls_back import coordinator
 from tests.tiers import of_tier
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 PARTITIONS: Final = 24
 MEMBERS: Final = of_tier(short=12, long=20)

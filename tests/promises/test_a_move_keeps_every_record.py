@@ -33,7 +33,7 @@ from tests.broker.group_broker import LATE, RawClient
 from tests.promises.support.load import PARTITIONS, QUIET, Producer, Watcher, read_all
 from tests.promises.support.records import IMPATIENT, OPTIONS
 from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "moved"
 DEADLINE_S: Final = 150.0

@@ -15,7 +15,7 @@ from tests import loops
 from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS
 from tests.promises.support.records import Records, patient_options, under_records
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 BROKERS: Final = 3
 BEFORE_EACH_PAUSE: Final = 500

@@ -22,8 +22,8 @@ from tests.promises.support import insiders
 from tests.promises.support.records import IDEMPOTENT, OPTIONS, PLAIN, Shape, under_records
 from tests.storage.redis.client_world import Servers, says, until
 from tests.storage.redis.topologies import AT_ONCE, cluster_of, replica_in, replicated, to
-from tools.broker_cluster import BrokerCluster
-from tools.redis_servers import RedisServer
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.redis_servers import RedisServer
 
 pytestmark = pytest.mark.long
 

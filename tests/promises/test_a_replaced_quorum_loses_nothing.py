@@ -30,7 +30,7 @@ from tests.broker.group_broker import RawClient
 from tests.promises.support.load import PARTITIONS, QUIET, PartitionLogs, Producer, Watcher, read_all
 from tests.promises.support.records import ASKED_EVERY_S, IMPATIENT, OPTIONS
 from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "orders"
 BROKERS: Final = 3

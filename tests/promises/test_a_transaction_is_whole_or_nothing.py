@@ -34,7 +34,7 @@ from tests import loops
 from tests.broker.group_broker import RawClient
 from tests.promises.support.load import QUIET
 from tests.tiers import long_only
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 3

@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.promises.support.load import PARTITIONS, QUIET, PartitionLogs, Producer, Watcher, read_all, value_of
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 SEED = 20260101
 SEGMENT_BYTES = 1024 * 1024

@@ -22,7 +22,7 @@ from tests.promises.support import java
 from tests.promises.support.java import JavaProducer
 from tests.promises.support.load import PARTITIONS
 from tests.promises.support.records import IDEMPOTENT, PLAIN, Records, Shape, under_records
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 BEFORE_EACH_DEATH: Final = 500
 """Acknowledgements that each producer waits for, so that a death meets a busy cluster."""

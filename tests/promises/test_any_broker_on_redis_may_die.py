@@ -19,8 +19,8 @@ from tests.promises.support import insiders
 from tests.promises.support.load import PARTITIONS, QUEUED_MESSAGES_MAX, Sender
 from tests.promises.support.records import ASKED_EVERY_S, IDEMPOTENT, OPTIONS, PLAIN, Records, Shape, under_records
 from tests.storage.redis.topologies import to
-from tools.broker_cluster import BrokerCluster
-from tools.redis_servers import RedisServer
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.redis_servers import RedisServer
 
 SHAPES: Final = {name: Shape(replicas=1, in_sync=1) for name in (IDEMPOTENT, PLAIN, insiders.TOPIC)}
 BEFORE_EACH_FAULT: Final = 500

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.interop.kafka_tools import KafkaTools
 from tests.promises.support.load import QUIET
 from tools import kafka_jars
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MESSAGES = 5_000

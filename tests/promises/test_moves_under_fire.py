@@ -59,9 +59,9 @@ from tests.promises.support.verifier import (
     expected,
     wait_until,
 )
-from tools import s3_server
-from tools.broker_cluster import BrokerCluster
-from tools.s3_server import BUCKET, S3Server
+from tools.servers import s3_server
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.s3_server import BUCKET, S3Server
 
 BROKERS: Final = 4
 OFFSETS: Final = "__consumer_offsets"

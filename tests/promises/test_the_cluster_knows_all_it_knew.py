@@ -15,7 +15,7 @@ from typing import Final
 
 from tests import loops
 from tests.promises.support.changes import DEADLINE_S, Ledger, Writer, controller, told_by
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 BROKERS: Final = (1, 2, 3)
 BEFORE_EACH_KILL: Final = 20

@@ -1,4 +1,4 @@
-"""Names of certificates, and principals from them; tests/interop/test_kafka_listeners.py has Java beside them."""
+"""Names of certificates, and principals from them; tests/interop/kafka/test_kafka_listeners.py has Java beside them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from headrace.spark.results import reason
 from headrace.spark.source import HeadraceDataSource
 from headrace.storage.objects import open_objects
 from headrace.wire.records import Record
-from tools.s3_server import S3Server
+from tools.servers.s3_server import S3Server
 
 pytestmark = pytest.mark.timeout(180)
 

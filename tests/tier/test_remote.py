@@ -14,7 +14,7 @@ from headrace.base.limits import OBJECT_PART_BYTES, OBJECT_SINGLE_BYTES_MAX
 from headrace.storage.objects import open_objects
 from headrace.storage.tier.reader import Store
 from tests.tier.conftest import History
-from tools.s3_server import S3Server
+from tools.servers.s3_server import S3Server
 
 
 def test_a_large_object_goes_in_parts_and_is_written_once(s3_url: str) -> None:

@@ -355,12 +355,12 @@ def lead(world: World, *, image: PartitionImage) -> None:
 
 
 def stop_writing(world: World) -> None:
-    world.partition.stop_writing()
+    world.partition.gate.stop()
 
 
 def propose_seal(world: World) -> None:
     if world.partition.gate.is_stopped:
-        world.partition.propose_seal()
+        world.partition.gate.propose()
 
 
 def go_on_writing(world: World) -> None:

@@ -135,7 +135,7 @@ def describe(name: Name, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = 
 
     async def action(cluster: Cluster, admin: Admin) -> dict[str, Any]:
         from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
-        from headrace.net.client.standings import standings
+        from headrace.net.client.replicas.standings import standings
 
         view = await cluster.existing_topic(name)
         online = [part.index for part in view.partitions if part.leader >= 0]
@@ -218,7 +218,7 @@ def elect(
     json: Json = False,
 ) -> None:
     """Make the first replica of partitions their leader again."""
-    from headrace.net.client.elections import Elected, elect_leaders
+    from headrace.net.client.replicas.elections import Elected, elect_leaders
 
     async def action(cluster: Cluster, _: Admin) -> tuple[Elected, ...]:
         view = await cluster.existing_topic(name)
@@ -252,8 +252,8 @@ def reassign(
     json: Json = False,
 ) -> None:
     """Assign partitions to other brokers, or to more of them; their data are copied there."""
-    from headrace.net.client.reassignments import Reassigned, with_more_replicas
-    from headrace.net.client.reassignments import reassign as ask
+    from headrace.net.client.replicas.reassignments import Reassigned, with_more_replicas
+    from headrace.net.client.replicas.reassignments import reassign as ask
 
     if (replicas is None) == (replication_factor is None):
         raise UsageError("Say who is to hold them: either --replicas 1,2,3 or --replication-factor 3.")

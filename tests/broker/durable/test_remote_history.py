@@ -14,7 +14,7 @@ from headrace.wire.errors import ErrorCode
 from tests.broker.data_path import fetch
 from tests.broker.durable.test_reading_history import expected, stream
 from tests.broker.tiered import SETTLED, tiered
-from tools.s3_server import S3Server
+from tools.servers.s3_server import S3Server
 
 NO_CACHE = {"durable.cache.bytes": "0"}
 

@@ -18,7 +18,7 @@ from headrace.controller.asks import AlterIsr
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.cluster import Cluster as Client
-from headrace.net.client.elections import elect_leaders
+from headrace.net.client.replicas.elections import elect_leaders
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.net.client.cluster import Cluster as Client
-from headrace.net.client.standings import standings
+from headrace.net.client.replicas.standings import standings
 from tests import loops
 from tests.broker.clusters import running
 from tests.broker.data_path import batch, produce

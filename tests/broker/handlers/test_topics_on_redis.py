@@ -23,7 +23,7 @@ from headrace.wire.messages.create_topics import (
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.group_broker import RawClient, running, until
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.redis_servers import RedisServer, valkey
 
 CONFIGS: Final = {
     "retention.ms": "604800000",

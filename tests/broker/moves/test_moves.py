@@ -17,6 +17,8 @@ from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.base.ports import Buffer, Objects
 from headrace.broker.moves import handing_over
 from headrace.broker.partitions.intake import earlier, overtaking, repacking
+from headrace.broker.partitions.intake.gate import Gate
+from headrace.broker.partitions.intake.repacking import RepackLine
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.shards import coordinator
 from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
@@ -380,7 +382,7 @@ def test_a_seal_waits_for_the_batch_that_is_being_recompressed(tmp_path: Path, m
     """Or what comes behind it would be carried to the new owner before it."""
     go = threading.Event()
     go.set()
-    real, unpacked, propose = repacking._repack, Partition.unpacked, Partition.propose_seal
+    real, over, propose = repacking._repack, RepackLine.over, Gate.propose
 
     async def work(world: Moving) -> None:
         loop, begun, waited, proposed = asyncio.get_running_loop(), *(asyncio.Event() for _ in range(3))
@@ -390,19 +392,19 @@ def test_a_seal_waits_for_the_batch_that_is_being_recompressed(tmp_path: Path, m
             assert go.wait(60)
             return real(*which)
 
-        def watched(partition: Partition) -> asyncio.Future[None] | None:
-            found = unpacked(partition)
+        def watched(line: RepackLine) -> asyncio.Future[None] | None:
+            found = over(line)
             if found is not None:
                 waited.set()
             return found
 
-        def proposes(partition: Partition) -> None:
+        def proposes(gate: Gate) -> None:
             proposed.set()
-            propose(partition)
+            propose(gate)
 
         monkeypatch.setattr(repacking, "_repack", repack)
-        monkeypatch.setattr(Partition, "unpacked", watched)
-        monkeypatch.setattr(Partition, "propose_seal", proposes)
+        monkeypatch.setattr(RepackLine, "over", watched)
+        monkeypatch.setattr(Gate, "propose", proposes)
         await world.make(compression_type="gzip")
         assert await world.write(A, b"0") == 0
         go.clear()
@@ -497,7 +499,7 @@ def test_a_batch_that_waited_for_the_end_of_a_move_may_have_overtaken_others(
         monkeypatch.setattr(overtaking, "OVERTAKING_MS_MAX", 0)  # as if the store had taken that long
         assert await world.ask(B) == 0
         await held.seen.wait()
-        assert world.leading(B).takes_over
+        assert world.leading(B).gate.takes_over
         monkeypatch.undo()
         waiting = asyncio.create_task(send(B, 9))
         await until(lambda: len(world.leading(B).gate._waiting) == 1)

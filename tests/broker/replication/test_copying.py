@@ -27,7 +27,7 @@ from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.broker.system import SystemClock
 from headrace.metadata.throttled import ThrottledReplicas
 from headrace.net.client.cluster import Cluster as Client
-from headrace.net.client.reassignments import reassign
+from headrace.net.client.replicas.reassignments import reassign
 from headrace.storage.engine.reading import EpochEnd
 from headrace.storage.log.segment import SegmentDamage
 from headrace.wire.batches import PREFIX

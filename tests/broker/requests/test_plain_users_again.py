@@ -22,7 +22,7 @@ from headrace.cli.options import broker_configs
 from headrace.storage.disk import LocalDisk
 from tests.broker.group_broker import until
 from tests.sasl_broker import PLAIN_MODULE, PREFIX, SASL
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 JAAS = f"{PREFIX}plain.sasl.jaas.config"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.frameworks.support.brokers import OPTIONS, Brokers
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 
 @pytest.fixture(scope="module")

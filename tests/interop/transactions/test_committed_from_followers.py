@@ -23,7 +23,7 @@ from tests.interop import java_project
 from tests.interop.support.asking import asked
 from tests.interop.support.samples import described
 from tests.promises.support.load import QUIET
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 DEADLINE_S = 150.0
 POLL_S = 60.0

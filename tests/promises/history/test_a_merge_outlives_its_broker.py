@@ -26,7 +26,7 @@ from headrace.storage.tier.reader import Store
 from headrace.wire.batches import decode_records
 from tests.promises.support.dying import NEVER, STEPS
 from tests.promises.support.load import QUIET
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 TOPIC: Final = "merged"
 ZERO: Final = PartitionIndex(0)

@@ -44,7 +44,7 @@ from tests.broker.group_broker import RawClient
 from tests.promises.support.load import QUIET, ends_of
 from tests.promises.support.records import ASKED_EVERY_S, IMPATIENT, OPTIONS
 from tests.promises.test_a_move_keeps_every_record import Operator
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 Key: TypeAlias = tuple[str, int]
 VOTERS: Final = 3

@@ -27,7 +27,7 @@ from tests.promises.support.load import PARTITIONS, QUIET, Producer, Watcher, re
 from tests.promises.support.records import IMPATIENT, OPTIONS
 from tests.promises.test_a_move_keeps_every_record import DEADLINE_S, TOPIC, Operator
 from tests.promises.test_an_acknowledged_write_is_never_lost import check_idempotent
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 BEFORE: Final = 6_000
 BETWEEN: Final = 300

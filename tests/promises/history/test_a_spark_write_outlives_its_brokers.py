@@ -24,7 +24,7 @@ from headrace.spark.write.writing import TaskWriter
 from tests import loops
 from tests.promises.support.records import OPTIONS
 from tests.spark.world import consumed
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "written"
 PARTITIONS: Final = 3

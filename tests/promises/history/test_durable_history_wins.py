@@ -19,12 +19,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.ids import PartitionIndex
 from headrace.net.client.cluster import Cluster as Client
-from headrace.net.client.reassignments import reassign
+from headrace.net.client.replicas.reassignments import reassign
 from headrace.storage.tier.reader import Store
 from headrace.wire.errors import ErrorCode
 from tests import loops
 from tests.promises.support.load import QUIET
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 DEADLINE_S: Final = 150.0
 LOOK_EVERY_S: Final = 0.02

@@ -27,8 +27,8 @@ from tests.promises.history.test_history_outlives_the_logs import (
     until,
 )
 from tests.promises.support.load import QUIET
-from tools.broker_cluster import BrokerCluster
-from tools.s3_server import S3Server
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.s3_server import S3Server
 
 RECORDS: Final = 3_000
 MORE: Final = 1_500

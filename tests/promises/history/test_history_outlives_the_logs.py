@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import loops
 from tests.promises.support.load import QUIET
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 T = TypeVar("T")
 TOPIC: Final = "history"

@@ -30,7 +30,7 @@ from tests.promises.support.records import OPTIONS
 from tests.promises.test_a_move_keeps_every_record import Operator
 from tests.spark.world import World, consumed, random_batch, read
 from tests.threads import joined
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 T = TypeVar("T")
 pytestmark = pytest.mark.timeout(300)

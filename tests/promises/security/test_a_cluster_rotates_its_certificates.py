@@ -34,7 +34,7 @@ from tests.promises.support.writing import writing
 from tests.threads import joined
 from tests.tiers import of_tier
 from tools import warm
-from tools.server_process import port_held_for
+from tools.servers.server_process import port_held_for
 
 ROUNDS: Final = of_tier(short=1, long=5)
 LASTING: Final = "over-tls"

@@ -32,7 +32,7 @@ from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import Record
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 TOPIC: Final = "fed"
 ANSWER_TIMEOUT_S: Final = 150.0

@@ -38,7 +38,7 @@ from headrace.wire.moves import API_KEY as MOVES_API
 from headrace.wire.replica_fetch import API_KEY as REPLICA_API
 from tests.broker.group_broker import RawClient, until
 from tests.sasl_broker import SASL, sasl_broker
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 PRIVATE: Final = (PEERS_API, AILMENTS_API, DURABLE_API, MOVES_API, REPLICA_API)
 KEYS: Final = (-1, *range(96), *PRIVATE, 32_767)

@@ -12,7 +12,7 @@ import psutil
 
 from headrace.base.limits import TLS_HANDSHAKES_MAX
 from tests.certificates import Authority
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 HANDSHAKES: Final = 2_000
 GROWTH_BYTES_MAX: Final = 100 * 1024 * 1024

@@ -13,7 +13,7 @@ import pytest
 
 from tests.promises.support.strangers import COSTLY_PART, OPTIONS, End, Kind, Stranger, kinds, of_names
 from tools import warm
-from tools.broker_process import BrokerProcess
+from tools.servers.broker_process import BrokerProcess
 
 REQUESTS: Final = 150
 WARM_UP: Final = 50

@@ -17,7 +17,7 @@ from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.metadata import MetadataRequest
 from tests.broker.group_broker import RawClient
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 DEADLINE_S: Final = 150.0
 PATIENCE_MS: Final = 10_000

@@ -13,8 +13,8 @@ from typing import Final
 from headrace.base.addresses import Address
 from headrace.base.properties import encode_properties
 from tests.promises.support.records import Records
-from tools.broker_cluster import BrokerCluster
-from tools.server_process import port_held_for
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.server_process import port_held_for
 
 HOST: Final = "127.0.0.1"
 LISTENERS: Final = {

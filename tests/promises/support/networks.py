@@ -28,7 +28,7 @@ from headrace.broker.home.nodes import Node
 from headrace.broker.home.ports import HeldPorts
 from headrace.broker.system import system_random
 from headrace.storage.disk import LocalDisk
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 CLIENTS: Final = 0
 """All processes that are no brokers, as an end of a direction."""

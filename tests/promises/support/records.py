@@ -31,7 +31,7 @@ from tests.promises.test_an_acknowledged_write_is_never_lost import (
     check_seen,
     check_somewhere,
 )
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 IDEMPOTENT: Final = "idempotent"
 PLAIN: Final = "plain"

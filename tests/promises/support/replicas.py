@@ -13,7 +13,7 @@ from typing import Final
 from kafka.record import MemoryRecords
 
 from tests.promises.support.load import PartitionLogs
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 HEAD: Final = struct.Struct(">qi")
 """Start of a batch: its base offset, and the length of the rest."""

@@ -29,8 +29,8 @@ from tests.promises.test_a_transaction_is_whole_or_nothing import (
     writing,
 )
 from tests.tiers import long_only
-from tools.broker_cluster import BrokerCluster
-from tools.redis_servers import RedisServer
+from tools.servers.broker_cluster import BrokerCluster
+from tools.servers.redis_servers import RedisServer
 
 FAULTS: Final = ("redis", "coordinator", "redis and all", "leader", "redis and coordinator", "all")
 

@@ -33,7 +33,7 @@ from tests.promises.support.load import QUIET
 from tests.promises.support.networks import CLIENTS, Cluster, Network, permitted
 from tests.promises.support.reading import cluster_of, reading_from
 from tests.promises.support.transactors import Lane, Session, Transactors, transacting_in
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 3

@@ -21,7 +21,7 @@ from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
 from headrace.storage.redis.server_side.functions import CODE, Batch, PartitionFunctions
 from headrace.storage.redis.server_side.keys import Keys
-from tools.redis_servers import RedisServer, valkey
+from tools.servers.redis_servers import RedisServer, valkey
 
 KEYS: Final = Keys().partition("orders", PartitionIndex(0))
 LEADER: Final = PartitionFunctions(KEYS, TopicId(uuid.UUID(int=7)), LeaderEpoch(0))

@@ -15,7 +15,7 @@ from headrace.storage.redis.links.client import Redis
 from headrace.storage.redis.links.connection import Argument, Reply
 from headrace.storage.redis.server_side.functions import PartitionFunctions
 from headrace.storage.redis.server_side.keys import Keys
-from tools.redis_servers import Certificates, Program, RedisServer, valkey
+from tools.servers.redis_servers import Certificates, Program, RedisServer, valkey
 
 Start: TypeAlias = Callable[..., RedisServer]
 Open: TypeAlias = Callable[[str], Awaitable[Redis]]

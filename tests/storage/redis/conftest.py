@@ -19,7 +19,7 @@ from tests.storage.redis.client_world import LONG_MS, Open, Servers
 from tests.storage.redis.client_world import Start as Start
 from tests.storage.redis.redis_world import SAFE, disconnect_all
 from tests.storage.redis.topologies import cluster_of
-from tools.redis_servers import RedisServer, programs
+from tools.servers.redis_servers import RedisServer, programs
 
 PROGRAMS: Final = {program.name: program for program in programs()}
 

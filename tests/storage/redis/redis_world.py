@@ -22,7 +22,7 @@ from headrace.storage.redis.log import RedisLog
 from headrace.wire.batches import check_batches, iterate_headers
 from tests.broker.group_broker import until
 from tests.storage.log.log_world import IDENTITY, NOW_MS, SMALL, batch
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 MADE: list[RedisEngine] = []

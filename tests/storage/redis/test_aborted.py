@@ -11,7 +11,7 @@ from headrace.wire.transactions import AbortedTransaction, EndMarker, encode_mar
 from tests.storage.log.log_world import NOW_MS
 from tests.storage.redis.redis_world import engine_of, flush, opened
 from tests.storage.redis.test_cleaning import COMPACT, append, check_counts, clean, stored
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 PRODUCERS = (7, 8)
 

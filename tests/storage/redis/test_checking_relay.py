@@ -17,7 +17,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import SAFE
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 Outcome: TypeAlias = tuple[int, ErrorCode]
 

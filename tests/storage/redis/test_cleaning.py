@@ -27,7 +27,7 @@ from tests.broker.group_broker import until
 from tests.storage.log.log_world import NOW_MS
 from tests.storage.redis.redis_world import disconnect_all, engine_of, flush, offsets, opened, serves
 from tests.tiers import examples
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 COMPACT = LogConfig(segment_bytes=300, compact=True, min_cleanable_dirty_ratio=0.1, retention_ms=-1)
 QUICK = 1e12

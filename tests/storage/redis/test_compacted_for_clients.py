@@ -17,7 +17,7 @@ from tests.interop.support.kafka_batches import KafkaBatches, Row
 from tests.spark.world import consumed
 from tests.storage.redis.test_redis_broker import running
 from tools import kafka_jars
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 

@@ -14,7 +14,7 @@ from tests.interop.support.samples import described
 from tests.promises.support.load import QUIET
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import SAFE
-from tools.broker_cluster import BrokerCluster
+from tools.servers.broker_cluster import BrokerCluster
 
 OPTIONS: Final = ("--json", "--config", "broker.session.timeout.ms=3600000")
 PARTITIONS: Final = 6

@@ -37,7 +37,7 @@ from tests.broker.group_broker import RawClient, running, until
 from tests.storage.log.log_world import NOW_MS
 from tests.storage.redis.conftest import PROGRAMS, Start
 from tests.storage.redis.redis_world import append, engine_of, flush, offsets, opened
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 
 async def test_what_is_flushed_is_there_for_the_next_leader(server: RedisServer) -> None:

@@ -35,7 +35,7 @@ from tests.storage.redis.redis_world import (
     restart,
     unstarted,
 )
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 
 @pytest.mark.parametrize("error", ["OOM command not allowed", "LOADING Redis is loading", "MISCONF Errors writing"])

@@ -12,7 +12,7 @@ from headrace.wire.batches import decode_records, iterate_headers
 from headrace.wire.errors import ErrorCode
 from tests.broker.data_path import batch, produce
 from tests.broker.tiered import PER_BATCH, Tiered, tiered, values
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 BATCHES = 40
 

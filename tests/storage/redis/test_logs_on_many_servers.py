@@ -23,7 +23,7 @@ from tests.storage.log.log_world import IDENTITY, SMALL
 from tests.storage.redis.client_world import Start, until
 from tests.storage.redis.redis_world import SAFE, append, engine_at, flush, flush_all, offsets, opened
 from tests.storage.redis.topologies import AT_ONCE, first, move_slot_whole, replicated, to
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 pytestmark = pytest.mark.usefixtures("engines")
 

@@ -14,7 +14,7 @@ from headrace.storage.redis.server_side.functions import Answer, Call
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import SAFE, engine_of, flush, follow, opened, unstarted
 from tests.storage.redis.test_cleaning import COMPACT, append, check_counts, clean, stored
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 KEYS = 40
 

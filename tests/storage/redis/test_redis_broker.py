@@ -40,7 +40,7 @@ from tests.broker.data_path import batch, create, fetch, produce
 from tests.broker.group_broker import QUICK, RawClient, until
 from tests.storage.redis.conftest import Start
 from tests.storage.redis.redis_world import SAFE, follow, unstarted
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 
 class Running:

@@ -7,7 +7,7 @@ import pytest
 from headrace.base.ids import Offset
 from headrace.storage.engine.faults import Unreachable
 from tests.storage.redis.redis_world import append, engine_of, flush, opened
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 TIMES = (40, 10, 30, 70, 20, 70, 50, 60)
 """Of one batch after the other, in each for two records."""

@@ -17,8 +17,8 @@ from headrace.storage.redis.links.connection import Connection, Reply, connect
 from headrace.storage.redis.server_side.functions import Answer, Batch, PartitionFunctions, Status
 from headrace.storage.redis.server_side.keys import SLOTS, slot_of
 from tests.storage.redis.client_world import Start, done, leader, until
-from tools.redis_servers import RedisServer
-from tools.server_process import port_held_for
+from tools.servers.redis_servers import RedisServer
+from tools.servers.server_process import port_held_for
 
 AT_ONCE: Final = ("--repl-diskless-sync-delay", "0")
 """A replica is copied to at once, not after 5 seconds."""

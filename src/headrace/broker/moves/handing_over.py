@@ -168,7 +168,7 @@ class Owner:
     async def _seal(self, partition: Partition, move: Move, changed: asyncio.Event) -> None:
         """Stop writing, have everything in durable history, and propose that the target goes on."""
         key, epoch = partition.topic_partition, partition.leader_epoch
-        partition.stop_writing()
+        partition.gate.stop()
         begun, stopped_ms, steps = now(), self._clock.now_ms(), Steps()
         try:
             async with asyncio.timeout(MOVE_SEAL_MS_MAX / 1000):
@@ -190,7 +190,7 @@ class Owner:
             state=self._state_of(partition, stopped_ms, producers),
             tail=tail,
         )
-        partition.propose_seal()
+        partition.gate.propose()
         steps.take("proposed_ms")
         refused = await self._propose(partition, seal, changed)
         if refused is not None:
@@ -208,7 +208,7 @@ class Owner:
     async def _prepare(self, partition: Partition, steps: Steps) -> tuple[SealedTail | None, str]:
         """Flush everything that was appended, and store it. Returns the tail to publish, and the producers' state, to
         which nothing is added any more."""
-        while (unpacking := partition.unpacked()) is not None:
+        while (unpacking := partition.line.over()) is not None:
             await unpacking  # or later batches would be carried before it
         while (waiting := partition.own_appends_visible()) is not None:
             await waiting

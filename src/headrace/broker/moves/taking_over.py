@@ -84,7 +84,7 @@ class Target:
         role = self._partitions.role(key)
         if (problem := _unable(role, self._partitions.offline.get(key))) is not None:
             await self._count_failure(key, known, problem)
-        if not isinstance(role, Partition) or not role.takes_over or role.leader_epoch != known.leader_epoch:
+        if not isinstance(role, Partition) or not role.gate.takes_over or role.leader_epoch != known.leader_epoch:
             return f"broker {self._node} has not opened its log yet"
         recovered_ms = self._since(state)
         ask = FinishMove(

@@ -287,13 +287,6 @@ class FollowerPartition(Replica):
         """Return where to cut the log: the leader's log differs from there on. See `cut_at`."""
         return cut_at(self.log.end_offset_for_epoch(diverging.epoch), diverging, self.log.log_end_offset)
 
-    def leaves_nothing(self, offset: Offset) -> bool:
-        """Whether, if cut there, its earlier records would all come from durable history, which then is not the
-        leader's."""
-        start = self.log.log_start_offset
-        kept = start if self.log.epoch_at(Offset(start - 1)) != NO_EPOCH else start + 1  # else nobody could compare it
-        return self.is_empty or (offset < kept and self.start_offset < start)
-
     def cut(self, offset: Offset) -> None:
         """Drop everything at and above `offset`, or, where that is below our start, everything. Blocking: in a worker
         thread, with no flush under way. Raises StorageFailure; CorruptData where `offset` is in the middle of damage,

@@ -302,11 +302,6 @@ class Partition(Replica):
         """Whether it accepts records."""
         return self.gate.is_open and self._ended is ErrorCode.NONE
 
-    @property
-    def takes_over(self) -> bool:
-        """Whether it is handed over to this broker, and may not be written to yet."""
-        return self.gate.takes_over
-
     def _heed_seal(self) -> None:
         """Stop, or forget the seal, where the log has one. One that was proposed in this epoch before a crash may be
         committed yet; one of an earlier epoch was refused."""
@@ -320,25 +315,10 @@ class Partition(Replica):
         if self.log.needs_flush:
             self._flusher.request(self)
 
-    def unpacked(self) -> asyncio.Future[None] | None:
-        """Return a future that is done once the batch under unpacking is; None: there is no such batch. In a stopped
-        partition, all batches then wait at the gate, in the order in which they came."""
-        return self.line.over()
-
-    def stop_writing(self) -> None:
-        """Accept no records any more, to seal the partition. Later batches wait: until `go_on_writing`, or until this
-        epoch ends."""
-        self.gate.is_stopped = True
-
     def go_on_writing(self) -> None:
         """Go on writing, as the seal was not proposed."""
         self.gate.resume()
         self._forget_seal()
-
-    def propose_seal(self) -> None:
-        """Note that the seal is about to be proposed: nothing is written in this leader epoch from now on."""
-        assert self.gate.is_stopped, "what is sealed is all there is"
-        self.gate.is_proposed = True
 
     def _append(
         self,

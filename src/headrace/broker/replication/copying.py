@@ -423,7 +423,7 @@ class Source:
             del self._works[key]
 
     def _on_diverging(self, copy: FollowerPartition, diverging: EpochEnd) -> None:
-        if copy.leaves_nothing(copy.where_to_cut(diverging)):
+        if _leaves_nothing(copy, copy.where_to_cut(diverging)):
             self._begin_whole(copy)
         else:
             self._work(copy, self._cut(copy, diverging))
@@ -685,6 +685,13 @@ def _beginning_of(offered: Copied) -> Beginning:
     CorruptData."""
     producers = ProducerStates.restore(bytes(offered.records)) if offered.records else ProducerStates()
     return Beginning(offered.log_start, offered.diverging_epoch, producers)
+
+
+def _leaves_nothing(copy: FollowerPartition, offset: Offset) -> bool:
+    """Whether, if cut there, its earlier records would all come from durable history, which is not the leader's."""
+    start = copy.log.log_start_offset
+    kept = start if copy.log.epoch_at(Offset(start - 1)) != NO_EPOCH else start + 1  # else nobody could compare it
+    return copy.is_empty or (offset < kept and copy.start_offset < start)
 
 
 def _some(keys: dict[T, None]) -> list[T]:

@@ -192,7 +192,7 @@ class Watch:
 
     async def _owner(self, place: Place) -> int | None:
         """The leader of a partition, once no reassignment of it is under way; None before that, or without a leader."""
-        from headrace.net.client.reassignments import ongoing
+        from headrace.net.client.replicas.reassignments import ongoing
 
         if await ongoing(self._cluster, place[0], [place[1]]):
             return None

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from headrace.base.errors import HeadraceError
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.moves import move, under_way
-from headrace.net.client.reassignments import reassign
+from headrace.net.client.replicas.reassignments import reassign
 from headrace.operations.changes.plan import Plan
 from headrace.wire.moves import MOVE, MoveRequest
 

@@ -28,7 +28,7 @@ from tests.storage.redis.topologies import (
     slot,
     to,
 )
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 Cluster: TypeAlias = list[RedisServer]
 

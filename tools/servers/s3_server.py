@@ -1,6 +1,6 @@
 """An S3-compatible server by others, for tests: versitygw, built by Go, or s3proxy, fetched by Maven.
 
-`python -m tools.s3_server` installs one of them in a directory that git ignores, at a pinned version. It always
+`python -m tools.servers.s3_server` installs one of them in a directory that git ignores, at a pinned version. It always
 succeeds: if neither can be installed, the reason is kept there, and tests skip with it. Tests fetch nothing themselves.
 """
 
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.server_process import ServerProcess
+from tools.servers.server_process import ServerProcess
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 PLACE: Final = ROOT / ".venv" / "s3"
 POM: Final = Path(__file__).resolve().parent / "s3proxy" / "pom.xml"
 VERSITYGW: Final = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -46,7 +46,7 @@ def missing() -> str | None:
     """Why there is no server, in a few words; None where there is one."""
     if PROGRAM.exists() or (JARS.is_dir() and shutil.which("java") is not None):
         return None
-    return REASON.read_text() if REASON.exists() else "'make test' brings it: python -m tools.s3_server"
+    return REASON.read_text() if REASON.exists() else "'make test' brings it: python -m tools.servers.s3_server"
 
 
 def _build() -> str | None:

@@ -22,7 +22,7 @@ from tools import generate_kafka_configs, kafka_jars
 
 pytestmark = pytest.mark.skipif(kafka_jars.missing_tool() is not None, reason=kafka_jars.missing_tool() or "")
 
-PROGRAM: Final = Path(__file__).parent / "tools" / "Configs.java"
+PROGRAM: Final = Path(__file__).parents[1] / "tools" / "Configs.java"
 SMALLER: Final = {"segment.bytes", "internal.segment.bytes"}
 """Segments may be smaller, and are never negative, here."""
 
