@@ -67,9 +67,11 @@ class Links:
             raise NotSent(str(error)) from error
         self._strangers.discard(address)
         version = self._version(connection, key, versions)
-        if deadline - asyncio.get_running_loop().time() < answer_s_min:
+        answer_ms_min = int(answer_s_min * 1000)
+        if (left_ms := _left_ms(deadline)) < answer_ms_min:
             raise NotSent(f"{address} was reached too late to answer in time.")
-        return await connection.request(key, request, version=version, timeout_ms=_left_ms(deadline))
+        # This process may stand still between the look at the clock and here: then the deadline gives way.
+        return await connection.request(key, request, version=version, timeout_ms=left_ms)
 
     def _tell(self, address: Address, error: AuthenticationError) -> None:
         """Log, once until it succeeds, that the two brokers do not accept each other."""
