@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.limits import CONSOLE_VALUE_BYTES_MAX
+from headrace.base.limits import CONSOLE_READERS_MAX, CONSOLE_VALUE_BYTES_MAX
 from headrace.console.bytes_shown import Form, preview, shown
+from headrace.console.pages import records
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
 from tests.broker.replication_world import World
@@ -113,3 +115,21 @@ def test_long_bytes_are_cut_and_it_is_said() -> None:
     found = shown("ż".encode() * CONSOLE_VALUE_BYTES_MAX, Form.AUTO)
     assert (found.form, found.left_out) == ("text", CONSOLE_VALUE_BYTES_MAX)
     assert preview(b"x" * 1_000).endswith(" …")
+
+
+def test_pages_of_new_records_keep_no_other_page_waiting_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        async with console_of(world.cluster.bootstrap) as viewer, asyncio.timeout(60):
+            for _ in range(CONSOLE_READERS_MAX):
+                await viewer.console.settings.readers.acquire()
+            for path in ("/topics/t/records", "/export/topics/t/records"):
+                found = await viewer.get(path)
+                assert (found.status, "Too many pages read records" in found.text) == (502, True)
+            viewer.console.settings.readers.release()
+            assert (await viewer.get("/topics/t/records")).status == 200
+
+    monkeypatch.setattr(records, "CONSOLE_BROWSE_MS_MAX", 100)
+    run(tmp_path, work)

@@ -5,7 +5,9 @@ They may be saved as a file. All of them are masked first.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -16,6 +18,7 @@ from starlette.routing import Route
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import (
+    CONSOLE_BROWSE_MS_MAX,
     CONSOLE_EXPORT_MS_MAX,
     CONSOLE_EXPORT_RECORDS_MAX,
     CONSOLE_FILTER_CHARS_MAX,
@@ -135,13 +138,27 @@ def _topic(console: Console, name: str) -> TopicView:
     return found(console, name)
 
 
+@asynccontextmanager
+async def _turn(console: Console) -> AsyncIterator[None]:
+    """A place among those who read. Pages of new records keep theirs while they are open. Raises HeadraceError."""
+    try:
+        async with asyncio.timeout(CONSOLE_BROWSE_MS_MAX / 1000):
+            await console.settings.readers.acquire()
+    except TimeoutError:
+        raise HeadraceError("Too many pages read records: close pages that show new ones, or try again.") from None
+    try:
+        yield
+    finally:
+        console.settings.readers.release()
+
+
 async def _values(console: Console, topic: TopicView, request: Request) -> dict[str, Any]:
     wanted, mask = wanted_in(request), console.settings.masks.of(topic.name)
     form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
     is_live = request.query_params.get("live") == "1"
     page = None
     if not is_live:
-        async with console.settings.readers:
+        async with _turn(console):
             page = await read(console.reach, topic, wanted, mask)
     return {
         "title": f"Records of {topic.name}",
@@ -233,7 +250,7 @@ async def _export(request: Request) -> Response:
     try:
         topic = _topic(console, name)
         wanted = replace(wanted_in(request), count=CONSOLE_EXPORT_RECORDS_MAX, ms_max=CONSOLE_EXPORT_MS_MAX)
-        async with console.settings.readers:
+        async with _turn(console):
             page = await read(console.reach, topic, wanted, console.settings.masks.of(name))
     except (HeadraceError, OSError, TimeoutError) as error:
         return _failed(request, error)
