@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+from uuid import UUID
 
 from headrace.base.ids import BrokerId
 from headrace.net.client.cluster import Cluster, UnknownTopicError
@@ -23,6 +24,14 @@ ADMIN_TIMEOUT_MS = 20_000
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 GROUP_RESOURCE = 32
+
+
+class TopicGoneError(RefusedError):
+    """The topic that was meant does not exist any more. No pause will change that."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_ID, f"Topic '{name}'", "it was deleted since")
+        self.retriable = False
 
 
 class ConfigSource(IntEnum):
@@ -142,19 +151,21 @@ class Admin:
             return True
         return False
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete one topic by name. Raises RefusedError where it does not exist."""
+    async def delete_topic(self, name: str, topic_id: UUID | None = None) -> None:
+        """Delete one topic by name. `topic_id`: only where it is that one: another of this name stays. Raises
+        RefusedError where it does not exist."""
         from headrace.wire.messages import delete_topics as wire
 
-        request = wire.DeleteTopicsRequest(
-            topics=(wire.DeleteTopicState(name=name),), topic_names=(name,), timeout_ms=ADMIN_TIMEOUT_MS
-        )
+        state = wire.DeleteTopicState(name=name) if topic_id is None else wire.DeleteTopicState(topic_id=topic_id)
+        request = wire.DeleteTopicsRequest(topics=(state,), topic_names=(name,), timeout_ms=ADMIN_TIMEOUT_MS)
 
         async def ask() -> bool:
             response = await self._cluster.ask_controller(ApiKey.DELETE_TOPICS, request)
             result = _only(response.responses)
             if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopicError(name)
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                raise TopicGoneError(name)
             check(result.error_code, f"Topic '{name}'", result.error_message)
             return True
 

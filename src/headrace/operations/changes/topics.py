@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
+from uuid import UUID
 
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
@@ -55,8 +56,8 @@ async def creation(
 
 
 async def deletion(cluster: Cluster, name: str) -> Plan:
-    """`known` is the number of its records, as far as leaders tell it. Raises ClientError, also where there is no such
-    topic.
+    """`known` is the number of its records, as far as leaders tell it. Only the topic that is there now is deleted, and
+    none that is made by its name meanwhile. Raises ClientError, also where there is no such topic.
     """
     view = await cluster.existing_topic(name)
     indexes = [int(part.index) for part in view.partitions]
@@ -69,4 +70,4 @@ async def deletion(cluster: Cluster, name: str) -> Plan:
 
 
 async def _delete(cluster: Cluster, row: GoneTopic) -> None:
-    await Admin(cluster).delete_topic(row.name)
+    await Admin(cluster).delete_topic(row.name, UUID(row.id))
