@@ -74,6 +74,23 @@ async def test_a_plan_whose_ground_has_changed_is_refused(headrace_broker: Runni
         assert await committed(at) == 6
 
 
+async def test_a_group_is_set_to_the_end_while_records_come(headrace_broker: RunningBroker) -> None:
+    at = headrace_broker.bootstrap
+    write(at, 20)
+    await commit(at, 4)
+    async with agent_of(at, allows_changes=True) as agent:
+        plan = await agent("plan_group_reset_offsets", group="billing", to="latest")
+        assert plan["effect"] == [{"topic": "orders", "partition": 0, "current": 4, "new": 20}]
+        write(at, 5)
+        done = await agent("approve", plan=plan["plan"])
+        assert done["effect"] == [{"topic": "orders", "partition": 0, "current": 4, "new": 25}]
+        assert await committed(at) == 25
+        plan = await agent("plan_group_reset_offsets", group="billing", to="latest")
+        await commit(at, 9)
+        with pytest.raises(RefusalError, match="The ground has changed"):
+            await agent("approve", plan=plan["plan"])
+
+
 async def test_what_loses_data_is_approved_by_its_name(headrace_broker: RunningBroker) -> None:
     at = headrace_broker.bootstrap
     write(at, 7)

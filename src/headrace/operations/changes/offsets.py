@@ -24,6 +24,8 @@ OPTIONS: Final[Mapping[str, str]] = {
 }
 """Kinds of targets, and the command's option for each."""
 WITHOUT_VALUE: Final = ("earliest", "latest")
+OF_THE_LOG: Final = (*WITHOUT_VALUE, "duration")
+"""Kinds of targets whose offsets change while records come and go."""
 
 
 class Aim(NamedTuple):
@@ -56,7 +58,9 @@ class Aim(NamedTuple):
 
 
 async def reset(cluster: Cluster, group: str, topics: Sequence[str], aim: Aim) -> Plan:
-    """`topics`: TOPIC or TOPIC:0,1; none: all that the group has committed. Raises UsageError, ClientError."""
+    """`topics`: TOPIC or TOPIC:0,1; none: all that the group has committed. A plan of OF_THE_LOG is the same one while
+    the group stands where it stood. Raises UsageError, ClientError.
+    """
     groups = Groups(cluster)
     target, named = aim.target, parse_topics(topics)
     view = await groups.describe(group)
@@ -68,7 +72,8 @@ async def reset(cluster: Cluster, group: str, topics: Sequence[str], aim: Aim) -
     except HeadraceError as error:
         obstacle = str(error)
     offsets = {TopicPartition(one.topic, one.partition): one.new for one in resets}
-    return Plan(words(group, topics, aim), resets, lambda: groups.commit(group, offsets), obstacle)
+    stood = [(one.topic, one.partition, one.current) for one in resets] if aim.to in OF_THE_LOG else None
+    return Plan(words(group, topics, aim), resets, lambda: groups.commit(group, offsets), obstacle, ground=stood)
 
 
 def words(group: str, topics: Sequence[str], aim: Aim) -> list[str]:

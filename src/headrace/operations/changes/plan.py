@@ -21,7 +21,10 @@ class Plan(NamedTuple):
     """More about the rows, which may differ without that the plan is another one."""
     loses: str = ""
     """The name of what is gone with its data afterwards: whoever carries it out types it. Empty: nothing is."""
+    ground: Sequence[Any] | None = None
+    """In place of rows that change by themselves: all that has to stay as it is for the plan to be the same one."""
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(repr((list(self.words), list(self.rows))).encode()).hexdigest()[:32]
+        ground = self.rows if self.ground is None else self.ground
+        return hashlib.sha256(repr((list(self.words), list(ground))).encode()).hexdigest()[:32]
