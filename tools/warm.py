@@ -55,6 +55,9 @@ class WarmProcess:
             with Path(os.devnull).open("rb") as nothing:
                 files = (nothing.fileno(), writes if stdout is None else stdout, stderr.fileno())
                 self.pid = _forks().start(_wanted(arguments), files, self.ended)
+        except BaseException:
+            self.stdout.close()
+            raise
         finally:
             os.close(writes)
 
@@ -94,11 +97,15 @@ class Piped(WarmProcess):
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """The rest of what it writes until its end. The pipes are closed then."""
-        with ThreadPoolExecutor(1) as reader:
-            errors = reader.submit(_rest_of, self.stderr)
-            told = _rest_of(self.stdout)
-        self.wait(timeout)
-        return told, errors.result()
+        with ThreadPoolExecutor(2) as reader:
+            rest = [reader.submit(_rest_of, pipe) for pipe in (self.stdout, self.stderr)]
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # nobody else would end the readers
+                raise
+            told, errors = (each.result() for each in rest)
+        return told, errors
 
     def __enter__(self) -> Self:
         return self
@@ -135,14 +142,14 @@ def ran(*arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
     if not is_on():
         command = [*COMMAND, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as said, ThreadPoolExecutor(1) as reader:
         process = WarmProcess(arguments, stderr=said)
+        output = reader.submit(_rest_of, process.stdout)
         try:
-            with process.stdout:
-                told = process.stdout.read()
             code = process.wait(timeout)
         finally:
-            process.kill()
+            process.kill()  # the end of its output, too
+        told = output.result()
         said.seek(0)
         return subprocess.CompletedProcess(arguments, code, told, said.read())
 
@@ -174,7 +181,11 @@ class _Forks:
         pid: Future[int] = Future()
         with self._turn:
             self._asked.append((pid, ended))
-            socket.send_fds(self._ours, [json.dumps(wanted).encode()], files)
+            try:
+                socket.send_fds(self._ours, [json.dumps(wanted).encode()], files)
+            except OSError:
+                self._asked.pop()  # or the next one would be told its pid
+                raise
         return pid.result()
 
     def _listen(self) -> None:

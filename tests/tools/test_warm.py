@@ -116,3 +116,19 @@ def test_the_forking_process_has_one_thread_so_that_no_lock_is_held_when_it_fork
 def test_brokers_of_the_short_tier_are_forked() -> None:
     assert (os.environ.get("HEADRACE_TIER") != "long") == WAS_ON
     assert warm.COMMAND[0] == sys.executable
+
+
+def test_a_command_that_goes_on_for_too_long_is_ended(tmp_path: Path) -> None:
+    words = ("up", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
+    with pytest.raises(subprocess.TimeoutExpired):
+        warm.ran(*words, timeout=0.1)
+    with warm.Piped(words) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.1)
+        assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_request_that_cannot_be_sent_is_no_other_ones() -> None:
+    with pytest.raises(OSError, match="too long"):
+        warm.ran("x" * 10_000_000, timeout=150)
+    assert ran("--version")[0] == 0
