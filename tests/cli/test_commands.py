@@ -75,6 +75,9 @@ def test_a_topic_from_its_creation_to_its_end(headrace: Headrace) -> None:
     assert {part["end_offset"] for part in described["partitions"]} == {0}
     assert described["configs"]["retention.ms"]["source"] == "DEFAULT_CONFIG"
     assert "retention.ms" in headrace.ok("topic", "describe", "orders")
+    assert "begins at offset 0" in headrace.refused(
+        "topic", "delete-records", "orders", "--partition", 1, "--before", "end"
+    )
     assert headrace.json("topic", "delete", "orders") == [{"topic": "orders", "deleted": True}]
     assert headrace.ok("topic", "delete", "orders", "--if-exists") == "topic orders was not there\n"
     assert headrace.json("topic", "list") == []
@@ -111,6 +114,17 @@ def test_lines_go_in_and_come_out(headrace: Headrace, tmp_path: Path) -> None:
     for key in ("k0", "k1", "k2"):
         mine = [line for line in lines if line.startswith(key)]
         assert [line for line in out if line.startswith(key)] == mine
+    partition, span = next(iter(summary["partitions"].items()))
+    trim = ("topic", "delete-records", "lines", "--partition", partition, "--before")
+    end = span["last_offset"] + 1
+    planned = {"topic": "lines", "partition": int(partition), "before": 7, "offsets": 7, "deleted": False}
+    assert headrace.json(*trim, 7) == [planned]
+    assert len(headrace.ok("consume", "lines", "--end").splitlines()) == 500, "a plan deletes nothing"
+    assert headrace.json(*trim, 7, "--execute") == [{**planned, "deleted": True}]
+    assert headrace.ok(*trim, "end", "--execute").startswith(
+        f"lines-{partition}: what is before offset {end:,} is deleted"
+    )
+    assert len(headrace.ok("consume", "lines", "--end").splitlines()) == 500 - end
 
 
 def test_records_as_json(headrace: Headrace, tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def test_a_topic_is_made_and_a_config_of_it_is_set_and_unset(tmp_path: Path) -> 
             assert (await viewer.get("/topics/orders")).status == 404, "a plan makes nothing"
             done = await viewer.post("/topic-create", hidden(found))
             assert (done.status, done.headers["location"]) == (303, "/topics/orders")
-            again = await viewer.post("/topic-create", hidden(found))
+            assert (await viewer.post("/topic-create", hidden(found))).status == 303, "the answer of the first time"
+            another = {**hidden(found), "token": hidden(await viewer.get("/topic-create?name=other"))["token"]}
+            again = await viewer.post("/topic-create", another)
             assert (again.status, "already exists" in again.text) == (409, True)
             assert 'role="alert"' in (await viewer.get("/topic-create?name=a/b")).body
             await world.cluster.agree()
@@ -44,7 +46,8 @@ def test_a_topic_is_made_and_a_config_of_it_is_set_and_unset(tmp_path: Path) -> 
             seen_before = hidden(found)
             assert (await viewer.post("/topic-config", seen_before)).status == 303
             assert await config(world, "orders", "retention.ms") == "60000"
-            refused = await viewer.post("/topic-config", seen_before)
+            fresh = hidden(await viewer.get("/topic-create?name=other"))["token"]
+            refused = await viewer.post("/topic-config", {**seen_before, "token": fresh})
             assert (refused.status, "It is so already" in refused.text) == (409, True)
             found = await viewer.get("/topic-config?topic=orders&key=retention.ms&value=")
             assert "headrace config unset topic orders retention.ms" in found.text

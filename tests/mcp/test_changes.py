@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import confluent_kafka
 import pytest
+import structlog
 
-from headrace.base.limits import MCP_PLAN_MS_MAX, MCP_PLANS_MAX
+from headrace.base.limits import MCP_PLAN_MS_MAX, MCP_PLANS_MAX, MCP_PRODUCED_BYTES_MAX
+from headrace.mcp.auditing import HIDDEN
 from headrace.mcp.plans import Plans
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.groups import Groups, TopicPartition
@@ -23,6 +25,11 @@ EACH: Final[Mapping[str, Mapping[str, Any]]] = {
     "plan_group_reset_offsets": {"group": "billing", "to": "latest"},
     "plan_topic_move": {"topic": "orders"},
     "plan_txn_abort": {"transactional_id": "teller"},
+    "plan_topic_delete_records": {"topic": "orders", "partition": 0, "before": "1"},
+    "plan_produce": {"topic": "orders", "value": "x"},
+    "plan_topic_move_cancel": {"topic": "orders", "partition": 0},
+    "plan_broker_drain": {"broker": 1},
+    "plan_quota_set": {"key": "producer_byte_rate", "value": "1", "user": "alice"},
     "approve": {"plan": "0" * 32},
 }
 
@@ -132,6 +139,42 @@ async def test_two_changes_have_two_plans_and_what_cannot_be_is_refused(headrace
             ("plan_topic_delete", {"topic": "away"}, "does not exist"),
             ("plan_group_reset_offsets", {"group": "billing", "to": "offset"}, "Give a value with to='offset'"),
             ("plan_txn_abort", {"transactional_id": "away"}, "There is no transactional id"),
+        ):
+            with pytest.raises(RefusalError, match=sentence):
+                await agent(tool, **arguments)
+
+
+async def test_records_before_an_offset_are_deleted_and_one_is_written(headrace_broker: RunningBroker) -> None:
+    at = headrace_broker.bootstrap
+    write(at, 9)
+    async with agent_of(at, allows_changes=True) as agent:
+        gone = await agent("plan_topic_delete_records", topic="orders", partition=0, before="4")
+        assert (gone["loses"], gone["records_lost"]) == ("orders", 4)
+        assert gone["command"] == "headrace topic delete-records orders --partition 0 --before 4 --execute"
+        with pytest.raises(RefusalError, match="'orders' is gone with its data"):
+            await agent("approve", plan=gone["plan"])
+        await agent("approve", plan=gone["plan"], name="orders")
+        (row,) = (await agent("topic_describe", topic="orders"))["rows"]
+        assert (row["first_offset"], row["end_offset"]) == (4, 9)
+        with structlog.testing.capture_logs() as logs:
+            new = await agent("plan_produce", topic="orders", value="it's secret", key="k", headers={"a": "b"})
+        line, _, command = new["command"].rpartition(" | ")
+        assert (line[:14], command) == ("printf '%s\\n' ", "headrace produce orders --format json")
+        assert [line["arguments"] for line in logs] == [
+            {"topic": "orders", "value": HIDDEN, "key": HIDDEN, "headers": HIDDEN}
+        ]
+        await agent("approve", plan=new["plan"])
+        with pytest.raises(RefusalError, match="No plan with this hash"):
+            await agent("approve", plan=new["plan"])
+        (record,) = (await agent("consume", topic="orders", count=1))["records"]
+        assert (record["offset"], record["value"]["data"]) == (9, "it's secret")
+        for tool, arguments, sentence in (
+            ("plan_produce", {"topic": "orders", "value": "ü" * MCP_PRODUCED_BYTES_MAX}, "is not for this tool"),
+            ("plan_produce", {"topic": "away", "value": "x"}, "does not exist"),
+            ("plan_topic_delete_records", {"topic": "orders", "partition": 5, "before": "1"}, "has partitions 0 to 0"),
+            ("plan_topic_move_cancel", {"topic": "orders", "partition": 0}, "No move of orders-0 is under way"),
+            ("plan_quota_set", {"key": "producer_byte_rate"}, "Say whose quota"),
+            ("plan_broker_drain", {"broker": 77}, "77"),
         ):
             with pytest.raises(RefusalError, match=sentence):
                 await agent(tool, **arguments)

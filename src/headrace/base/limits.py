@@ -1127,6 +1127,8 @@ CONSOLE_BROWSE_MS_MAX: Final = 10_000
 CONSOLE_VALUE_BYTES_MAX: Final = 64 * 1024
 """Bytes of one key, value or header that a page shows."""
 CONSOLE_FORM_BYTES_MAX: Final = 64 * 1024
+CONSOLE_SENT_FORMS_MAX: Final = 1_000
+"""Forms that changed something, and whose answers are remembered."""
 CONSOLE_EXPORT_RECORDS_MAX: Final = 10_000
 """Records in one file that a viewer takes along."""
 CONSOLE_EXPORT_MS_MAX: Final = 60_000
@@ -1218,6 +1220,8 @@ MCP_REASON_CHARS_MAX: Final = 1_000
 """Characters of the sentence that says why a call failed."""
 MCP_ARGUMENT_CHARS_MAX: Final = 200
 """Characters of one argument in the log."""
+MCP_PRODUCED_BYTES_MAX: Final = 16 * 1024
+"""Bytes of key, value and headers of a record that an agent writes."""
 MCP_PLANS_MAX: Final = 100
 """Plans that wait for an approval; the oldest go."""
 MCP_PLAN_MS_MAX: Final = 15 * 60_000

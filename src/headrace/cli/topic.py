@@ -12,7 +12,7 @@ from headrace.base.reading import INT_MAX, natural
 from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs, whole_number
 from headrace.cli.output import print_json, print_line, print_table
-from headrace.cli.work import moving
+from headrace.cli.work import moving, trimming
 
 if TYPE_CHECKING:
     from headrace.net.client.admin import Admin
@@ -27,6 +27,7 @@ topic = typer.Typer(name="topic", help="Create, list, describe, alter and delete
 topic.command()(moving.move)
 topic.command()(moving.moves)
 topic.command()(moving.unload)
+topic.command()(trimming.delete_records)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 NOT_NEEDED = "ELECTION_NOT_NEEDED"

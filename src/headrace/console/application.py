@@ -38,8 +38,10 @@ from headrace.console.pages import (
     topic,
     topics,
     transactions,
+    trimming,
 )
 from headrace.console.rendering import STATIC, rendered, static
+from headrace.console.sent import Sent
 from headrace.console.sessions import Viewers
 
 CHANGES: Final[tuple[Change[Any], ...]] = (
@@ -50,6 +52,7 @@ CHANGES: Final[tuple[Change[Any], ...]] = (
     settings.CHANGE,
     creating.CHANGE,
     deleting.CHANGE,
+    trimming.CHANGE,
     producing.CHANGE,
     transactions.CHANGE,
     quotas.CHANGE,
@@ -104,6 +107,7 @@ def application(viewers: Viewers, hosts: Collection[str] = ()) -> Starlette:
         lifespan=alive,
     )
     made.state.tokens = Tokens()
+    made.state.sent = Sent()
     return made
 
 

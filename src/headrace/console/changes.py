@@ -3,6 +3,7 @@
 Promises:
 - A plan changes nothing, and everybody who sees the console may ask for one.
 - A change is carried out only by a console that allows changes, by its viewer's own client, and for a form of its own.
+- A form is carried out once, however often it is sent: the answer is that of the first time.
 - The plan is made again before that, and has to be the one that was seen.
 - Where data go, the viewer types their name.
 - Each wish is a line of the log: who, from where, the command, the plan's digest, and the outcome.
@@ -20,15 +21,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import CONSOLE_FIRST_MS
-from headrace.console.guarding import form_of
+from headrace.console.guarding import TOKEN, form_of
 from headrace.console.page import console_of, framed, is_forbidden, tokens_of
 from headrace.console.rendering import rendered
+from headrace.console.sent import sent_of
 from headrace.console.sheets import Sheet
 from headrace.console.state import Console
 from headrace.logs import get_logger
-from headrace.net.client.errors import OutcomeUnknownError
+from headrace.net.client.errors import OutcomeUnknownError, RefusedError
 from headrace.operations.changes.plan import Plan
 
 A = TypeVar("A")
@@ -68,8 +70,6 @@ class Change(Generic[A]):
     """Values of the form that the cluster gives."""
     typed: Callable[[A], str] = _no_name
     """The name that has to be typed, where the plan does not say; empty: none."""
-    input: Callable[[A], str] = _no_name
-    """The line that the command reads; empty: none."""
     secret: Callable[[Console, A, str], Awaitable[object]] | None = None
     """Carries it out with a password, which is typed where the plan is applied."""
     verbatim: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class Change(Generic[A]):
     def _command(self, console: Console, asked: A, plan: Plan) -> str:
         """The command that does the same."""
         command = console.command(*plan.words)
-        line = self.input(asked)
+        line = plan.input
         return f"printf '%s\\n' {shlex.quote(line)} | {command}" if line else command
 
     def _typed(self, asked: A, plan: Plan) -> str:
@@ -124,24 +124,35 @@ class Change(Generic[A]):
         if problem := _problem(request, console, form):
             told.refused(problem)
             return _refused(request, problem, 403 if problem == NOT_ALLOWED else 409, self._back(asked))
+        return await sent_of(request).once(form[TOKEN], lambda: self._applied(request, console, asked, form, told))
+
+    async def _applied(
+        self, request: Request, console: Console, asked: A, form: Mapping[str, str], told: _Told
+    ) -> tuple[Response, bool]:
+        """The answer, and whether something may have been changed."""
+        is_begun = False
         try:
             plan = await self.plan(console, asked)
             told.command = console.command(*plan.words)  # without the line that it reads: a record is its writer's
             if problem := plan.obstacle or self._another(asked, plan, form):
                 told.refused(problem)
-                return _refused(request, problem, 409, self._back(asked))
+                return _refused(request, problem, 409, self._back(asked)), False
+            is_begun = True
             if self.secret is not None:
                 await self.secret(console, asked, form.get(SECRET, ""))
             else:
                 await plan.carry_out()
         except (HeadraceError, OSError, TimeoutError) as error:
             told.failed(error)
-            return _refused(request, str(error) or NO_ANSWER, 403 if is_forbidden(error) else 409, self._back(asked))
+            status = 403 if is_forbidden(error) else 409
+            return _refused(request, str(error) or NO_ANSWER, status, self._back(asked)), is_begun and not _is_refusal(
+                error
+            )
         told.done()
         for feed in console.feeds:
             feed.want()
         await console.seen.renewed(CONSOLE_FIRST_MS)
-        return RedirectResponse(self.after(asked), 303)
+        return RedirectResponse(self.after(asked), 303), True
 
     def _another(self, asked: A, plan: Plan, form: Mapping[str, str]) -> str:
         """Why this is not what its viewer has seen, and means; empty: it is."""
@@ -171,6 +182,11 @@ def _problem(request: Request, console: Console, form: Mapping[str, str]) -> str
 def _refused(request: Request, text: str, status: int, back: str) -> Response:
     part = rendered("parts/refused.html", {"text": text, "back": back})
     return framed(request, "page.html", {"title": "Refused", "part": part}, status)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether it says that nothing was changed."""
+    return isinstance(error, (UsageError, RefusedError))
 
 
 class _Told:

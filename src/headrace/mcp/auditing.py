@@ -11,6 +11,8 @@ from headrace.mcp.plain import plain
 
 HIDDEN: Final = "(hidden)"
 ARGUMENTS_MAX: Final = 20
+RECORD_PIECES: Final = {"consume": ("key", "has"), "plan_produce": ("key", "value", "headers")}
+"""Arguments of tools that hold pieces of records."""
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas|private|\.key$|(^|\.)key\.", re.IGNORECASE)
 """Names of configs whose values may be secrets."""
 
@@ -19,7 +21,7 @@ def told(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Pieces of records are producers' data, and a config's value may be a secret: neither is told."""
     found: dict[str, Any] = {}
     for name, value in list(arguments.items())[:ARGUMENTS_MAX]:
-        of_records = tool == "consume" and name in ("key", "has") and bool(value)
+        of_records = bool(value) and name in RECORD_PIECES.get(tool, ())
         of_a_secret = tool == "plan_config_set" and name == "value" and _is_secret(arguments.get("key"))
         if of_records or of_a_secret:
             found[name] = HIDDEN

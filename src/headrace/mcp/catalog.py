@@ -71,6 +71,11 @@ def changing_tools(desk: Desk) -> Iterator[Entry]:
         changes.plan_group_reset_offsets,
         changes.plan_topic_move,
         changes.plan_txn_abort,
+        changes.plan_topic_delete_records,
+        changes.plan_produce,
+        changes.plan_topic_move_cancel,
+        changes.plan_broker_drain,
+        changes.plan_quota_set,
     ):
         yield Entry(function.__name__, function, READS)
     yield Entry(APPROVE, changes.approve, CHANGES)

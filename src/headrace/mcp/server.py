@@ -85,6 +85,7 @@ class ToolServer(MCPServer[Any]):
             say(
                 "a tool was called",
                 principal=self._desk.principal,
+                **_place(context),
                 tool=plain(name),
                 arguments=told(name, arguments),
                 outcome=outcome,
@@ -111,6 +112,16 @@ class ToolServer(MCPServer[Any]):
             self._under_way -= 1
         assert isinstance(found, CallToolResult), "no tool asks the user"
         return _compact(found)
+
+
+def _place(context: Context[Any, Any] | None) -> dict[str, str]:
+    """The address of a client that asks over HTTP; empty where it asks over standard input."""
+    try:
+        request = None if context is None else context.request_context.request
+    except ValueError:  # it is called by no client
+        return {}
+    client = getattr(request, "client", None)
+    return {} if client is None else {"address": client.host}
 
 
 class _Refused(Exception):  # noqa: N818 - an answer

@@ -73,7 +73,6 @@ CHANGE: Final = Change(
     is_asked=lambda asked: bool(asked.topic and asked.kind),
     plan=_plan,
     after=lambda asked: f"/topics/{quote(asked.topic, safe='')}/records",
-    input=lambda asked: record_of(asked).line,
     verbatim=frozenset(("key", "value", "headers")),
     sheet=Sheet(
         crumb=("/topics", "Topics"),

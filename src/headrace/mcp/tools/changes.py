@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from functools import partial
@@ -10,19 +11,24 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from headrace.base.errors import UsageError
-from headrace.base.limits import MCP_PLAN_MS_MAX, MCP_ROWS_MAX
+from headrace.base.limits import MCP_HEADERS_MAX, MCP_PLAN_MS_MAX, MCP_PRODUCED_BYTES_MAX, MCP_ROWS_MAX
 from headrace.base.reading import INT_MAX
 from headrace.mcp.answers import Answer, call
 from headrace.mcp.desk import Desk
 from headrace.mcp.plain import plain
 from headrace.mcp.plans import Make
 from headrace.mcp.tools.topics import Topic
+from headrace.metadata.access.quotas import CLIENT_ID, IP, USER
 from headrace.operations.changes.configs import setting
+from headrace.operations.changes.leaving import cancelling, draining
 from headrace.operations.changes.moves import moving
 from headrace.operations.changes.offsets import WITHOUT_VALUE, Aim, reset
 from headrace.operations.changes.plan import Plan
+from headrace.operations.changes.producing import NewRecord, producing
+from headrace.operations.changes.quotas import quota
 from headrace.operations.changes.topics import creation, deletion
 from headrace.operations.changes.transactions import aborting
+from headrace.operations.changes.trimming import trimming
 
 Group = Annotated[str, Field(description="The group's name.")]
 
@@ -119,6 +125,65 @@ class ChangeTools:
         """Plan that the open transaction of a lost producer is aborted. If the producer lives, it is fenced."""
         return await self._planned(partial(aborting, self._desk.cluster, transactional_id))
 
+    async def plan_topic_delete_records(
+        self,
+        topic: Topic,
+        partition: Annotated[int, Field(description="Its number.", ge=0, le=INT_MAX)],
+        before: Annotated[
+            str, Field(description="The offset at which it begins then; 'end': that of now, where nobody writes.")
+        ],
+    ) -> Planned:
+        """Plan that a partition's records before an offset are deleted. Nothing brings them back."""
+        return await self._planned(partial(trimming, self._desk.cluster, topic, partition, before))
+
+    async def plan_produce(
+        self,
+        topic: Topic,
+        value: Annotated[
+            str | None, Field(description="Text; null: a tombstone.", max_length=MCP_PRODUCED_BYTES_MAX)
+        ] = None,
+        key: Annotated[
+            str | None, Field(description="Text; null: none.", min_length=1, max_length=MCP_PRODUCED_BYTES_MAX)
+        ] = None,
+        partition: Annotated[int | None, Field(description="null: the key chooses.", ge=0, le=INT_MAX)] = None,
+        headers: Annotated[
+            dict[str, str] | None, Field(description="Headers, as text.", max_length=MCP_HEADERS_MAX)
+        ] = None,
+    ) -> Planned:
+        """Plan one record of the present time, which every reader of the topic gets."""
+        texts = [value or "", key or "", *(each for pair in (headers or {}).items() for each in pair)]
+        if (size := sum(len(each.encode()) for each in texts)) > MCP_PRODUCED_BYTES_MAX:
+            raise UsageError(
+                f"A record of {size:,} bytes is not for this tool, which writes {MCP_PRODUCED_BYTES_MAX:,}: a person "
+                f"writes it by 'headrace produce {topic} FILE'."
+            )
+        record = NewRecord(topic, partition, key, value, tuple((headers or {}).items()))
+        return await self._planned(partial(producing, self._desk.cluster, record))
+
+    async def plan_topic_move_cancel(
+        self, topic: Topic, partition: Annotated[int, Field(description="Its number.", ge=0, le=INT_MAX)]
+    ) -> Planned:
+        """Plan that a move under way is cancelled: the partition stays where it is."""
+        return await self._planned(partial(cancelling, self._desk.cluster, topic, partition))
+
+    async def plan_broker_drain(
+        self, broker: Annotated[int, Field(description="Its id.", ge=0, le=INT_MAX)]
+    ) -> Planned:
+        """Plan that all partitions leave a broker, so that it can be stopped for good."""
+        return await self._planned(partial(draining, self._desk.cluster, broker))
+
+    async def plan_quota_set(
+        self,
+        key: Annotated[str, Field(description="The quota's name, like producer_byte_rate.")],
+        value: Annotated[str, Field(description="A number; empty: the quota is removed.")] = "",
+        user: Annotated[str, Field(description="A user; '*': each that has no quota of its own.")] = "",
+        client_id: Annotated[str, Field(description="A client id; '*' as for users.")] = "",
+        ip: Annotated[str, Field(description="An address, alone; '*' as for users.")] = "",
+    ) -> Planned:
+        """Plan another quota of a user, a client id or both, or of an address; or that it is removed."""
+        names = {USER: user, CLIENT_ID: client_id, IP: ip}
+        return await self._planned(partial(quota, self._desk.cluster, names, key, value))
+
     async def approve(
         self,
         plan: Annotated[str, Field(description="The hash of a plan that was looked at.")],
@@ -129,10 +194,19 @@ class ChangeTools:
         effect = _effect(made)
         return Applied(
             plan=plan,
-            command=self._desk.command(*made.words),
+            command=self._command(made),
             effect=effect[:MCP_ROWS_MAX],
             effect_left_out=max(0, len(effect) - MCP_ROWS_MAX),
             next=_after(made),
+        )
+
+    def _command(self, plan: Plan) -> str:
+        """The command that does the same, with the line that it reads."""
+        command = self._desk.command(*plan.words)
+        return (
+            f"printf '%s\\n' {shlex.quote(plain(plan.input, MCP_PRODUCED_BYTES_MAX))} | {command}"
+            if plan.input
+            else command
         )
 
     async def _planned(self, make: Make) -> Planned:
@@ -145,7 +219,7 @@ class ChangeTools:
             person = "There is nothing to change."
         return Planned(
             plan=plan.digest,
-            command=self._desk.command(*plan.words),
+            command=self._command(plan),
             effect=effect[:MCP_ROWS_MAX],
             effect_left_out=max(0, len(effect) - MCP_ROWS_MAX),
             obstacle=plain(plan.obstacle, 500),
@@ -179,6 +253,14 @@ def _after(plan: Plan) -> list[str]:
             return [call("topic_describe", topic=plan.words[2])]
         case ["topic", "delete"]:
             return [call("topic_list")]
+        case ["topic", "delete-records"]:
+            return [call("topic_describe", topic=plan.words[2])]
+        case ["produce", topic]:
+            return [call("consume", topic=topic)]
+        case ["quota", _]:
+            return [call("quota_list")]
+        case ["broker", _]:
+            return [call("topic_moves")]
         case ["topic", _]:
             return [call("topic_moves")]
         case ["config", _]:

@@ -23,6 +23,8 @@ class Plan(NamedTuple):
     """The name of what is gone with its data afterwards: whoever carries it out types it. Empty: nothing is."""
     ground: Sequence[Any] | None = None
     """In place of rows that change by themselves: all that has to stay as it is for the plan to be the same one."""
+    input: str = ""
+    """The line that the command reads; empty: it reads none."""
 
     @property
     def digest(self) -> str:

@@ -43,7 +43,7 @@ async def producing(cluster: Cluster, record: NewRecord) -> Plan:
         raise UsageError(f"Topic '{record.topic}' has partitions 0 to {len(view.partitions) - 1}.")
     chosen = [] if record.partition is None else ["--partition", str(record.partition)]
     words = ["produce", record.topic, "--format", "json", *chosen]
-    return Plan(words, [record], partial(_write, cluster, record))
+    return Plan(words, [record], partial(_write, cluster, record), input=record.line)
 
 
 async def _write(cluster: Cluster, record: NewRecord) -> None:
