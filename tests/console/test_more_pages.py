@@ -138,6 +138,9 @@ async def test_users_acls_and_quotas_are_listed_and_changed_by_plans(tmp_path: P
         form = await viewer.form(f"/acl-remove?{gone}", "Apply")
         assert (await viewer.post("/acl-remove", form)).status == 303
         assert "There is no such ACL any more" in (await viewer.get(f"/acl-remove?{gone}")).text
+        nameless = "principal=User:bob&permission=Allow&operation=Describe&resource=Group&pattern=prefixed&name="
+        found = await viewer.get(f"/acl-remove?{nameless}")
+        assert ("Name the group" in found.text, found.rows) == (True, []), "it is not each of bob's"
         form = await viewer.form("/quota-set?user=bob&key=producer_byte_rate&value=1048576", "Apply")
         assert (await viewer.post("/quota-set", form)).status == 303
         await console.quotas.settled(60_000)

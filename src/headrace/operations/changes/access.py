@@ -139,6 +139,9 @@ def _wanted(ask: Ask, operations: list[str]) -> tuple[Wanted, list[str]]:
     if (option := RESOURCES.get(kind)) is None:
         raise UsageError(f"ACLs are about {', '.join(map(word, RESOURCES))}.")
     is_cluster = kind is ResourceType.CLUSTER
+    if not is_cluster and not ask.name:  # without a name a filter is of everything
+        named = kind.name.lower().replace("_", " ")
+        raise UsageError(f"Name the {named} that the ACL is about, or write {EVERYWHERE} for each.")
     pattern = word(PatternType.LITERAL) if is_cluster else ask.pattern or word(PatternType.LITERAL)
     names = {each: [ask.name] if each is kind and ask.name else None for each in RESOURCES}
     host = [ask.host] if ask.host and ask.host != EVERYWHERE else []
