@@ -4,7 +4,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# One thing after the other, whatever `-j` says, except where a recipe has two done at once.
+ifndef AT_ONCE
 .NOTPARALLEL:
+endif
 # Where modules are compiled anew each time, a broker takes a second longer to start; the suites start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory --no-builtin-rules
@@ -50,7 +53,7 @@ FIRST ?=
 LOOK ?=
 RESUME ?=
 
-.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
+.PHONY: venv editable demo chart test coverage test-fast test-long long-tests test-native crate native suites check types style docs crash-spark format bench bench-failover bench-groups bench-transactions bench-secured bench-native bench-moves bench-spark bench-redis bench-micro partitions image soak promises swarm plants console-shots lock clean help
 
 # Pure Python, whatever is installed: no result is of another road than its reader thinks. HEADRACE_NATIVE=1 make bench has
 # the other one, and so has test-native.
@@ -89,18 +92,23 @@ long-tests: $(VENV)/.made/test $(SUITES)/.made $(VENV)/s3/.made $(VENV)/redis/.m
 native: $(VENV)/.made/native ## the native road: the hot functions, compiled by cargo into .venv (docs/rooms/native.md)
 	@echo "the native road is in $(VENV); HEADRACE_NATIVE=0 leaves it"
 
-test-native: $(VENV)/.made/native $(VENV)/.made/test ## the native road: its own tests, then those of cores, wire, storage and handlers on it
+test-native: $(VENV)/.made/test ## the native road: its own tests, then those of cores, wire, storage and handlers on it
+	@$(MAKE) AT_ONCE=1 -j2 -Otarget $(VENV)/.made/native crate
+	@HEADRACE_NATIVE=1 $(BIN)/python tools/run_tests.py --tier native
+
+# In a directory of its own: cargo has only one process at a time build in one.
+crate: export CARGO_TARGET_DIR := $(abspath native/target/checked)
+crate:
 	@cd native && cargo fmt --check && cargo clippy --quiet --all-targets --locked -- -D warnings
 	@cd native && cargo test --quiet --locked --no-default-features
 	@cd native && if cargo deny --version >/dev/null 2>&1; then cargo deny --locked check bans licenses sources; \
 	  else echo "cargo-deny is not installed: the crates' licenses and sources are not checked."; fi
-	@HEADRACE_NATIVE=1 $(BIN)/python tools/run_tests.py --tier native
 
 suites: $(VENV)/.made/test $(SUITES)/.made $(SUITES)/venv/.made ## public suites of other clients; CLONES=DIR: git clones of what no sdist has
 	@HEADRACE_SUITES=all HEADRACE_SUITE_CLONES=$(abspath $(CLONES)) $(BIN)/python -m pytest -s --timeout=5400 tests/interop/test_suites.py $(T)
 
 check: $(VENV)/.made/dev ## what CI checks before the tests: format, lint, types, layers, generated code, locks
-	@$(MAKE) --no-print-directory -j2 -Otarget types style
+	@$(MAKE) AT_ONCE=1 -j2 -Otarget types style
 
 types:
 	@$(BIN)/mypy
