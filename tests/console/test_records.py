@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from headrace.console.bytes_shown import Form, preview, shown
 from headrace.console.pages import records
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
+from headrace.operations.reading import Placed
 from tests.broker.replication_world import World
 from tests.cli.test_doctor import run
 from tests.console.asking import Answer, console_of
@@ -132,4 +134,28 @@ def test_pages_of_new_records_keep_no_other_page_waiting_for_ever(
             assert (await viewer.get("/topics/t/records")).status == 200
 
     monkeypatch.setattr(records, "CONSOLE_BROWSE_MS_MAX", 100)
+    run(tmp_path, work)
+
+
+def test_records_are_laid_out_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    real = records.row_of
+
+    def row_of(placed: Placed, form: Form) -> records.Row:
+        threads.append(threading.get_ident())
+        return real(placed, form)
+
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2)
+        await write(world, "t", 4)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            assert len(places(await viewer.get("/topics/t/records"))) == 4
+            async with viewer.stream("/tail/topics/t/records") as events, asyncio.timeout(60):
+                while len(threads) == 4:
+                    await write(world, "t", 2)
+                    while not events.empty():
+                        await events.get()
+        assert threading.get_ident() not in threads
+
+    monkeypatch.setattr(records, "row_of", row_of)
     run(tmp_path, work)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -28,6 +28,8 @@ from headrace.wire.records import Record, readable_name
 WAIT_MS: Final = 250
 PARTITION_BYTES: Final = 256 * 1024
 BYTES: Final = 4 * 1024 * 1024
+TURN_BYTES: Final = 64 * 1024
+"""Bytes of records that are looked at in one turn of the loop."""
 KEPT: Final = 8
 """Pages of records that are kept while one is looked for."""
 
@@ -140,6 +142,10 @@ def _size(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers
 
 
+def _masked(placed: Sequence[Placed], mask: Mask) -> list[Placed]:
+    return [Placed(index, mask(record)) for index, record in placed]
+
+
 def _order(placed: Placed) -> tuple[int, int, int]:
     return placed.record.timestamp, placed.partition, placed.record.offset
 
@@ -187,8 +193,7 @@ class _Search:
                     consumer.assign(topic, index, start)
             while consumer.positions:
                 for fetched in await consumer.poll():
-                    self._take(fetched)
-                    await asyncio.sleep(0)  # a search may look long at each
+                    await self._take(fetched)
                 for (name, index), position in list(consumer.positions.items()):
                     if position >= self._end[index] or self._has_enough(index):
                         consumer.unassign(name, index)
@@ -197,12 +202,16 @@ class _Search:
                     self.is_whole = False
                     return
 
-    def _take(self, fetched: Fetched) -> None:
-        index, wanted = int(fetched.partition), self._wanted
+    async def _take(self, fetched: Fetched) -> None:
+        index, wanted, bytes_ = int(fetched.partition), self._wanted, 0
         for record in fetched.records:
             if record.offset >= self._end[index] or self._has_enough(index):
                 break
             self.looked_at += 1
+            bytes_ += _size(record)
+            if bytes_ > TURN_BYTES:  # a mask or a test may look long at it
+                bytes_ = 0
+                await asyncio.sleep(0)
             shown = self._mask(record)
             if wanted.is_met(index, shown):
                 self._counts[index] = self._counts.get(index, 0) + 1
@@ -212,6 +221,7 @@ class _Search:
             self.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
             del self.found[wanted.count :]
             self._kept_bytes = sum(_size(placed.record) for placed in self.found)
+        await asyncio.sleep(0)
 
     def _has_enough(self, index: int) -> bool:
         """The newest with a key are behind those that were found first."""
@@ -235,6 +245,6 @@ async def tail(
                 fetched = [each for each in await consumer.poll() if each.records]
                 placed = [Placed(int(each.partition), record) for each in fetched for record in each.records]
                 placed.sort(key=_order, reverse=True)
-                shown = [Placed(index, mask(record)) for index, record in placed[:most]]
+                shown = await asyncio.to_thread(_masked, placed[:most], mask)
                 yield shown, max(0, len(placed) - most)
                 await asyncio.sleep(max(0.0, WAIT_MS / 1000 - (time.monotonic() - begun)))

@@ -6,7 +6,7 @@ They may be saved as a file. All of them are masked first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -68,6 +68,11 @@ def row_of(placed: Placed, form: Form) -> Row:
         headers=[(readable_name(name), shown(value, Form.AUTO)) for name, value in record.headers],
         size=len(record.key or b"") + len(record.value or b""),
     )
+
+
+async def _laid_out(placed: Sequence[Placed], form: Form) -> list[Row]:
+    """Rows of records. Large JSON takes seconds, in a thread: other pages go on meanwhile."""
+    return await asyncio.to_thread(lambda: [row_of(each, form) for each in placed])
 
 
 def wanted_in(request: Request) -> Wanted:
@@ -168,7 +173,7 @@ async def _values(console: Console, topic: TopicView, request: Request) -> dict[
         "is_live": is_live,
         "page": page,
         "left_out": 0,
-        "rows": [] if page is None else [row_of(each, form) for each in page.records],
+        "rows": [] if page is None else await _laid_out(page.records, form),
         "older": None if page is None else _older(request, wanted, page),
         "newer": None if page is None else _newer(request, wanted, page),
         "command": _command(console, topic, wanted),
@@ -235,7 +240,8 @@ async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) 
                     return
                 kept = [each for each in some if wanted.is_met(each.partition, each.record)]
                 if kept:
-                    values = {"rows": [row_of(each, form) for each in kept], "left_out": left_out, "topic": topic}
+                    rows = await _laid_out(kept, form)
+                    values = {"rows": rows, "left_out": left_out, "topic": topic}
                     yield event(rendered("parts/records.html", values))
                 else:
                     yield ": alive\n\n"
