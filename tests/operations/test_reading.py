@@ -32,7 +32,7 @@ async def test_other_tasks_have_turns_between_large_records(headrace_broker: Run
         await Admin(cluster).create_topic("t", partitions=1, replication_factor=1)
         async with Producer(cluster) as producer:
             sent = [
-                await producer.send("t", value=bytes(TURN_BYTES), timestamp_ms=1, partition=0)
+                await producer.send("t", value=bytes(TURN_BYTES + 1), timestamp_ms=1, partition=0)
                 for _ in range(RECORDS)
             ]
             await asyncio.gather(*sent)
