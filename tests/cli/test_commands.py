@@ -67,6 +67,9 @@ def test_a_topic_from_its_creation_to_its_end(headrace: Headrace) -> None:
     (made,) = headrace.json("topic", "create", "orders", "--partitions", 3, "--config", "retention.ms=3600000")
     assert (made["topic"], made["created"], made["partitions"]) == ("orders", True, 3)
     assert "already there" in headrace.ok("topic", "create", "orders", "--if-not-exists")
+    words = ("topic", "create", "more", "--dry-run", "--partitions")
+    assert headrace.ok(*words, 1) == "topic more could be created with 1 partition\n"
+    assert headrace.ok(*words, 2) == "topic more could be created with 2 partitions\n"
     (listed,) = headrace.json("topic", "list")
     assert (listed["topic"], listed["partitions"], listed["id"]) == ("orders", 3, made["id"])
     assert headrace.ok("topic", "alter", "orders", "--partitions", 4, "--delete-config", "retention.ms")
@@ -74,7 +77,13 @@ def test_a_topic_from_its_creation_to_its_end(headrace: Headrace) -> None:
     assert [part["partition"] for part in described["partitions"]] == [0, 1, 2, 3]
     assert {part["end_offset"] for part in described["partitions"]} == {0}
     assert described["configs"]["retention.ms"]["source"] == "DEFAULT_CONFIG"
-    assert "retention.ms" in headrace.ok("topic", "describe", "orders")
+    shown = headrace.ok("topic", "describe", "orders")
+    assert "CONFIG" not in shown
+    assert f"{len(described['configs'])} configs more at the default; 'headrace config list topic orders'" in shown
+    assert headrace.ok("topic", "alter", "orders", "--config", "retention.ms=7200000")
+    assert ["retention.ms", "7200000", "DYNAMIC_TOPIC_CONFIG"] in [
+        line.split() for line in headrace.ok("topic", "describe", "orders").splitlines()
+    ]
     assert "begins at offset 0" in headrace.refused(
         "topic", "delete-records", "orders", "--partition", 1, "--before", "end"
     )

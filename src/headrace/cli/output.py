@@ -29,6 +29,11 @@ def note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def counted(number: int, noun: str) -> str:
+    """The number and the noun, which takes an s where there is not one: "1 record", "2,000 records"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print aligned columns, numbers to the right. On a terminal the heading is bold, and COUNTS have separators.
     Nothing is ever cut: a pipe gets whole values, and plain ones.

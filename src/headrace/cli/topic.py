@@ -11,7 +11,7 @@ from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.reading import INT_MAX, natural
 from headrace.cli.command_config import reached
 from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Config, Json, parse_pairs, whole_number
-from headrace.cli.output import print_json, print_line, print_table
+from headrace.cli.output import counted, print_json, print_line, print_table
 from headrace.cli.work import moving, trimming
 
 if TYPE_CHECKING:
@@ -102,15 +102,14 @@ def create(
     if json:
         print_json(result)
     elif dry_run:
-        print_line(f"topic {name} could be created with {result['partitions']} partitions")
+        print_line(f"topic {name} could be created with {counted(result['partitions'], 'partition')}")
     elif result["created"] is None:
-        print_line(
-            f"topic {name} is there with {result['partitions']} partitions (the answer that it was made was lost)"
-        )
+        there = counted(result["partitions"], "partition")
+        print_line(f"topic {name} is there with {there} (the answer that it was made was lost)")
     elif not result["created"]:
         print_line(f"topic {name} is already there")
     else:
-        print_line(f"created topic {name} with {result['partitions']} partitions")
+        print_line(f"created topic {name} with {counted(result['partitions'], 'partition')}")
 
 
 @topic.command("list")
@@ -356,7 +355,7 @@ def _summary(view: TopicView) -> dict[str, Any]:
 def _print_description(found: dict[str, Any]) -> None:
     print_line(f"{found['topic']}  id {found['id']}  replication factor {found['replication_factor']}")
     print_line("")
-    rows = [
+    partitions = [
         (
             part["partition"],
             part["leader"] if part["leader"] >= 0 else "none",
@@ -369,9 +368,16 @@ def _print_description(found: dict[str, Any]) -> None:
         )
         for part in found["partitions"]
     ]
-    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "LAG"), rows)
+    print_table(("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "LAG"), partitions)
     print_line("")
-    configs = found["configs"]
-    print_table(
-        ("CONFIG", "VALUE", "SOURCE"), [(name, configs[name]["value"], configs[name]["source"]) for name in configs]
-    )
+    from headrace.net.client.admin import ConfigSource
+
+    default = ConfigSource.DEFAULT_CONFIG.name
+    own = {name: each for name, each in found["configs"].items() if each["source"] != default}
+    if own:
+        print_table(
+            ("CONFIG", "VALUE", "SOURCE"), [(name, each["value"], each["source"]) for name, each in own.items()]
+        )
+        print_line("")
+    others = counted(len(found["configs"]) - len(own), "config")
+    print_line(f"{others} more at the default; 'headrace config list topic {found['topic']}' shows all")

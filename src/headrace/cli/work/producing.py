@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.command_config import reached
-from headrace.cli.output import note, print_json
+from headrace.cli.output import counted, note, print_json
 from headrace.cli.work.formatting import Given, given
 from headrace.net.client.producer import Placed, Producer
 from headrace.wire.compression import Compression
@@ -205,4 +205,4 @@ def _report(tally: _Tally, orders: Orders) -> None:
     if orders.json:
         print_json(summary)
     else:
-        note(f"{tally.placed:,} records written to {orders.topic} in {summary['seconds']:.2f} s")
+        note(f"{counted(tally.placed, 'record')} written to {orders.topic} in {summary['seconds']:.2f} s")
