@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from headrace.base.limits import CONSOLE_READERS_MAX, CONSOLE_VALUE_BYTES_MAX
 from headrace.console.bytes_shown import Form, preview, shown
 from headrace.console.pages import records
+from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
 from headrace.operations.reading import Placed
@@ -158,4 +160,18 @@ def test_records_are_laid_out_beside_the_loop(tmp_path: Path, monkeypatch: pytes
         assert threading.get_ident() not in threads
 
     monkeypatch.setattr(records, "row_of", row_of)
+    run(tmp_path, work)
+
+
+def test_a_topic_whose_ends_do_not_come_in_time_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(world: World) -> None:
+        async with Cluster(world.cluster.bootstrap) as client:
+            await Admin(client).create_topic("t", partitions=2, replication_factor=1)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            plain = records.wanted_in
+            monkeypatch.setattr(records, "wanted_in", lambda request: replace(plain(request), ms_max=0))
+            found = await viewer.get("/topics/t/records")
+            says = "The ends of 2 partitions of topic 't' are not known within 0 s: ask for one partition, or again."
+            assert (found.status, says in found.text) == (502, True)
+
     run(tmp_path, work)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from headrace.base.errors import UsageError
+from headrace.net.client import offsets
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster, UnknownTopicError
+from headrace.net.client.connection import Connection
 from headrace.net.client.consumer import Consumer
 from headrace.net.client.errors import ClientError, GaveUpError, NoBrokerError, RefusedError
 from headrace.net.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
@@ -20,6 +23,7 @@ from headrace.net.client.producer import Placed, Producer
 from headrace.net.client.retry import Backoff
 from headrace.net.client.view import PartitionView
 from headrace.testing import RunningBroker, broker
+from headrace.wire.apis import ApiKey
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record
@@ -109,6 +113,25 @@ async def test_offsets_are_found_by_time(cluster: Cluster) -> None:
     ):
         (found,) = (await list_offsets(cluster, "timed", [0], at)).values()
         assert found.offset == expected, at
+
+
+async def test_offsets_of_many_partitions_are_asked_for_some_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Admin(cluster).create_topic("wide", partitions=8)
+    asked = []
+    request = Connection.request
+
+    async def seen(self: Connection, key: ApiKey, message: Any, **settings: Any) -> Any:
+        if key is ApiKey.LIST_OFFSETS:
+            asked.append([part.partition_index for topic in message.topics for part in topic.partitions])
+        return await request(self, key, message, **settings)
+
+    monkeypatch.setattr(Connection, "request", seen)
+    monkeypatch.setattr(offsets, "LOOK_PARTITIONS_PER_ASK_MAX", 3)
+    found = await list_offsets(cluster, "wide", range(8), LATEST)
+    assert asked == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert {int(index): int(each.offset) for index, each in found.items()} == dict.fromkeys(range(8), 0)
 
 
 async def test_reading_starts_amid_a_batch(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from headrace.base.errors import UsageError
+from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import CONSOLE_BROWSE_MS_MAX, CONSOLE_KEPT_BYTES_MAX, CONSOLE_SCAN_RECORDS_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
@@ -99,16 +99,23 @@ class Page:
 
 
 async def read(reach: Reach, topic: TopicView, wanted: Wanted, mask: Mask = NO_MASK) -> Page:
-    """Read them, masked. Raises UsageError where there is no such partition, ClientError."""
+    """Read them, masked. Raises UsageError where there is no such partition, HeadraceError."""
     online = [int(part.index) for part in topic.partitions if part.leader >= 0]
     if wanted.partition is not None:
         if wanted.partition >= len(topic.partitions):
             raise UsageError(f"Topic '{topic.name}' has partitions 0 to {len(topic.partitions) - 1}.")
         online = [index for index in online if index == wanted.partition]
     async with reach() as cluster:
-        first = await _at(cluster, topic.name, online, EARLIEST)
-        end = await _at(cluster, topic.name, online, LATEST)
-        starts = await _starts(cluster, topic.name, wanted, first, end)
+        try:
+            async with asyncio.timeout(wanted.ms_max / 1000):
+                first = await _at(cluster, topic.name, online, EARLIEST)
+                end = await _at(cluster, topic.name, online, LATEST)
+                starts = await _starts(cluster, topic.name, wanted, first, end)
+        except TimeoutError:
+            raise HeadraceError(
+                f"The ends of {len(online):,} partitions of topic '{topic.name}' are not known within "
+                f"{wanted.ms_max / 1000:.0f} s: ask for one partition, or again."
+            ) from None
         search = _Search(wanted, end, mask)
         try:
             async with asyncio.timeout(wanted.ms_max / 1000):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headrace.base.ids import BrokerId, Offset, PartitionIndex
+from headrace.base.limits import LOOK_PARTITIONS_PER_ASK_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import check
 from headrace.net.client.view import PartitionView
@@ -60,20 +61,27 @@ async def list_offsets(
 async def _ask(
     cluster: Cluster, leader: BrokerId, topic: str, views: list[PartitionView], at: int, *, committed_only: bool
 ) -> dict[PartitionIndex, Found]:
+    """Some at once: a long question holds the broker's event loop, and a very long one is refused."""
     connection = await cluster.broker_connection(leader)
+    found: dict[PartitionIndex, Found] = {}
+    for first in range(0, len(views), LOOK_PARTITIONS_PER_ASK_MAX):
+        some = views[first : first + LOOK_PARTITIONS_PER_ASK_MAX]
+        request = _question(topic, some, at, committed_only=committed_only)
+        response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=cluster.request_timeout_ms)
+        for answer in response.topics:
+            for part in answer.partitions:
+                check(part.error_code, f"Partition {part.partition_index} of topic '{topic}'")
+                found[PartitionIndex(part.partition_index)] = Found(Offset(part.offset), part.timestamp)
+    return found
+
+
+def _question(topic: str, views: list[PartitionView], at: int, *, committed_only: bool) -> wire.ListOffsetsRequest:
     parts = tuple(
         wire.ListOffsetsPartition(partition_index=view.index, current_leader_epoch=view.leader_epoch, timestamp=at)
         for view in views
     )
-    request = wire.ListOffsetsRequest(
+    return wire.ListOffsetsRequest(
         replica_id=CONSUMER_REPLICA_ID,
         isolation_level=READ_COMMITTED if committed_only else READ_UNCOMMITTED,
         topics=(wire.ListOffsetsTopic(name=topic, partitions=parts),),
     )
-    response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=cluster.request_timeout_ms)
-    found: dict[PartitionIndex, Found] = {}
-    for answer in response.topics:
-        for part in answer.partitions:
-            check(part.error_code, f"Partition {part.partition_index} of topic '{topic}'")
-            found[PartitionIndex(part.partition_index)] = Found(Offset(part.offset), part.timestamp)
-    return found
