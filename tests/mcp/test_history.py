@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.base.addresses import parse_address
+from headrace.mcp.tools import history as history_tools
 from headrace.testing import BrokerThread
 from tests.mcp.agents import Agent, RefusalError, agent_of
 from tools.servers.server_process import port_held_for
@@ -39,6 +40,19 @@ async def test_history_is_proven_and_damage_is_told(tmp_path: Path) -> None:
             assert (found["is_whole"], found["is_sound"]) == (True, True)
             (proof,) = found["proofs"]
             assert proof["proven_bytes"] == proof["bytes"] == history["bytes"]
+            offset, calls, proven = "", 0, 0
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(history_tools, "bounded", lambda *_: 0)  # seconds: each call reads one object
+                while calls == 0 or offset:
+                    found = await agent("durable_verify", topic="orders", after=offset)
+                    (proof,) = found["proofs"]
+                    assert (found["is_sound"], found["is_whole"]) == (True, not found["after"])
+                    offset, calls, proven = found["after"], calls + 1, proven + proof["proven_bytes"]
+                    assert (f"after='{offset}'" in found["next"][0]) == bool(offset)
+            assert (calls, proven) == (history["segments"], history["bytes"]), "each call proves the next segment"
+            for wrong, says in (("x", "is of no call before"), ("7:3", "has no history at '7:3'")):
+                with pytest.raises(RefusalError, match=says):
+                    await agent("durable_verify", topic="orders", after=wrong)
             segment = sorted(store.glob("clusters/*/topics/*/0/*.segment"))[1]
             damaged = bytearray(segment.read_bytes())
             damaged[100] ^= 1

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.base.errors import CorruptData, UsageError
-from headrace.base.ids import Offset, PartitionIndex
+from headrace.base.ids import FIRST_OFFSET, Offset, PartitionIndex
 from headrace.base.limits import DURABLE_CATALOG_TRIES_MAX
-from headrace.metadata.segments import PartitionCatalog
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.offsets import EARLIEST_LOCAL, LATEST
@@ -42,11 +42,17 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
     proven_bytes: int = 0
     """Batch bytes of the objects that were read."""
+    passed_bytes: int = 0
+    """Batch bytes of the objects below the offset at which it began."""
+    next_offset: Offset = FIRST_OFFSET
+    """The offset behind the last object that was read: another proof begins there."""
+    is_out_of_time: bool = False
+    """Whether the time was over before all of it was read."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it was read."""
-        return self.proven_bytes >= self.bytes
+        """Whether all of it was read, from where it began."""
+        return self.passed_bytes + self.proven_bytes >= self.bytes
 
     def summary(self) -> dict[str, Any]:
         return {
@@ -74,24 +80,26 @@ async def proved(
     *,
     on_read: Callable[[int], object] = _nothing,
     seconds: float | None = None,
+    begin: Offset = FIRST_OFFSET,
 ) -> list[Verdict]:
     """Prove histories against the cluster's own catalogs, with the store that its brokers name. `on_read` is called, in
-    a thread, with the bytes of each object that was read. After `seconds` no further object is read: verdicts that are
-    not whole are the last, and histories that were not begun are left out. Raises UsageError, ClientError.
+    a thread, with the bytes of each object that was read. After `seconds` no further object is read, but one is in any
+    case. Verdicts that are not whole are the last then, and histories that were not begun are left out. `begin`: the
+    first history is proven from this offset on. Raises UsageError, ClientError.
     """
     verdicts: list[Verdict] = []
     if not found:
         return verdicts
     until = None if seconds is None else time.monotonic() + seconds
     store = await asyncio.to_thread(Store.open, await store_url(cluster))
-    for history in found:
-        if until is not None and time.monotonic() >= until:
+    for history, first in zip(found, [begin, *[FIRST_OFFSET] * len(found)], strict=False):
+        if verdicts and until is not None and time.monotonic() >= until:
             break
         verdict = Verdict(history)
         verdicts.append(verdict)
         try:
             catalog = await _compared(cluster, store, verdict)
-            found_wrong = await proved_in_thread(verdict, store, catalog, on_read, until)
+            found_wrong = await proved_in_thread(verdict, store, catalog, on_read, until, first)
             now = await catalog_of(cluster, history) if found_wrong else catalog
         except CorruptData as error:
             verdict.problems.append(sentence(error))
@@ -106,11 +114,12 @@ async def proved_in_thread(
     catalog: PartitionCatalog,
     on_read: Callable[[int], object],
     until: float | None = None,
+    begin: Offset = FIRST_OFFSET,
 ) -> list[tuple[Offset, str]]:
     """As `prove`. Where this is cancelled, the thread ends at its next object."""
     is_cancelled = threading.Event()
     try:
-        return await asyncio.to_thread(prove, verdict, store, catalog, on_read, until, is_cancelled)
+        return await asyncio.to_thread(prove, verdict, store, catalog, on_read, until, is_cancelled, begin)
     except asyncio.CancelledError:
         is_cancelled.set()
         raise
@@ -123,26 +132,31 @@ def prove(
     on_read: Callable[[int], object],
     until: float | None = None,
     is_cancelled: threading.Event | None = None,
+    begin: Offset = FIRST_OFFSET,
 ) -> list[tuple[Offset, str]]:
     """The problems of its objects, with the first offset of each. `until`: a time by the monotonic clock.
-    `is_cancelled`: set where nobody waits for it any more.
+    `is_cancelled`: set where nobody waits for it any more. `begin`: objects that end below it were proven before.
     """
     verdict.segments, verdict.bytes = len(catalog.entries), catalog.batch_bytes
     verdict.start, verdict.end = catalog.readable_start, catalog.end_offset
+    passed = [entry.descriptor for entry in catalog if entry.descriptor.end_offset < begin]
+    verdict.passed_bytes, verdict.next_offset = sum(each.batch_bytes for each in passed), begin
     history, found = verdict.history, list[tuple[Offset, str]]()
 
-    def on_object(count: int) -> None:
-        verdict.proven_bytes += count
-        on_read(count)
+    def on_object(segment: SegmentDescriptor) -> None:
+        verdict.proven_bytes += segment.batch_bytes
+        verdict.next_offset = segment.next_offset
+        on_read(segment.batch_bytes)
         if is_cancelled is not None and is_cancelled.is_set():
             raise _OutOfTime
         if until is not None and time.monotonic() >= until and not verdict.is_whole:
             raise _OutOfTime
 
     try:
-        found.extend(segment_problems(store, history.topic, PartitionIndex(history.partition), catalog, on_object))
+        partition = PartitionIndex(history.partition)
+        found.extend(segment_problems(store, history.topic, partition, catalog, on_object, begin=begin))
     except _OutOfTime:
-        return found
+        verdict.is_out_of_time = True
     return found
 
 

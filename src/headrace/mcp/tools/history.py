@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from headrace.base.errors import UsageError
+from headrace.base.ids import FIRST_OFFSET, Offset
 from headrace.base.limits import MCP_PROOF_S_MAX, MCP_ROWS, MCP_ROWS_MAX
+from headrace.base.reading import INT_MAX, LONG_MAX, natural
 from headrace.mcp.answers import Answer, Part, bounded, call
 from headrace.mcp.desk import Desk
 from headrace.mcp.plain import plain
@@ -85,7 +88,8 @@ class Proofs(Answer):
     """The proof of durable history: objects, SHA-256, CRC32C, the hash chain, the mirror, and the seam to the log."""
 
     proofs: list[Proof]
-    is_whole: bool = Field(description="False: the time was over before all of it was read.")
+    is_whole: bool = Field(description="False: the time was over before all of it was read: go on by `after`.")
+    after: str = Field(description="Where the next call goes on; empty: all was read.")
     is_sound: bool = Field(description="Whether no problem was found in what was read.")
     command: str
 
@@ -141,25 +145,49 @@ class HistoryTools:
         topic: Topic,
         partition: Annotated[int | None, Field(description="Only this one.", ge=0)] = None,
         seconds: Annotated[int, Field(description="Longest that it reads.", ge=1, le=MCP_PROOF_S_MAX)] = 20,
+        after: Annotated[str, Field(description="Go on where a call before stopped: its `after`.")] = "",
     ) -> Proofs:
         """Read durable history of a topic back and prove it, for a bounded time. This machine must reach the store."""
         found = [each for each in await known(self._desk.cluster, [topic]) if partition in (None, each.partition)]
         if not found:
             raise UsageError(f"Topic '{topic}' has no durable history there: durable_list() has all that there is.")
-        verdicts = await proved(self._desk.cluster, found, seconds=bounded(seconds, MCP_PROOF_S_MAX))
-        is_whole = len(verdicts) == len(found) and all(each.is_whole or each.problems for each in verdicts)
+        begin_at, begin = _place(after) if after else (found[0].partition, FIRST_OFFSET)
+        left = [each for each in found if each.partition >= begin_at]
+        if not left or (left[0].partition != begin_at and begin):
+            raise UsageError(
+                f"Topic '{topic}' has no history at '{after}': prove it from its beginning, without after."
+            )
+        verdicts = await proved(self._desk.cluster, left, seconds=bounded(seconds, MCP_PROOF_S_MAX), begin=begin)
+        go_on = _go_on(left, verdicts)
         is_sound = not any(each.problems for each in verdicts)
         words = ["durable", "verify", topic, *([] if partition is None else ["--partition", str(partition)])]
         command = self._desk.command(*words)
         asks = [] if is_sound else ["A person looks at the store and its backups before anything else is done."]
-        asks += [] if is_whole else [f"This call is too short for it: a person runs '{command}'."]
+        asks += [call("durable_verify", topic=topic, partition=partition, after=go_on)] if go_on else []
         return Proofs(
             proofs=[_proof(each) for each in verdicts[:MCP_ROWS_MAX]],
-            is_whole=is_whole,
+            is_whole=not go_on,
+            after=go_on,
             is_sound=is_sound,
             command=command,
             next=asks or [call("durable_list")],
         )
+
+
+def _place(after: str) -> tuple[int, Offset]:
+    """A partition, and the offset at which a proof goes on. Raises UsageError."""
+    partition, _, offset = after.partition(":")
+    try:
+        return natural(partition, INT_MAX), Offset(natural(offset, LONG_MAX))
+    except ValueError:
+        raise UsageError(f"after='{plain(after, 60)}' is of no call before: give what that has as `after`.") from None
+
+
+def _go_on(wanted: Sequence[History], verdicts: Sequence[Verdict]) -> str:
+    """The place where the time was over; empty: all was read."""
+    if verdicts and verdicts[-1].is_out_of_time:
+        return f"{verdicts[-1].history.partition}:{verdicts[-1].next_offset}"
+    return f"{wanted[len(verdicts)].partition}:{FIRST_OFFSET}" if len(verdicts) < len(wanted) else ""
 
 
 def _row(each: History) -> HistoryRow:

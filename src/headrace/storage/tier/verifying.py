@@ -7,27 +7,44 @@ sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import Offset, PartitionIndex
-from headrace.metadata.segments import PartitionCatalog
+from headrace.base.ids import FIRST_OFFSET, Offset, PartitionIndex
+from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.marked import TransactionCheck
 from headrace.storage.tier.reader import DamagedHistory, Store
 
 
 def segment_problems(
-    store: Store, topic: str, partition: PartitionIndex, catalog: PartitionCatalog, on_read: Callable[[int], object]
+    store: Store,
+    topic: str,
+    partition: PartitionIndex,
+    catalog: PartitionCatalog,
+    on_read: Callable[[SegmentDescriptor], object],
+    *,
+    begin: Offset = FIRST_OFFSET,
 ) -> Iterator[tuple[Offset, str]]:
-    """Yields the problem of each unsound object, with its start offset. `on_read` is called with the batch bytes of
-    each object, once it was checked. Raises StorageFailure where the store cannot be read at all.
+    """Yields the problem of each unsound object, with its start offset. `on_read` is called with each object, once it
+    was checked. `begin`: objects that end below are left out, as they were checked before. The last of them is read
+    again, for the transactions that are open behind it. Raises StorageFailure where the store cannot be read at all.
     """
     transactions = TransactionCheck()
+    before = None
     for entry in catalog:
+        if entry.descriptor.end_offset < begin:
+            before = entry.descriptor
+            continue
+        if before is not None:
+            transactions.forget()
+            with suppress(DamagedHistory):  # it was told of then
+                store.verify_segment(topic, partition, before, transactions)
+            before = None
         try:
             store.verify_segment(topic, partition, entry.descriptor, transactions)
         except DamagedHistory as error:
             yield entry.descriptor.start_offset, sentence(error)
-        on_read(entry.descriptor.batch_bytes)
+        on_read(entry.descriptor)
 
 
 def mirror_problems(
