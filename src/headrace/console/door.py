@@ -85,7 +85,7 @@ class Entrance:
 
     def __init__(self, viewers: Viewers) -> None:
         self._viewers = viewers
-        self._attempts = Attempts()
+        self._attempts = Attempts(viewers.clock)
         self._logins = asyncio.Semaphore(CONSOLE_LOGINS_MAX)
         self._returns = None if self._provider is None else _returns()
 

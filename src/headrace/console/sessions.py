@@ -63,6 +63,9 @@ class Viewers(Protocol):
     login: Login | None
     """None: nobody logs in."""
 
+    def clock(self) -> float:
+        """Seconds on the clock by which viewers' idle time, and failed logins, count."""
+
     def of(self, token: str, *, uses: bool) -> Session | None:
         """The session of this token; None: there is none. `uses`: a person asks."""
 
@@ -87,6 +90,9 @@ class Everybody:
     def __init__(self, console: Console) -> None:
         self._session = Session(console)
         self.settings = console.settings
+
+    def clock(self) -> float:
+        return time.monotonic()
 
     def of(self, token: str, *, uses: bool) -> Session | None:
         return self._session
@@ -120,7 +126,7 @@ class Sessions:
         self.settings = settings
         self._wall_clock = wall_clock
         self._idle_s = idle_ms / 1000
-        self._clock = clock
+        self.clock = clock
         self._sessions: dict[str, Session] = {}
         """By the hash of the token."""
         self._living: set[asyncio.Task[None]] = set()
@@ -133,11 +139,11 @@ class Sessions:
             self._end(_hash(token), TOO_OLD)
             return None
         if uses:
-            session.used_s = self._clock()
+            session.used_s = self.clock()
         return session
 
     def _is_over(self, session: Session) -> bool:
-        now = self._clock()
+        now = self.clock()
         is_old = now - session.begun_s > CONSOLE_SESSION_MS_MAX / 1000
         return now >= session.ends_s or now - session.used_s > self._idle_s or is_old
 
@@ -150,7 +156,7 @@ class Sessions:
         if len(self._sessions) >= CONSOLE_SESSIONS_MAX:
             raise HeadraceError(f"{CONSOLE_SESSIONS_MAX} viewers are logged in, and no more may be: try again later.")
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        key, now = _hash(token), self._clock()
+        key, now = _hash(token), self.clock()
         console = Console(
             reach,
             reach(backoff=PATIENCE, request_timeout_ms=LOOK_MS_MAX),
