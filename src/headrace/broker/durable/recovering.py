@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.cluster.control import Control
-from headrace.broker.partitions.logs.frontiers import DAMAGE, Frontiers
+from headrace.broker.partitions.logs.frontiers import Frontiers
 from headrace.controller.asks import RecoverPartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.recovery import RecoveryOutcome, RecoveryWish
 from headrace.metadata.image import MetadataImage
+from headrace.storage.tier.beginnings import DAMAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,16 @@ Promise: where the log has none, no batch of what was read is looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from headrace.base.ids import LAST_OFFSET, Offset
 from headrace.base.ports import Buffer
 from headrace.storage.engine.logs import PartitionLog
-from headrace.storage.tier.blocks import Block
 from headrace.wire.batches import end_of
 from headrace.wire.transactions import AbortedTransaction, joined, overlapping
+
+if TYPE_CHECKING:
+    from headrace.storage.tier.blocks import Block
 
 
 class AbortedReads:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, NoRoom
 from headrace.base.ids import TopicId, TopicPartition
@@ -22,7 +23,6 @@ from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.logs.closing import Closing
 from headrace.broker.partitions.logs.durable_wins import DurableWins
-from headrace.broker.partitions.logs.frontiers import Frontiers
 from headrace.broker.partitions.logs.strays import Strays
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.roles import Roles
@@ -33,6 +33,9 @@ from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.storage.engine.engines import LogRemoval
 from headrace.storage.engine.identity import LogIdentity
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.logs.frontiers import Frontiers
 
 log = get_logger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.broker.core import Core
 from headrace.broker.partitions.assigned import Assigned
@@ -12,10 +13,12 @@ from headrace.broker.partitions.context import LogContext
 from headrace.broker.partitions.disk_room import DiskRoom, Waiting
 from headrace.broker.partitions.events import PartitionEvents
 from headrace.broker.partitions.flusher import Flusher
-from headrace.broker.partitions.logs.frontiers import Frontiers
 from headrace.broker.partitions.logs.strays import Strays
 from headrace.broker.partitions.partitions import Partitions
 from headrace.storage.engine.engines import LogEngine
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.logs.frontiers import Frontiers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

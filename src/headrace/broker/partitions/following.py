@@ -35,7 +35,7 @@ from headrace.storage.engine.cutting import NO_GAPS
 from headrace.storage.engine.flushing import FlushTicket
 from headrace.storage.engine.logs import PartitionLog
 from headrace.storage.engine.reading import EpochEnd
-from headrace.storage.tier.frontier import Beginning
+from headrace.storage.tier.beginnings import Beginning
 from headrace.wire.batches import CONTROL, BatchHeader, check_batches
 from headrace.wire.errors import ErrorCode
 from headrace.wire.transactions import marker_in

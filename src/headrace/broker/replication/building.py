@@ -15,7 +15,7 @@ from headrace.broker.replication.followers import Followers
 from headrace.broker.replication.isr import IsrKeeper
 from headrace.broker.replication.renewals import Renewals
 from headrace.broker.replication.throttles import BrokerThrottle, Throttles
-from headrace.storage.tier.frontier import Beginning
+from headrace.storage.tier.beginnings import Beginning
 
 ReadBeginning: TypeAlias = Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]]
 

@@ -40,7 +40,7 @@ from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.reading import EpochEnd
-from headrace.storage.tier.frontier import Beginning
+from headrace.storage.tier.beginnings import Beginning
 from headrace.wire.errors import ErrorCode
 from headrace.wire.replica_fetch import (
     Copied,

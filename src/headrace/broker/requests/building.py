@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.base.ids import ProducerId
 from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
-from headrace.broker.durable.history import History
 from headrace.broker.groups.service import GroupService
 from headrace.broker.kit.deferred import Deadlines
 from headrace.broker.kit.lease import Lease
@@ -42,6 +42,9 @@ from headrace.net.server.connection import Serve
 from headrace.net.server.listener import Crowd, Listener
 from headrace.net.server.request_budget import Bounds
 from headrace.security.authorizer import Authorizer
+
+if TYPE_CHECKING:
+    from headrace.broker.durable.history import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

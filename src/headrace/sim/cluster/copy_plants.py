@@ -22,7 +22,7 @@ from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.follower import Position
 from headrace.replica.producers import ProducerStates
 from headrace.storage.tier import frontier
-from headrace.storage.tier.frontier import Beginning, NotTold
+from headrace.storage.tier.beginnings import Beginning, NotTold
 
 
 @contextmanager

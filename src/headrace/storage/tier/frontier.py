@@ -7,30 +7,15 @@ sizes, and some of their footers are sound. All of it blocks: never call it on t
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from headrace.base.errors import CorruptData
-from headrace.base.ids import LeaderEpoch, Offset
+from headrace.base.ids import LeaderEpoch
 from headrace.base.limits import FRONTIER_BATCHES_BYTES_MAX, FRONTIER_FOOTERS_READ_MAX, FRONTIER_SEGMENTS_READ_MAX
 from headrace.base.ports import ReadableObjects
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.replica.producers import ProducerStates
+from headrace.storage.tier.beginnings import Beginning, NotTold
 from headrace.storage.tier.blocks import Plan, plan_of, read_block, read_footer
 from headrace.storage.tier.producers import producers_of, replayed
-
-
-class Beginning(NamedTuple):
-    """The beginning of a log behind durable history."""
-
-    offset: Offset
-    epoch: LeaderEpoch
-    """Leader epoch of the record before it; -1 where there is none."""
-    producers: ProducerStates
-    """State of the producers as of `offset`."""
-
-
-class NotTold(CorruptData):
-    """History matches the catalog, as far as there is any, but does not contain its producers' state."""
 
 
 def read_beginning(

@@ -17,7 +17,7 @@ from headrace.base.ports import ObjectMeta, ReadableObjects
 from headrace.broker.partitions.logs import frontiers
 from headrace.broker.partitions.logs.frontiers import Frontiers, Heard, Lane
 from headrace.replica.producers import ProducerStates
-from headrace.storage.tier.frontier import Beginning
+from headrace.storage.tier.beginnings import Beginning
 from tests import loops
 from tests.broker.group_broker import until
 

@@ -31,18 +31,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import FRONTIER_LEADER_RETRY_MS_MAX, HISTORY_RETRY_MS
 from headrace.broker.kit.tasks import OnBug, in_thread, started
-from headrace.broker.partitions.logs.frontiers import DAMAGE, Frontiers
 from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.logs import PartitionLog
-from headrace.storage.tier.frontier import NotTold
+from headrace.storage.tier.beginnings import DAMAGE, NotTold
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.logs.frontiers import Frontiers
 
 log = get_logger(__name__)
 

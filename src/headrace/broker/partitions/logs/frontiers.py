@@ -14,9 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
 
-from headrace.base.errors import CorruptData, HeadraceError, StorageFailure
+from headrace.base.errors import HeadraceError, StorageFailure
 from headrace.base.limits import (
     FRONTIER_PAGE_SEGMENTS,
     FRONTIER_PAGES_MAX,
@@ -28,13 +27,10 @@ from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.partitions.replica import Replica
 from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog
-from headrace.storage.tier.frontier import Beginning, check_all, read_beginning
+from headrace.storage.tier.beginnings import Beginning
+from headrace.storage.tier.frontier import check_all, read_beginning
 
 log = get_logger(__name__)
-
-DAMAGE: Final = (CorruptData, EOFError)
-"""Errors which say that the store was read, and its contents are not what the catalog says. A missing object is no
-damage: a store that is not mounted, or is another one, lacks every object."""
 
 
 class Heard:

@@ -31,7 +31,7 @@ from headrace.sim.cluster.records.producers import Producers
 from headrace.sim.cluster.records.run import play
 from headrace.sim.consumers import records_from
 from headrace.sim.history import Found, PartitionKey, Problem
-from headrace.storage.tier.frontier import Beginning
+from headrace.storage.tier.beginnings import Beginning
 from headrace.storage.tier.mirror import lacks_chunk
 from headrace.storage.tier.reader import DamagedHistory, Store
 from headrace.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig
