@@ -93,7 +93,7 @@ async def _added(
     wanted: AddPartitionsToTxnTransaction, partitions: Sequence[NamedPartition], context: RequestContext
 ) -> Outcomes:
     is_new = context.version >= MANY_VERSION
-    reply = await context.services.transactions.ask_to_add(
+    reply = await context.services.gate.ask_to_add(
         wanted.transactional_id,
         lambda waiter: AddPartitions(
             waiter=waiter,

@@ -31,7 +31,7 @@ from headrace.broker.requests.quotas import ClientQuotas
 from headrace.broker.requests.read_replicas import ReadReplicas
 from headrace.broker.requests.rights import Authority
 from headrace.broker.traces import Traces
-from headrace.broker.transactions.building import Transactions, build_transactions
+from headrace.broker.transactions.building import Transactions
 from headrace.controller.asks import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
@@ -129,7 +129,7 @@ def build_requests(
     producer_ids = ProducerIdAllocator(lambda: _allocate_producer_ids(core, others.cluster))
     authorizer = _authorizer(core, others.cluster)
     groups = _groups(core, others, authorizer)
-    transactions = build_transactions(
+    transactions = Transactions(
         core, others.cluster, others.partitions, groups, others.lease, new_producer_id=producer_ids.take
     )
     services = _services(
@@ -202,9 +202,7 @@ def _services(
         fetch_sessions=FetchSessions(core.clock, core.random),
         producer_ids=producer_ids,
         groups=groups,
-        transactions=transactions.service,
-        gate=transactions.gate,
-        markers=transactions.writer,
+        of_transactions=transactions,
         deadlines=Deadlines(),
         quotas=others.quotas,
         answer_bytes_max=answer_bytes_max,

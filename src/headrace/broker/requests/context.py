@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.producer_ids import ProducerIdAllocator
     from headrace.broker.requests.quotas import ClientQuotas
     from headrace.broker.requests.read_replicas import ReadReplicas
+    from headrace.broker.transactions.building import Transactions
     from headrace.broker.transactions.gate import TransactionGate
     from headrace.broker.transactions.marking import MarkerWriter
     from headrace.broker.transactions.service import TransactionService
@@ -53,10 +54,7 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIdAllocator
     groups: GroupService
-    transactions: TransactionService
-    gate: TransactionGate
-    """Whether batches of transactions may be appended."""
-    markers: MarkerWriter
+    of_transactions: Transactions
     deadlines: Deadlines
     quotas: ClientQuotas
     answer_bytes_max: Callable[[], int]
@@ -70,6 +68,19 @@ class Services:
     """Knows what clients may do."""
     api_versions: Mapping[int, tuple[int, int]]
     """The advertised APIs: API key to its lowest and highest version."""
+
+    @property
+    def transactions(self) -> TransactionService:
+        return self.of_transactions.service
+
+    @property
+    def gate(self) -> TransactionGate:
+        """Knows whether batches of transactions may be appended."""
+        return self.of_transactions.gate
+
+    @property
+    def markers(self) -> MarkerWriter:
+        return self.of_transactions.writer
 
 
 @dataclass(frozen=True, slots=True)

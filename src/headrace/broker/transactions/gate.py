@@ -34,6 +34,8 @@ from headrace.wire.errors import ErrorCode, error_of
 if TYPE_CHECKING:
     from headrace.base.addresses import Address
     from headrace.broker.transactions.service import TransactionService
+    from headrace.broker.transactions.shard import Told
+    from headrace.coordinators.transactions.events import Event
     from headrace.wire.messages import add_partitions_to_txn as wire
 
 VERSIONS: Final = (4, 5)
@@ -141,11 +143,30 @@ class TransactionGate:
         assert isinstance(response, wire.AddPartitionsToTxnResponse)
         return _answers(response, partitions)
 
+    async def ask_to_add(self, transactional_id: str, build: Callable[[int], Event]) -> Told:
+        """As `TransactionService.ask`, with an event that adds partitions. Where the transaction before is being ended,
+        its end is waited for, TRANSACTION_GATE_WAIT_MS_MAX at the longest. Kafka answers CONCURRENT_TRANSACTIONS at
+        once, and its clients ask again after a pause that is longer than most ends take."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TRANSACTION_GATE_WAIT_MS_MAX / 1000
+        while True:
+            told = await self._service.ask(transactional_id, build)
+            if not (isinstance(told, AddReply) and told.error is ErrorCode.CONCURRENT_TRANSACTIONS):
+                return told
+            shard = self._service.shard(transactional_id)
+            left = deadline - loop.time()
+            if left <= 0 or isinstance(shard, ErrorCode):
+                return told
+            if (rest := shard.at_rest(transactional_id)) is not None:
+                await asyncio.wait([rest], timeout=left)
+                if not rest.done():
+                    rest.cancel()
+
     async def _ask_here(
         self, transactional_id: str, producer: Producer, partitions: Sequence[NamedPartition], *, adds: bool
     ) -> Answers:
         if adds:
-            reply = await self._service.ask_to_add(
+            reply = await self.ask_to_add(
                 transactional_id,
                 lambda waiter: AddPartitions(
                     waiter=waiter,
