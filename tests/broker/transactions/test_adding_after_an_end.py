@@ -12,7 +12,7 @@ import pytest
 from headrace.broker.boot import Broker
 from headrace.broker.config import BrokerConfig
 from headrace.broker.system import SystemClock, system_random
-from headrace.broker.transactions import service
+from headrace.broker.transactions import gate
 from headrace.broker.transactions.shard import TransactionShard
 from headrace.storage.disk import LocalDisk
 from headrace.wire.errors import ErrorCode
@@ -40,7 +40,7 @@ async def held(tmp_path: Path) -> AsyncIterator[Held]:
         await raw.create_topic("t")
         await raw.ask(1, FindCoordinatorRequest(key=ID, key_type=1))
         coordinator = broker.parts.requests.services.transactions
-        sender: Any = coordinator._markers
+        sender: Any = broker.parts.requests.transactions.sender
         send, markers = sender.send, []
         sender.send = lambda *order: markers.append(lambda: send(*order))
 
@@ -55,7 +55,7 @@ async def held(tmp_path: Path) -> AsyncIterator[Held]:
 async def test_it_is_answered_once_the_transaction_before_has_ended(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "TRANSACTION_GATE_WAIT_MS_MAX", 60_000)  # else a machine that stalls ends the wait
+    monkeypatch.setattr(gate, "TRANSACTION_GATE_WAIT_MS_MAX", 60_000)  # else a machine that stalls ends the wait
     producer = await held.client.init()
     assert await held.client.add(producer) == 0
     for _ in range(3):
