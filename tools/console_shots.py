@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.testing.processes import ProcessCluster
 from tests.console.browser import WHY_NOT, browser
 from tests.console.test_in_a_browser import AXE, console
+from tests.console.test_pipelines import fill as fill_pipelines
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PLACE: Final = ROOT / "var" / "console"
@@ -46,6 +47,9 @@ PAGES: Final = {
     "quotas": "/quotas",
     "reset": "/group-reset?group=billing&to=earliest",
     "delete": "/topic-delete?topic=dead-letters",
+    "delete-records": "/records-delete?topic=orders&partition=0&before=5",
+    "pipelines": "/pipelines",
+    "pipeline": "/pipelines/all",
     "write": "/record-produce?topic=orders",
     "drain": "/broker-drain?broker=2",
 }
@@ -108,7 +112,10 @@ def main() -> int:
             topics = [NewTopic(name, count, config=SMALL) for name, count in TOPICS.items()]
             for future in admin.create_topics(topics).values():
                 future.result(60)
-            with console(cluster.bootstrap) as address:
+            pipelines = Path(data) / "pipelines"
+            pipelines.mkdir()
+            fill_pipelines(pipelines)
+            with console(cluster.bootstrap, "--pipelines", str(pipelines)) as address:
                 load = Load(cluster.bootstrap)
                 with load:
                     load.wait(LOOKS_S)

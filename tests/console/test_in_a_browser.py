@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,17 @@ from headrace.base.properties import parse_properties
 from headrace.security.jaas import read_jaas
 from headrace.testing.processes import ProcessCluster
 from tests.console.browser import WHY_NOT, Browser, browser
+from tests.console.test_oidc import keys_of, needs_provider
+from tests.console.test_pipelines import fill as fill_pipelines
+from tests.sasl_broker import sasl_broker
 from tests.tiers import long_only
+from tools.oidc_provider import identity_provider
 
 AXE = Path(__file__).resolve().parents[2] / ".venv" / "axe" / "axe.min.js"
 """`make console-shots` brings it."""
 ENTER = "\ue007"
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+"""A picture of one pixel."""
 PAGES = (
     "/",
     "/topics",
@@ -39,9 +46,13 @@ PAGES = (
     "/topic-config?topic=orders&key=retention.ms&value=60000",
     "/group-reset?group=billing&to=earliest",
     "/record-produce?topic=orders",
+    "/records-delete?topic=orders&partition=0&before=5",
     "/broker-drain?broker=1",
     "/user-set?name=bob",
     "/acl-add?principal=User:bob&permission=Allow&operation=Read&resource=Topic&name=orders",
+    "/pipelines",
+    "/pipelines/all",
+    "/pipelines/orders",
     "/nothing",
 )
 pytestmark = [long_only, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT), pytest.mark.timeout(600)]
@@ -97,7 +108,11 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
     store = {"durable.url": f"file://{tmp_path}/store"}
     with ProcessCluster(3, configs=store, data=tmp_path / "brokers") as cluster:
         fill(cluster.bootstrap)
-        with console(cluster.bootstrap) as address, browser() as page:
+        pipelines = tmp_path / "pipelines"
+        pipelines.mkdir()
+        fill_pipelines(pipelines)
+        (pipelines / "a.html").write_text(f'<img alt="Records a day" src="data:image/png;base64,{DOT}">')
+        with console(cluster.bootstrap, "--pipelines", str(pipelines)) as address, browser() as page:
             for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
                 page.resize(width, 844)
                 page.prefer(scheme)
@@ -124,6 +139,11 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
             page.click("button.danger")
             page.until_says("Lag", "main")
             page.until("return document.querySelector('main').innerText.includes('500 records')")
+            page.open(f"{address}/pipelines")
+            page.until_says("audit of all", "tbody")
+            page.click("a[href='/pipelines/all']")
+            page.until_says("orders-0: a gap")
+            page.until("return document.querySelector('main img')?.naturalWidth > 0")
             target = move_target(page, address)
             page.open(f"{address}/move?topic=ledger&to={target}")
             page.click("button.danger")
@@ -134,6 +154,10 @@ def test_a_person_finds_resets_moves_and_sees_a_broker_die(tmp_path: Path) -> No
             page.click("#proof button")
             page.until_says("All is as its catalog says")
             check_page(page)
+            page.open(f"{address}/records-delete?topic=ledger&partition=0&before=5")
+            page.type("input[name=typed]", "ledger")
+            page.click("button.danger")
+            page.until("return document.querySelector('#p0 td:nth-of-type(4)')?.innerText === '5'")
             page.open(f"{address}/")
             page.until_says("3 of 3 live")
             cluster.kill(3)
@@ -168,7 +192,9 @@ def test_a_viewer_logs_in_and_may_do_what_its_user_may(tmp_path: Path) -> None:
             log_in(page, "admin", admin)
             page.until_says("Log out", ".who")
             assert page.address == f"{address}/topics"
-            check_page(page)
+            for width in (760, 1000, 1110, 1280, 390):
+                page.resize(width, 844)
+                check_page(page)
             page.open(f"{address}/user-set?name=bob&mechanism=SCRAM-SHA-512")
             page.type("input[name=password]", "builder")
             page.click("button.danger")
@@ -193,6 +219,44 @@ def test_a_viewer_logs_in_and_may_do_what_its_user_may(tmp_path: Path) -> None:
             page.open(f"{address}/access")
             page.until_says("Your user may not see this")
             check_page(page)
+
+
+@needs_provider
+async def test_a_viewer_comes_back_from_a_provider_of_another_site(tmp_path: Path) -> None:
+    back = "http://localhost/login/oidc/done"  # of a native client: at any port (RFC 8252)
+    client = {"client_id": "console", "token_endpoint_auth_method": "none", "redirect_uris": [back]}
+    with identity_provider([{**client, "application_type": "native"}]) as issuer:
+        configs = {
+            "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": await asyncio.to_thread(keys_of, issuer, tmp_path),
+            "sasl.oauthbearer.expected.issuer": issuer,
+            "sasl.oauthbearer.expected.audience": "kafka",
+        }
+        (tmp_path / "client").write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n")
+        async with sasl_broker(tmp_path, configs) as broker:
+            await asyncio.to_thread(come_back, str(broker.address), issuer, tmp_path / "client")
+
+
+def come_back(bootstrap: str, issuer: str, client: Path) -> None:
+    options = ["--oidc-issuer", issuer, "--oidc-client-id", "console", "--oidc-parameter", "resource=urn:kafka"]
+    with console(bootstrap, *options, "--command-config", str(client)) as address, browser() as page:
+        named = address.replace("127.0.0.1", "localhost")  # another site than the provider's
+        page.resize(1280, 844)
+        page.open(f"{named}/topics")
+        check_page(page)
+        page.click("a.primary")
+        page.until_says("Sign-in")
+        page.type("input[name=login]", "alice")
+        page.type("input[name=password]", "any")
+        page.click("button[type=submit]")
+        page.until_says("Authorize")
+        page.click("button[type=submit]")
+        page.until_says("Log out", ".who")
+        assert (page.address, "alice" in page.text(".who")) == (f"{named}/topics", True)
+        assert page.run("return document.cookie") in ("", "theme="), "no script sees the session"
+        page.click(".who button")
+        page.until_says("Log in at 127.0.0.1")
+        assert [each for each in page.complaints() if each.startswith(named) and "favicon" not in each] == []
 
 
 def log_in(page: Browser, user: str, password: str) -> None:

@@ -125,3 +125,17 @@ def test_policies_are_told_in_words() -> None:
     assert described("compact,delete", "604800000") == "compact and delete after 7 d"
     assert described("delete", "-1") == "keep"
     assert [age(each) for each in ("500", "61000", "300000", "129600000")] == ["500 ms", "61 s", "5 min", "36 h"]
+
+
+def test_the_page_of_a_topic_that_is_about_to_be_made_shows_it_then(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        async with console_of(world.cluster.bootstrap) as viewer:
+            found = await viewer.get("/topics/soon")
+            assert (found.status, 'data-live="yes"' in found.body) == (404, True)
+            async with viewer.stream("/live/topics/soon") as events:
+                assert "There is no topic" in await events.get()
+                await world.make("soon")
+                while "Where its records lie" not in await events.get():
+                    pass
+
+    run(tmp_path, work)

@@ -80,7 +80,7 @@ class Page:
             waits = [CONSOLE_FIRST_MS, *[CONSOLE_MORE_MS] * len(feeds)]
             await asyncio.gather(*(feed.settled(wait) for feed, wait in zip(feeds, waits, strict=False)))
             part, status = await self.part(console, request)
-            live = live_path(request) if status in (200, 503) else None
+            live = live_path(request) if status in (200, 404, 503) else None
             if request.headers.get("hx-request") == "true":
                 return HTMLResponse(rendered("part.html", {"part": part, "live": live}))
             once: dict[str, Any] = {}
