@@ -7,6 +7,7 @@ import html
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from headrace.console.guarding import COOKIE
 from headrace.console.login import NO_TOKENS, TOKEN_REFUSED, Login
 from headrace.console.oidc import Begun, Provider, ProviderError, Registration
 from headrace.console.returning import Returns
+from headrace.console.serving import provider_of
 from headrace.console.sessions import Sessions
 from headrace.console.state import Settings
 from tests.console.asking import HOST, Answer, Browser
@@ -312,3 +314,10 @@ def test_a_login_that_could_not_be_is_refused_at_the_start(
 
     with pytest.raises(UsageError, match=says):
         begin()
+
+
+def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "headrace.console.oidc")
+    monkeypatch.setitem(sys.modules, "authlib.integrations.httpx_client", None)
+    with pytest.raises(UsageError, match=r"needs the package authlib.* pip install 'headrace\[console\]'"):
+        provider_of(ISSUER, "c", client_secret="", scopes=(), passed="id", parameters={}, properties={})

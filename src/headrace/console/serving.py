@@ -113,9 +113,14 @@ def provider_of(
     properties: Mapping[str, str],
 ) -> Provider:
     """An identity provider, as `Registration` says. `properties`: a client's, with trusted certificates and the claim
-    that has the user's name. Raises UsageError, ModuleNotFoundError.
+    that has the user's name. Raises UsageError.
     """
-    from headrace.console.oidc import OPENID, Provider, Registration  # and with it the libraries of OpenID Connect
+    try:
+        from headrace.console.oidc import OPENID, Provider, Registration
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("headrace"):
+            raise
+        raise UsageError(f"--oidc-issuer needs the package {error.name}: pip install 'headrace[console]'.") from None
 
     return Provider(
         Registration(
