@@ -256,6 +256,9 @@ class Journal:
         self.is_ready = False
         """Appends may be collected for it."""
         self._broken = False
+        """Nothing is written to it any more: its disk failed, or a log has lost what only the journal has."""
+        self._disk_failed = False
+        """A round could not be written."""
         self._names_in_doubt = False
         """A directory failed to sync. No more files are made in this life: a power cut could remove all of them."""
         self._next = 0
@@ -508,7 +511,9 @@ class Journal:
             return
         if ended.failure is None:
             self._released = ended.oldest
-        if ended.failure is not None and not self._broken:
+            return
+        self._disk_failed = True
+        if not self._broken:
             self._broken, self.is_ready = True, False
             log.error(
                 "the journal's disk failed; each log is synced by itself now, which is slower: see to the disk",
@@ -698,7 +703,7 @@ class Journal:
         upkeep may be under way. Raises OSError.
         """
         self._take_settled()
-        needed = any(file.held for file in self._ring) or self._broken
+        needed = any(file.held for file in self._ring) or self._disk_failed
         ring, spare = list(self._ring), list(self._spare)
         self._ring.clear()
         self._spare.clear()
