@@ -132,7 +132,7 @@
         ...this.size(),
         legend: { live: true },
         cursor: { y: false, points: { size: 6 } },
-        scales: { x: { range: (_, low, high) => [Math.min(low, high - 300), high] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+        scales: { x: { range: (_, low, high) => this.data[0].length < 2 ? [this.data[0][0] - 300, this.data[0][0]] : [Math.min(low, high - 300), high] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
         series: [{ label: 'time', value: (_, at) => at == null ? '–' : clock.format(new Date(at * 1000)) }, ...this.names.map((name, at) => ({
           label: name,
           stroke: colour(at ? '--second' : '--accent'),
