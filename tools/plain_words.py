@@ -26,7 +26,6 @@ PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "deploy", "docs"
 GENERATED: Final = (
     "src/headrace/wire/messages",
     "tests/wire/java",
-    "src/headrace/metadata/kafka_configs.py",
     "docs/BENCHMARKS.md",
 )
 WORDS_MAX: Final = 25

@@ -12,7 +12,7 @@ from headrace.broker import handlers
 from headrace.broker.handlers import OFFERED, SERVED, all_handlers
 from headrace.wire.apis import ApiKey, api
 
-SOURCE_BYTES_MAX: Final = 2_620_000
+SOURCE_BYTES_MAX: Final = 2_580_000
 """Of Headrace's own modules. Without compiled files each megabyte takes some 0.17 s of processor time."""
 CODE: Final = """
 import sys
