@@ -35,6 +35,7 @@ from headrace.console.state import Settings
 from tests.console.asking import HOST, Answer, Browser
 from tests.console.test_login import GUARDED, IDLE_MS, Clock, Place
 from tests.sasl_broker import sasl_broker
+from tests.tiers import long_only
 from tests.tokens import AUDIENCE, ISSUER, Issuer, key_set
 from tools.oidc_provider import identity_provider, missing
 
@@ -159,6 +160,7 @@ async def test_a_session_ends_with_its_token(tmp_path: Path, issuer: str) -> Non
         assert session.console.closing.is_set(), "its streams end, too"
 
 
+@long_only
 @needs_provider
 async def test_id_tokens_are_passed_on_where_access_tokens_are_no_signed_ones(tmp_path: Path, issuer: str) -> None:
     known: dict[str, Any] = {"client_id": "public", "client_secret": "", "parameters": (), "audience": "public"}
