@@ -129,6 +129,7 @@ class Relays:
         try:
             await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            far_writer.transport.abort()  # before any wait: whoever ends all may cancel this one as it cleans up
             for flow in flows:
                 flow.cancel()
             await asyncio.gather(*flows, return_exceptions=True)
