@@ -23,7 +23,7 @@ FOUND: Final[dict[str, int]] = {
     "fetch-offset-counted": 0,
     "no-truncation-on-a-new-epoch": 8,
     "isr-used-before-commit": 2,
-    "join-at-a-stale-high-watermark": 63,
+    "join-at-a-stale-high-watermark": 39,
     "no-epoch-for-a-new-incarnation": 58,
     "stale-leader-serves-reads": 102,
     "wiped-disk-stays-in-the-isr": 1,
