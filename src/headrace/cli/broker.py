@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -189,8 +190,8 @@ def describe(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = Fal
 
 @broker.command()
 def remove(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False) -> None:
-    """Remove a broker that was stopped for good, and say how many losses the quorum bears without it. It waits
-    for the end of the session of a broker that died just now."""
+    """Remove a broker that was stopped for good, and say how many losses the quorum bears without it. It waits for
+    the end of the session of a broker that died just now."""
 
     async def action(members: Members) -> str | None:
         await _until_its_death_is_known(members, id_)
@@ -228,10 +229,12 @@ async def _until_its_death_is_known(members: Members, broker_id: int) -> None:
     if view.fenced or await members.listens(view):
         return
     note(f"broker {broker_id} does not answer: waiting for the end of its session, {BROKER_DEATH_WAIT_S} s at most")
-    for _ in range(int(BROKER_DEATH_WAIT_S / BROKER_DEATH_LOOK_S)):
-        await asyncio.sleep(BROKER_DEATH_LOOK_S)
-        if (await members.broker(broker_id)).fenced:
-            return
+    with suppress(TimeoutError):  # the removal is refused then, with the reason
+        async with asyncio.timeout(BROKER_DEATH_WAIT_S):
+            while True:
+                await asyncio.sleep(BROKER_DEATH_LOOK_S)
+                if (await members.broker(broker_id)).fenced:
+                    return
 
 
 def with_members(bootstrap: str, action: Callable[[Members], Awaitable[T]]) -> T:

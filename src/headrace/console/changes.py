@@ -11,7 +11,6 @@ Promises:
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -99,16 +98,10 @@ class Change(Generic[A]):
                 values["failed"] = str(error) or NO_ANSWER
                 status = 403 if is_forbidden(error) else 200
             else:
-                values |= {PLAN: plan, "failed": plan.obstacle, "command": self._command(console, asked, plan)}
+                values |= {PLAN: plan, "failed": plan.obstacle, "command": plan.fed(console.command(*plan.words))}
                 values |= {"typed": self._typed(asked, plan), "needs_password": self.secret is not None}
         values |= {"title": self.title(asked), "path": self.path, "sheet": self.sheet}
         return framed(request, self.template, values, status)
-
-    def _command(self, console: Console, asked: A, plan: Plan) -> str:
-        """The command that does the same."""
-        command = console.command(*plan.words)
-        line = plan.input
-        return f"printf '%s\\n' {shlex.quote(line)} | {command}" if line else command
 
     def _typed(self, asked: A, plan: Plan) -> str:
         return plan.loses or self.typed(asked)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from functools import partial
@@ -202,12 +201,7 @@ class ChangeTools:
 
     def _command(self, plan: Plan) -> str:
         """The command that does the same, with the line that it reads."""
-        command = self._desk.command(*plan.words)
-        return (
-            f"printf '%s\\n' {shlex.quote(plain(plan.input, MCP_PRODUCED_BYTES_MAX))} | {command}"
-            if plan.input
-            else command
-        )
+        return plan.fed(self._desk.command(*plan.words), partial(plain, most=MCP_PRODUCED_BYTES_MAX))
 
     async def _planned(self, make: Make) -> Planned:
         plan = await self._desk.plans.add(make)

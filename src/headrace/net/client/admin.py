@@ -157,7 +157,8 @@ class Admin:
         from headrace.wire.messages import delete_topics as wire
 
         state = wire.DeleteTopicState(name=name) if topic_id is None else wire.DeleteTopicState(topic_id=topic_id)
-        request = wire.DeleteTopicsRequest(topics=(state,), topic_names=(name,), timeout_ms=ADMIN_TIMEOUT_MS)
+        names = (name,) if topic_id is None else ()  # an early version knows names alone, and must not go by this one
+        request = wire.DeleteTopicsRequest(topics=(state,), topic_names=names, timeout_ms=ADMIN_TIMEOUT_MS)
 
         async def ask() -> bool:
             response = await self._cluster.ask_controller(ApiKey.DELETE_TOPICS, request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -112,6 +113,8 @@ class Members:
         except OSError:  # TimeoutError is one
             return False
         writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
         return True
 
     async def metadata(self) -> ClusterView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,10 @@ class Plan(NamedTuple):
     """In place of rows that change by themselves: all that has to stay as it is for the plan to be the same one."""
     input: str = ""
     """The line that the command reads; empty: it reads none."""
+
+    def fed(self, command: str, shown: Callable[[str], str] = str) -> str:
+        """The command, with the line that it reads as `shown` makes it fit to look at."""
+        return f"printf '%s\\n' {shlex.quote(shown(self.input))} | {command}" if self.input else command
 
     @property
     def digest(self) -> str:
