@@ -700,7 +700,7 @@ BROKER_DEATH_WAIT_S: Final = 60
 BROKER_DEATH_LOOK_S: Final = 0.2
 """How often it looks."""
 BROKER_CONNECT_S: Final = 3
-"""Longest that it waits for a connection to the broker."""
+"""Longest that it waits for an answer of the broker: to a connection, to the first request, and to a login."""
 
 WAIT_TOLD_AGAIN_S: Final = 30
 """Time after which a broker that still waits to join or to be registered logs so again."""

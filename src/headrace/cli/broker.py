@@ -221,12 +221,12 @@ def demote(id_: Id, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json: Json = False
 
 
 async def _until_its_death_is_known(members: Members, broker_id: int) -> None:
-    """Wait while the broker counts as alive, though nothing listens at its address; at most BROKER_DEATH_WAIT_S. Raises
-    ClientError where it is not registered."""
+    """Wait while the broker counts as alive, though it does not answer at its address; at most BROKER_DEATH_WAIT_S.
+    Raises ClientError where it is not registered."""
     import asyncio
 
     view = await members.broker(broker_id)
-    if view.fenced or await members.listens(view):
+    if view.fenced or await members.answers(view):
         return
     note(f"broker {broker_id} does not answer: waiting for the end of its session, {BROKER_DEATH_WAIT_S} s at most")
     with suppress(TimeoutError):  # the removal is refused then, with the reason

@@ -7,9 +7,7 @@ is visible.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +17,8 @@ from headrace.base.addresses import Address
 from headrace.base.ids import BrokerId
 from headrace.base.limits import BROKER_CONNECT_S
 from headrace.net.client.cluster import Cluster
-from headrace.net.client.errors import ClientError, check
+from headrace.net.client.connection import connect
+from headrace.net.client.errors import AuthenticationError, ClientError, check
 from headrace.net.client.view import ClusterView
 from headrace.wire.ailments import Levels
 from headrace.wire.apis import ApiKey
@@ -105,16 +104,17 @@ class Members:
                 return broker
         raise ClientError(f"Broker {broker_id} is not registered; 'headrace broker list' shows those that are.")
 
-    async def listens(self, broker: BrokerView) -> bool:
-        """Whether anything takes a connection at its address, within BROKER_CONNECT_S."""
+    async def answers(self, broker: BrokerView) -> bool:
+        """Whether the broker answers at its address within BROKER_CONNECT_S. A process that dies may still take
+        connections, and one that was stopped does; neither answers."""
+        security = self._cluster.security
         try:
-            async with asyncio.timeout(BROKER_CONNECT_S):
-                _, writer = await asyncio.open_connection(broker.host, broker.port)
-        except OSError:  # TimeoutError is one
+            connection = await connect(broker.address, timeout_ms=BROKER_CONNECT_S * 1000, security=security)
+        except AuthenticationError:
+            return True
+        except ClientError:
             return False
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
+        await connection.close()
         return True
 
     async def metadata(self) -> ClusterView:
