@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from headrace.base.ports import Space
 from headrace.cli.main import main
 from headrace.controller.asks import Heartbeat
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.members import Members
 from headrace.net.client.replicas.reassignments import with_more_replicas
 from headrace.net.client.view import PartitionView
 from headrace.net.peer import copylink
@@ -120,6 +123,27 @@ def test_a_broker_that_does_not_say_is_not_taken_for_well(tmp_path: Path, monkey
         assert (finding.kind, finding.subject, finding.is_wrong) == ("not asked", "broker 2", True)
         assert str(away) in finding.text
         assert await command(world, "doctor") == 1
+
+    run(tmp_path, work)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_one_who_goes_away_at_once_leaves_no_question_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of the console may end while its doctor begins to ask."""
+
+    async def work(world: World) -> None:
+        listed = Members.brokers
+
+        async def brokers(self: Members) -> Any:
+            answer = await listed(self)
+            asyncio.get_running_loop().call_soon(asking.cancel)
+            return answer
+
+        monkeypatch.setattr(Members, "brokers", brokers)
+        asking = asyncio.create_task(diagnosis.findings(partial(Cluster, world.cluster.bootstrap)))
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        gc.collect()
 
     run(tmp_path, work)
 

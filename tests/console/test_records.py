@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from headrace.console.pages import records
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
+from headrace.net.client.view import ClusterView
 from headrace.operations.reading import Placed
 from tests.broker.replication_world import World
 from tests.cli.test_doctor import run
-from tests.console.asking import Answer, console_of
+from tests.console.asking import Answer, console_of, fresh
 
 START_MS = 1_700_000_000_000
 
@@ -173,5 +175,33 @@ def test_a_topic_whose_ends_do_not_come_in_time_is_told_of(tmp_path: Path, monke
             found = await viewer.get("/topics/t/records")
             says = "The ends of 2 partitions of topic 't' are not known within 0 s: ask for one partition, or again."
             assert (found.status, says in found.text) == (502, True)
+
+    run(tmp_path, work)
+
+
+def test_a_page_of_records_asks_again_for_nothing_that_the_last_look_has_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metadata of a topic of very many partitions take seconds."""
+
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2)
+        await write(world, "t", 4)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            assert (await viewer.get("/topics/t")).status == 200  # the first look is over
+            await fresh(viewer.console.seen)
+            asked: list[object] = []
+            metadata = Cluster.metadata
+
+            async def noted(self: Cluster, topics: Iterable[str] | None, **settings: bool) -> ClusterView:
+                if self is not viewer.console.cluster:
+                    asked.append(topics)
+                return await metadata(self, topics, **settings)
+
+            monkeypatch.setattr(Cluster, "metadata", noted)
+            assert places(await viewer.get("/topics/t/records?at=oldest")) == ["0:0", "1:0", "0:1", "1:1"]
+            assert asked == []
+            await world.fence(world.leader("t"))  # and it is no longer as the look has seen it
+            assert places(await viewer.get("/topics/t/records?at=oldest")) == ["0:0", "1:0", "0:1", "1:1"]
 
     run(tmp_path, work)

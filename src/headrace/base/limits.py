@@ -931,9 +931,11 @@ METRICS_REQUEST_BYTES_MAX: Final = 16 * 1024
 METRICS_REQUEST_MS_MAX: Final = 30_000
 """Time from a scraper's connection to the end of its answer."""
 LOOK_MS_MAX: Final = 2_000
-"""Longest that `headrace top` waits for one broker. A broker that does not answer in time counts as paused."""
+"""Longest that `headrace top` waits for one answer. A broker that does not answer in time counts as paused."""
 LOOK_PARTITIONS_PER_ASK_MAX: Final = 1_000
 """Partitions whose ends one request of `headrace top` or the console asks for: some 5 ms of the broker."""
+CLIENT_PARTITIONS_PER_PAGE: Final = 1_000
+"""Partitions in one page of a list of all topics: some 10 ms of the client, and 5 of the broker."""
 LOOK_GROUPS_MAX: Final = 1_000
 """Groups that `headrace top` asks of each coordinator, the first by name."""
 OVERTAKING_MS_MAX: Final = 5_000

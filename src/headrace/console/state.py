@@ -27,6 +27,7 @@ from headrace.base.limits import (
 from headrace.console.charts import Charts
 from headrace.console.feeds import Feed, ForbiddenError
 from headrace.console.policies import Policies
+from headrace.console.standing import Standing, standing_of
 from headrace.metadata.access.acls import Acl, AclFilter, AclOperation
 from headrace.metadata.access.quotas import QuotaEntity
 from headrace.net.client.access import acls as access
@@ -57,8 +58,13 @@ class Seen(NamedTuple):
     """One look at the cluster, and what has happened since the one before."""
 
     look: Look
+    standing: Standing
     traffic: Traffic | None
     """None: it is the first."""
+
+
+def _seen(before: Look | None, now: Look) -> Seen:
+    return Seen(now, standing_of(now.view), None if before is None else traffic(before, now))
 
 
 class Checked(NamedTuple):
@@ -180,6 +186,15 @@ class Console:
     def allows_changes(self) -> bool:
         return self.settings.allows_changes
 
+    def reading(self, **settings: Any) -> Cluster:
+        """A client of its own for a page that reads records. It knows what the last look has seen: the metadata of very
+        many partitions take seconds.
+        """
+        cluster = self.reach(**settings)
+        if self.seen.value is not None:
+            cluster.know(self.seen.value.look.view)
+        return cluster
+
     def command(self, *words: str) -> str:
         """A command that does the same in a shell."""
         return shlex.join(["headrace", *words, *self.settings.words])
@@ -218,7 +233,7 @@ class Console:
     async def _look(self) -> Seen:
         now = await look(self.cluster, at=time.monotonic())
         before, self._before = self._before, now
-        return Seen(now, None if before is None else traffic(before, now))
+        return await asyncio.to_thread(_seen, before, now)  # very many partitions take long
 
     def _on_forgotten(self) -> None:
         self._before = None
@@ -242,16 +257,17 @@ class Console:
             return Checked(found, None)
 
     async def _measure(self) -> Sizes:
-        view = await Members(self.cluster).metadata()
-        told, disks = await sizes(self.cluster, list(view.brokers))
-        by_place: dict[Place, int] = {}
-        by_topic = dict.fromkeys(view.topics, 0)
+        seen = self.seen.value
+        view = await Members(self.cluster).metadata() if seen is None else seen.look.view
+        led: dict[int, list[Place]] = {int(broker): [] for broker in view.brokers}
         for topic in view.topics.values():
             for part in topic.partitions:
-                place = (topic.name, int(part.index))
-                if (size := told.get(int(part.leader), {}).get(place)) is not None:
-                    by_place[place] = size
-                    by_topic[topic.name] += size
+                if (own := led.get(int(part.leader))) is not None:
+                    own.append((topic.name, int(part.index)))
+        by_place, disks = await sizes(self.cluster, led)
+        by_topic = dict.fromkeys(view.topics, 0)
+        for (name, _), size in by_place.items():
+            by_topic[name] += size
         return Sizes(by_place, by_topic, disks)
 
     async def _flow(self) -> Flows:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from headrace.base.errors import HeadraceError
@@ -96,12 +97,12 @@ async def _look(cluster: Cluster, found: list[Finding]) -> None:
     """
     members, admin = Members(cluster), Admin(cluster)
     brokers = {broker.id: broker for broker in await members.brokers()}
-    quorum, reports = await asyncio.gather(_allowed(members.quorum(), "its condition"), _reports(cluster, brokers))
+    quorum, reports = await asyncio.gather(_allowed(members.quorum, "its condition"), _reports(cluster, brokers))
     if isinstance(quorum, Finding):  # brokers' reports need the same right, and so does what else is asked
         found.append(quorum)
         return
     answering = [broker for broker, report in reports.items() if report is not None]
-    settings = await _allowed(_settings(admin, answering[0]), "its configuration") if answering else None
+    settings = await _allowed(partial(_settings, admin, answering[0]), "its configuration") if answering else None
     found += [*_of_reports(brokers, reports), *_of_quorum(quorum, brokers), *of_levels(reports.values())]
     found += await opened(admin, answering)
     view = await members.metadata()
@@ -135,12 +136,13 @@ async def _answered(asking: Coroutine[Any, Any, T]) -> T | None:
         return None
 
 
-async def _allowed(asking: Coroutine[Any, Any, T], what: str) -> T | Finding | None:
-    """As `_answered`. A finding where the user may not ask for `what`: a refusal is no silence, and says nothing about
-    the cluster's health."""
+async def _allowed(ask: Callable[[], Awaitable[T]], what: str) -> T | Finding | None:
+    """The answer; None where it did not come in time. A finding where the user may not ask for `what`: a refusal is no
+    silence, and says nothing about the cluster's health. `ask` is a function: a coroutine would be lost where this is
+    cancelled before it begins."""
     try:
         async with asyncio.timeout(DOCTOR_ASK_MS_MAX / 1000):
-            return await asking
+            return await ask()
     except RefusedError as error:
         return _not_allowed(what) if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else None
     except (ClientError, TimeoutError):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.disks import DiskView, disks
 from headrace.net.client.members import BrokerView, Members
-from headrace.net.client.view import TopicView
 
 
 class Listed(NamedTuple):
@@ -37,12 +36,17 @@ async def listed(cluster: Cluster) -> list[Listed]:
     brokers = await members.brokers()
     view = await members.metadata()
     room = await disks(cluster, [broker.id for broker in brokers if not broker.fenced])
-    return loaded(brokers, view.topics.values(), room)
-
-
-def loaded(brokers: Iterable[BrokerView], topics: Iterable[TopicView], room: Mapping[int, DiskView]) -> list[Listed]:
-    """The brokers with what these topics make them lead and hold."""
-    parts = [part for topic in topics for part in topic.partitions]
+    parts = [part for topic in view.topics.values() for part in topic.partitions]
     leads = Counter(int(part.leader) for part in parts)
     replicas = Counter(int(replica) for part in parts for replica in part.replicas)
-    return [Listed(each, leads[each.id], replicas[each.id], room.get(each.id)) for each in brokers]
+    return loaded(brokers, leads, replicas, room)
+
+
+def loaded(
+    brokers: Iterable[BrokerView],
+    leads: Mapping[int, int],
+    replicas: Mapping[int, int],
+    room: Mapping[int, DiskView],
+) -> list[Listed]:
+    """The brokers with the numbers of partitions that they lead, and that they hold."""
+    return [Listed(each, leads.get(each.id, 0), replicas.get(each.id, 0), room.get(each.id)) for each in brokers]

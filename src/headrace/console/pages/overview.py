@@ -10,7 +10,6 @@ from starlette.requests import Request
 
 from headrace.console.page import Page
 from headrace.console.state import Checked, Console, Seen, Sizes
-from headrace.net.client.looks import Place
 from headrace.net.client.members import QuorumView
 from headrace.operations.bearing import bearing
 from headrace.operations.finding import Finding
@@ -71,9 +70,9 @@ async def values(console: Console, _: Request) -> dict[str, Any]:
         "lag": None if traffic is None else sum(each.lag for each in traffic.groups.values()),
         "groups": len(seen.look.groups),
         "behind": _named([] if traffic is None else sorted(traffic.behind.items())),
-        "behind_count": _behind(seen),
-        "offline": _named(_offline(seen)),
-        "offline_count": len(_offline(seen)),
+        "behind_count": seen.standing.behind,
+        "offline": _named(seen.standing.offline),
+        "offline_count": len(seen.standing.offline),
         "bytes": None if sizes is None else sum(sizes.by_topic.values()),
         "flow": None if console.flows.value is None else console.flows.value.flow,
         "moves": None if moves is None else len(moves.under_way),
@@ -102,7 +101,7 @@ def _racks(seen: Seen, sizes: Sizes | None, checked: Checked | None) -> list[tup
             roles.get(each.view.id, ""),
             None if seen.traffic is None else seen.traffic.brokers.get(each.view.id, 0.0),
         )
-        for each in loaded(seen.look.brokers, seen.look.view.topics.values(), room)
+        for each in loaded(seen.look.brokers, seen.standing.leads, seen.standing.replicas, room)
     ]
     rows.sort(key=lambda row: (row.listed.view.rack or "", row.listed.view.id))
     return [(rack, list(some)) for rack, some in groupby(rows, key=lambda row: row.listed.view.rack or "")]
@@ -110,14 +109,6 @@ def _racks(seen: Seen, sizes: Sizes | None, checked: Checked | None) -> list[tup
 
 def _roles(quorum: QuorumView | None) -> dict[int, str]:
     return {} if quorum is None else {each.id: "voter" if each.voter else "learner" for each in quorum.members}
-
-
-def _behind(seen: Seen) -> int:
-    return sum(len(part.isr) < len(part.replicas) for part in seen.look.partitions().values())
-
-
-def _offline(seen: Seen) -> list[Place]:
-    return sorted(place for place, part in seen.look.partitions().items() if part.leader < 0)
 
 
 def _named(places: Sequence[Any]) -> Sequence[Any]:

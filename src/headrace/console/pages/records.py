@@ -164,7 +164,7 @@ async def _values(console: Console, topic: TopicView, request: Request) -> dict[
     page = None
     if not is_live:
         async with _turn(console):
-            page = await read(console.reach, topic, wanted, mask)
+            page = await read(console.reading, topic, wanted, mask)
     return {
         "title": f"Records of {topic.name}",
         "topic": topic,
@@ -235,7 +235,7 @@ async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) 
     mask = console.settings.masks.of(topic.name)
     async with console.settings.readers:
         try:
-            async for some, left_out in tail(console.reach, topic, wanted.partition, CONSOLE_RECORDS, mask):
+            async for some, left_out in tail(console.reading, topic, wanted.partition, CONSOLE_RECORDS, mask):
                 if console.closing.is_set():
                     return
                 kept = [each for each in some if wanted.is_met(each.partition, each.record)]
@@ -257,7 +257,7 @@ async def _export(request: Request) -> Response:
         topic = _topic(console, name)
         wanted = replace(wanted_in(request), count=CONSOLE_EXPORT_RECORDS_MAX, ms_max=CONSOLE_EXPORT_MS_MAX)
         async with _turn(console):
-            page = await read(console.reach, topic, wanted, console.settings.masks.of(name))
+            page = await read(console.reading, topic, wanted, console.settings.masks.of(name))
     except (HeadraceError, OSError, TimeoutError) as error:
         return _failed(request, error)
     safe = "".join(char if char.isalnum() or char in "._-" else "_" for char in name)

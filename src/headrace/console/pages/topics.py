@@ -31,17 +31,18 @@ def rows_of(seen: Seen, sizes: Sizes | None) -> list[Row]:
     """All topics, with internal ones."""
     lags = _lags(seen)
     rates = {} if seen.traffic is None else seen.traffic.topics
+    standing = seen.standing.topics
     return [
         Row(
             name=topic.name,
             is_internal=topic.internal,
             partitions=len(topic.partitions),
-            replicas=max((len(part.replicas) for part in topic.partitions), default=0),
+            replicas=standing[topic.name].replicas,
             size=None if sizes is None else sizes.by_topic.get(topic.name),
             rate=rates.get(topic.name),
             lag=lags.get(topic.name),
-            offline=sum(part.leader < 0 for part in topic.partitions),
-            behind=sum(len(part.isr) < len(part.replicas) for part in topic.partitions),
+            offline=standing[topic.name].offline,
+            behind=standing[topic.name].behind,
         )
         for topic in seen.look.view.topics.values()
     ]

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headrace.base.addresses import Address, parse_bootstrap
 from headrace.base.ids import BrokerId, PartitionIndex
-from headrace.base.limits import CLIENT_CONNECT_TIMEOUT_MS, CLIENT_REQUEST_TIMEOUT_MS
+from headrace.base.limits import CLIENT_CONNECT_TIMEOUT_MS, CLIENT_PARTITIONS_PER_PAGE, CLIENT_REQUEST_TIMEOUT_MS
 from headrace.net.client.connection import Connection, connect
 from headrace.net.client.errors import (
     AnswerLostError,
@@ -33,7 +34,7 @@ from headrace.net.client.errors import (
 )
 from headrace.net.client.retry import Backoff, retried
 from headrace.net.client.security.settings import PLAIN, ClientSecurity
-from headrace.net.client.view import ClusterView, PartitionView, TopicView, view_of
+from headrace.net.client.view import ClusterView, Listing, PartitionView, TopicView, view_of
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -203,13 +204,43 @@ class Cluster:
 
         The result is also cached for `leader`. Raises ClientError where no broker answers.
         """
-        wanted = None if topics is None else tuple(MetadataRequestTopic(name=name) for name in topics)
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
-        response = await self.ask_any(ApiKey.METADATA, request)
-        view = view_of(response)
+        if topics is None:
+            view = await self._everything()
+        else:
+            wanted = tuple(MetadataRequestTopic(name=name) for name in topics)
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
+            view = view_of(await self.ask_any(ApiKey.METADATA, request))
+        self.know(view)
+        return view
+
+    def know(self, view: ClusterView) -> None:
+        """Go on from what another client of this cluster has heard of it."""
         self._view = view
         self._topics.update(view.topics)
-        return view
+
+    async def _everything(self) -> ClusterView:
+        """Metadata of all topics, page by page where the broker has pages: one answer with very many partitions holds
+        both sides for long.
+        """
+        from headrace.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
+
+        if ApiKey.DESCRIBE_TOPIC_PARTITIONS not in (connection := await self.any_connection()).versions:
+            return view_of(await self.ask_any(ApiKey.METADATA, MetadataRequest(topics=None)))
+        none = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+        view = view_of(await connection.request(ApiKey.METADATA, none, timeout_ms=self.request_timeout_ms))
+        listing, cursor = Listing(), RequestCursor()
+        while True:
+            request = DescribeTopicPartitionsRequest(
+                response_partition_limit=CLIENT_PARTITIONS_PER_PAGE, cursor=cursor if cursor.topic_name else None
+            )
+            page = await connection.request(
+                ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, timeout_ms=self.request_timeout_ms
+            )
+            listing.add(page)
+            if page.next_cursor is None:
+                return replace(view, topics=listing.topics())
+            if (before := cursor) >= (cursor := RequestCursor(*page.next_cursor)):
+                raise ClientError(f"{connection.address} lists topics in a circle, at {before} and {cursor} again.")
 
     async def topic(self, name: str, *, fresh: bool = False, auto_create: bool = False) -> TopicView:
         """One topic, from the cache where it is there. Raises RefusedError where it does not exist."""
@@ -248,12 +279,14 @@ class Cluster:
 
     async def partition(self, topic: str, partition: int) -> PartitionView:
         """A partition with a live leader. Raises RefusedError (retriable) where it has none."""
-        view = await self.topic(topic)
+        return self._led(await self.topic(topic), partition)
+
+    def _led(self, view: TopicView, partition: int) -> PartitionView:
         if not 0 <= partition < len(view.partitions):
-            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {partition} of topic '{topic}'")
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {partition} of topic '{view.name}'")
         found = view.partitions[partition]
         if self._view is None or found.leader not in self._view.brokers:
-            raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, f"Partition {partition} of topic '{topic}'")
+            raise RefusedError(ErrorCode.LEADER_NOT_AVAILABLE, f"Partition {partition} of topic '{view.name}'")
         return found
 
     async def by_leader(
@@ -261,8 +294,11 @@ class Cluster:
     ) -> dict[BrokerId, list[tuple[str, PartitionView]]]:
         """The given partitions, grouped by the broker that leads them. Raises as `partition` does."""
         grouped: dict[BrokerId, list[tuple[str, PartitionView]]] = {}
+        views: dict[str, TopicView] = {}
         for topic, index in partitions:
-            found = await self.partition(topic, index)
+            if (view := views.get(topic)) is None:
+                view = views[topic] = await self.topic(topic)
+            found = self._led(view, index)
             grouped.setdefault(found.leader, []).append((topic, found))
         return grouped
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from headrace.base.ids import BrokerId
+from headrace.base.limits import LOOK_PARTITIONS_PER_ASK_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError
 from headrace.wire.apis import ApiKey
@@ -36,21 +38,35 @@ async def disks(cluster: Cluster, brokers: Collection[int]) -> dict[int, DiskVie
 
 
 async def sizes(
-    cluster: Cluster, brokers: Collection[int]
-) -> tuple[dict[int, dict[tuple[str, int], int]], dict[int, DiskView]]:
-    """For each broker that answers, the bytes of each log that it holds, by topic and partition. Their disks, too."""
-    found = dict(zip(brokers, await asyncio.gather(*(_results(cluster, each, None) for each in brokers)), strict=True))
-    logs = {
-        broker: {
-            (topic.name, part.partition_index): part.partition_size
-            for result in results
-            for topic in result.topics
-            for part in topic.partitions
-        }
-        for broker, results in found.items()
-        if results
-    }
-    return logs, _disks(found)
+    cluster: Cluster, places: Mapping[int, Sequence[tuple[str, int]]]
+) -> tuple[dict[tuple[str, int], int], dict[int, DiskView]]:
+    """The bytes of logs, as the brokers that are named for them tell, and the disks of these brokers. `places`: topics
+    and partitions by broker, those of a topic together. Brokers that do not answer are left out.
+    """
+    told = await asyncio.gather(*(_logs(cluster, broker, some) for broker, some in places.items()))
+    logs = {place: size for found, _ in told for place, size in found.items()}
+    return logs, _disks({broker: results for broker, (_, results) in zip(places, told, strict=True)})
+
+
+async def _logs(
+    cluster: Cluster, broker: int, places: Sequence[tuple[str, int]]
+) -> tuple[dict[tuple[str, int], int], Sequence[DescribeLogDirsResult]]:
+    """Some at once: a long question holds the event loops of both sides."""
+    logs: dict[tuple[str, int], int] = {}
+    results: Sequence[DescribeLogDirsResult] = ()
+    for first in range(0, max(1, len(places)), LOOK_PARTITIONS_PER_ASK_MAX):
+        some = places[first : first + LOOK_PARTITIONS_PER_ASK_MAX]
+        topics = tuple(
+            DescribableLogDirTopic(topic=name, partitions=tuple(index for _, index in group))
+            for name, group in groupby(some, key=lambda place: place[0])
+        )
+        results = await _results(cluster, broker, topics)
+        if not results:
+            break
+        for result in results:
+            for topic in result.topics:
+                logs.update(((topic.name, part.partition_index), part.partition_size) for part in topic.partitions)
+    return logs, results
 
 
 def _disks(found: Mapping[int, Sequence[DescribeLogDirsResult]]) -> dict[int, DiskView]:
@@ -63,9 +79,9 @@ def _disks(found: Mapping[int, Sequence[DescribeLogDirsResult]]) -> dict[int, Di
 
 
 async def _results(
-    cluster: Cluster, broker: int, topics: tuple[DescribableLogDirTopic, ...] | None
+    cluster: Cluster, broker: int, topics: tuple[DescribableLogDirTopic, ...]
 ) -> Sequence[DescribeLogDirsResult]:
-    """The broker's directories, with the logs of these topics; None: of all. Empty where it does not answer."""
+    """The broker's directories, with the logs of these topics. Empty where it does not answer."""
     try:
         connection = await cluster.broker_connection(BrokerId(broker))
         response = await connection.request(

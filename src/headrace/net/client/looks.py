@@ -1,8 +1,8 @@
 """Snapshots of a whole cluster, and their comparison: rates, lagging replicas, progress of groups, and silent brokers.
 
 Promises: a look asks each live leader for the ends of its partitions, LOOK_PARTITIONS_PER_ASK_MAX at once. It asks each
-broker for its groups and their committed offsets. It waits for none longer than LOOK_MS_MAX. A broker that does not
-answer is part of the result, not a failure. Raises ClientError where no broker answers at all.
+broker for its groups and their committed offsets. It waits for no answer longer than LOOK_MS_MAX. A broker that does
+not answer is part of the result, not a failure. Raises ClientError where no broker answers at all.
 """
 
 from __future__ import annotations
@@ -121,12 +121,14 @@ async def _ends(
     """
     wanted = [(name, part) for name, parts in topics.items() for part in parts]
     found: list[tuple[Place, int]] = []
+    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(LOOK_MS_MAX / 1000):
+        async with asyncio.timeout(LOOK_MS_MAX / 1000) as patience:
             connection = await cluster.broker_connection(leader)
             for first in range(0, len(wanted), LOOK_PARTITIONS_PER_ASK_MAX):
                 request = _question(wanted[first : first + LOOK_PARTITIONS_PER_ASK_MAX])
                 response = await connection.request(ApiKey.LIST_OFFSETS, request, timeout_ms=LOOK_MS_MAX)
+                patience.reschedule(loop.time() + LOOK_MS_MAX / 1000)
                 found += [
                     ((topic.name, part.partition_index), part.offset)
                     for topic in response.topics
