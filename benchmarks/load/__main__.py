@@ -21,7 +21,7 @@ from benchmarks.load.cases import Better, Case, delete_topics
 from benchmarks.load.catalog import CASES, FAILOVERS, MOVES
 from benchmarks.load.clusters import CLUSTERS, KAFKA_CLUSTER
 from benchmarks.load.contest import Outcome, Run, contest
-from benchmarks.load.floor import FLOOR, Floor
+from benchmarks.load.floor import FLOOR, FLOOR_CLUSTER, FLOORS
 from benchmarks.load.groups import GROUP_RIVALS, GROUPS, KAFKA_AT_ONCE, KAFKA_DELAYED
 from benchmarks.load.native_road import NATIVE, NATIVE_RIVALS
 from benchmarks.load.profiles import NoProfile, hottest, profile
@@ -40,6 +40,7 @@ LABELS: Final = {
     KAFKA: "Kafka",
     HEADRACE: "pure Python",
     FLOOR: "the floor",
+    FLOOR_CLUSTER: "the floor of three",
     WITHOUT_JOURNAL: "without its journal",
     KAFKA_CLUSTER: "Kafka",
     KAFKA_AT_ONCE: "Kafka",
@@ -69,7 +70,7 @@ def main() -> int:
     made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=options.dir)
     with (
         made as directory,
-        Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS, **GUARDED, **NATIVE_RIVALS, FLOOR: Floor}) as rivals,
+        Rivals(Path(directory), {**CLUSTERS, **GROUP_RIVALS, **GUARDED, **NATIVE_RIVALS, **FLOORS}) as rivals,
     ):
         for case in wanted:
             console.print(f"\n[bold]{case.about.title}[/bold] ({case.about.name})")

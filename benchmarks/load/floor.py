@@ -1,4 +1,5 @@
 """The floor of any broker under a producer of one partition: an event loop that writes requests to a file and answers.
+With three replicas it is three of them.
 
 A rival beside Headrace. It looks into no batch, keeps no state of producers, has no log, no roles and no metrics. A
 producer sends at most so much to a broker that does nothing else, over this kernel and to this disk. Its processor time
@@ -7,6 +8,8 @@ is what sockets, files and an event loop cost.
 - **page cache**: each request is written before it is answered.
 - **fsync**: a thread syncs the file as well. All requests that were written before a sync began are answered by it, as
   those of a journal. The file is written once before, so that a sync has no new block to note.
+- **three replicas**: each request is sent to two more processes as well, which write it, and sync it, to files of their
+  own. It is answered once all three have it.
 
 Everything else that a client asks, a broker of Headrace answers behind it.
 """
@@ -16,14 +19,18 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from struct import Struct
 from typing import Final, cast
 
-from benchmarks.load.rivals import Door, Durability, Headrace
+from benchmarks.load.clusters import HeadraceCluster
+from benchmarks.load.rivals import Door, Durability, Headrace, Rival
 from headrace.base.addresses import Address, parse_address
 from headrace.net import loops
 from headrace.wire.apis import Api, ApiKey, api
@@ -31,6 +38,10 @@ from headrace.wire.headers import decode_request_header, decode_response_header,
 from headrace.wire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 FLOOR: Final = "floor"
+FLOOR_CLUSTER: Final = "floor-3"
+COPIES: Final = 2
+HAVE: Final = b"1"
+"""Of one that copies, for each request."""
 FILE_BYTES: Final = 256 << 20
 """The file is written from the start again once it is full."""
 HEAD: Final = Struct(">ihhi")
@@ -52,8 +63,8 @@ class Writes:
         os.fsync(self._file)
         self._at = 0
         self.syncs = False
-        self._syncing: list[tuple[asyncio.Transport, bytes]] = []
-        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+        self._syncing: list[Callable[[], object]] = []
+        self._waiting: list[Callable[[], object]] = []
         self._thread = ThreadPoolExecutor(1)
 
     def write(self, request: memoryview) -> None:
@@ -61,11 +72,12 @@ class Writes:
             self._at = 0
         self._at += os.pwrite(self._file, request, self._at)
 
-    def answer(self, transport: asyncio.Transport, answer: bytes) -> None:
+    def then(self, have: Callable[[], object]) -> None:
+        """Call this once what was written so far is there as it has to be."""
         if not self.syncs:
-            transport.write(answer)
+            have()
             return
-        self._waiting.append((transport, answer))
+        self._waiting.append(have)
         if not self._syncing:
             self._sync()
 
@@ -77,11 +89,93 @@ class Writes:
         )
 
     def _synced(self) -> None:
-        answered, self._syncing = self._syncing, []
+        done, self._syncing = self._syncing, []
         if self._waiting:
             self._sync()
-        for transport, answer in answered:
-            transport.write(answer)
+        for have in done:
+            have()
+
+
+class Copy(asyncio.BufferedProtocol):
+    """The leader's connection, at a process that copies: writes what comes, and tells that it has it.
+
+    A request that comes in pieces is told of with its last one.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._buffer = bytearray(1 << 20)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._view[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        self._filled += count
+        at = number = 0
+        while self._filled - at >= LENGTH_BYTES:
+            end = at + LENGTH_BYTES + int.from_bytes(self._view[at : at + LENGTH_BYTES])
+            if end > self._filled:
+                break
+            at, number = end, number + 1
+        if number:
+            self._writes.write(self._view[:at])
+            self._writes.then(partial(self._transport.write, HAVE * number))
+            self._buffer[: self._filled - at] = self._buffer[at : self._filled]
+            self._filled -= at
+
+
+class Link(asyncio.Protocol):
+    """A connection to one that copies."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, have: Callable[[int], None]) -> None:
+        self._have = have
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._have(len(data))
+
+
+class Replicas:
+    """This process's file, and those that copy it. Requests are answered in their order, once all have them."""
+
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._links: list[Link] = []
+        self._have = [0]
+        self._answered = 0
+        self._answers: deque[Callable[[], object]] = deque()
+
+    async def copied_to(self, addresses: Sequence[Address]) -> None:
+        loop = asyncio.get_running_loop()
+        for number, at in enumerate(addresses, 1):
+            self._have.append(0)
+            made = partial(Link, partial(self._has, number))
+            _, link = await loop.create_connection(made, at.host, at.port)
+            self._links.append(link)
+
+    def take(self, request: memoryview, answer: Callable[[], object]) -> None:
+        for link in self._links:
+            link.transport.write(request)
+        self._answers.append(answer)
+        self._writes.write(request)
+        self._writes.then(partial(self._has, 0, 1))
+
+    def _has(self, who: int, more: int) -> None:
+        self._have[who] += more
+        for _ in range(min(self._have) - self._answered):
+            self._answered += 1
+            self._answers.popleft()()
 
 
 class Behind(asyncio.Protocol):
@@ -110,8 +204,8 @@ class Front(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _behind: asyncio.Transport
 
-    def __init__(self, writes: Writes, behind: Address) -> None:
-        self._writes = writes
+    def __init__(self, replicas: Replicas, behind: Address) -> None:
+        self._replicas = replicas
         self._broker = behind
         self._buffer = bytearray(1 << 20)
         self._view = memoryview(self._buffer)
@@ -149,9 +243,8 @@ class Front(asyncio.BufferedProtocol):
                 break
             frame = self._view[at:end]
             if key == PRODUCE:
-                self._writes.write(frame)
                 head, tail = self._canned.get(version) or self._learned(frame, version)
-                self._writes.answer(self._transport, head + number.to_bytes(4) + tail)
+                self._replicas.take(frame, partial(self._transport.write, head + number.to_bytes(4) + tail))
             else:
                 self._forward(frame, key, version, number)
             at = end
@@ -200,12 +293,16 @@ def known(key: int) -> Api:
     return found
 
 
-def serve(port: Connection, behind: Address, path: Path) -> None:
-    """A process: tells its port, and hears whether it syncs, until the other end of `port` is closed."""
+def serve(port: Connection, behind: Address | None, path: Path, copies: Sequence[Address]) -> None:
+    """A process: tells its port, and hears whether it syncs, until the other end of `port` is closed. `behind`: the
+    broker that answers all but produces; None: it copies.
+    """
 
     async def work() -> None:
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         writes = Writes(path)
+        replicas = Replicas(writes)
+        await replicas.copied_to(copies)
 
         def hear() -> None:
             try:
@@ -215,7 +312,9 @@ def serve(port: Connection, behind: Address, path: Path) -> None:
             else:
                 port.send(True)
 
-        server = await loop.create_server(lambda: Front(writes, behind), behind.host, 0)
+        server = await loop.create_server(
+            lambda: Copy(writes) if behind is None else Front(replicas, behind), "127.0.0.1", 0
+        )
         port.send(server.sockets[0].getsockname()[1])
         loop.add_reader(port.fileno(), hear)
         await over.wait()
@@ -224,39 +323,106 @@ def serve(port: Connection, behind: Address, path: Path) -> None:
     loops.run(work())
 
 
+class Processes:
+    """The processes of a floor: those that copy, and the one that clients reach."""
+
+    def __init__(self, directory: Path, copies: int) -> None:
+        self._directory = directory
+        self._copies = copies
+        self._running: list[tuple[Connection, BaseProcess]] = []
+        self._addresses: list[Address] = []
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for _, process in self._running if process.pid is not None]
+
+    @property
+    def door(self) -> Door:
+        return Door(str(self._addresses[-1]))
+
+    def sync(self, durability: Durability) -> None:
+        for port, _ in self._running:
+            port.send(durability is Durability.FSYNC)
+            port.recv()
+
+    def start(self, behind: Address) -> None:
+        for number in range(self._copies):
+            self._start(None, self._directory / f"copied-{number}", ())
+        self._start(behind, self._directory / "requests", tuple(self._addresses))
+
+    def _start(self, behind: Address | None, path: Path, copies: Sequence[Address]) -> None:
+        context = multiprocessing.get_context("spawn")
+        port, there = context.Pipe()
+        process = context.Process(target=serve, args=(there, behind, path, copies), daemon=True)
+        process.start()
+        there.close()
+        self._running.append((port, process))
+        self._addresses.append(Address("127.0.0.1", port.recv()))
+
+    def stop(self) -> None:
+        for port, process in reversed(self._running):
+            port.close()
+            process.join(JOIN_S)
+        self._running.clear()
+        self._addresses.clear()
+
+
 class Floor(Headrace):
-    """This floor, and the broker behind it."""
+    """The floor of one broker, and a broker behind it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, name=FLOOR)
-        self._path = directory / "requests"
+        self._floor = Processes(directory, copies=0)
 
     @property
     def pids(self) -> list[int]:
         """Of the floor alone: that is what is measured."""
-        assert self._process.pid is not None
-        return [self._process.pid]
+        return self._floor.pids
 
     @property
     def door(self) -> Door:
-        return Door(f"{self._at.host}:{self._at.port}")
+        return self._floor.door
 
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
-        self._port.send(durability is Durability.FSYNC)
-        self._port.recv()
+        self._floor.sync(durability)
         return super().topic_config(durability)
 
     def start(self) -> None:
         super().start()
-        behind = parse_address(self.bootstrap)
-        context = multiprocessing.get_context("spawn")
-        self._port, there = context.Pipe()
-        self._process = context.Process(target=serve, args=(there, behind, self._path), daemon=True)
-        self._process.start()
-        there.close()
-        self._at = Address(behind.host, self._port.recv())
+        self._floor.start(parse_address(self.bootstrap))
 
     def stop(self) -> None:
-        self._port.close()
-        self._process.join(JOIN_S)
+        self._floor.stop()
         super().stop()
+
+
+class FloorCluster(HeadraceCluster):
+    """The floor of three brokers that hold three replicas, and three brokers behind it."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, name=FLOOR_CLUSTER)
+        self._floor = Processes(directory, copies=COPIES)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the floor alone: that is what is measured."""
+        return self._floor.pids
+
+    @property
+    def door(self) -> Door:
+        return self._floor.door
+
+    def topic_config(self, durability: Durability) -> Mapping[str, str]:
+        self._floor.sync(durability)
+        return super().topic_config(durability)
+
+    def start(self) -> None:
+        super().start()
+        self._floor.start(parse_address(self.bootstrap.split(",")[0]))
+
+    def stop(self) -> None:
+        self._floor.stop()
+        super().stop()
+
+
+FLOORS: Final[Mapping[str, Callable[[Path], Rival]]] = {FLOOR: Floor, FLOOR_CLUSTER: FloorCluster}

@@ -21,7 +21,7 @@ from headrace.native import VARIABLE
 
 HEADRACE_NATIVE: Final = "headrace-native"
 NATIVE_CLUSTER: Final = "headrace-3-native"
-ROADS: Final[Mapping[str, str]] = {HEADRACE: HEADRACE_NATIVE, HEADRACE_CLUSTER: NATIVE_CLUSTER}
+NATIVE_NAMES: Final[Mapping[str, str]] = {HEADRACE: HEADRACE_NATIVE, HEADRACE_CLUSTER: NATIVE_CLUSTER}
 PREFIX: Final = "native-"
 CPU_RATIO_MAX: Final = 0.4
 
@@ -91,7 +91,7 @@ def _on_native_road(case: Case) -> Case:
         about,
         name=PREFIX + about.name,
         title=title,
-        who=ROADS[about.who],
+        who=NATIVE_NAMES[about.who],
         target=target,
         more_targets=more,
         cost_targets=costs,

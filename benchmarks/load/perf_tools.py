@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from benchmarks.load.cases import MEGABYTE, About, Entrant, Figures, count, make_topic, portion, topic_on
-from benchmarks.load.floor import FLOOR
+from benchmarks.load.floor import FLOORS
 from benchmarks.load.rivals import Door, door_of
 from tools import kafka_jars
 
@@ -38,7 +38,7 @@ class Produce:
         bootstrap = entrant.rival.bootstrap
         with topic_on(entrant, self.about.name, self.partitions) as topic:
             figures = produce(door_of(entrant.rival), topic, self.records, self.record_bytes, self.props)
-            held = count(bootstrap, topic, self.partitions) if entrant.rival.name != FLOOR else self.records
+            held = count(bootstrap, topic, self.partitions) if entrant.rival.name not in FLOORS else self.records
         assert held == self.records, f"{topic} holds {held} records, not {self.records}"
         return Figures(rate=figures[self.rate], others=figures, megabytes=self.records * self.record_bytes / MEGABYTE)
 

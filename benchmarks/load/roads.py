@@ -15,9 +15,9 @@ import psutil
 from benchmarks.load.cases import MEGABYTE, About, Better, Case, Entrant, Figures, at_least, at_most
 from benchmarks.load.catalog import CASES
 from benchmarks.load.end_to_end import StartUp
-from benchmarks.load.floor import FLOOR
+from benchmarks.load.floor import FLOOR, FLOOR_CLUSTER
 from benchmarks.load.mixed import Mixed
-from benchmarks.load.native_road import HEADRACE_NATIVE
+from benchmarks.load.native_road import HEADRACE_NATIVE, NATIVE_NAMES
 from benchmarks.load.rivals import HEADRACE, Durability
 
 
@@ -94,8 +94,8 @@ def _beside_the_floor(name: str) -> Case:
         about,
         name=f"native-floor-{name}",
         title=f"native road beside the floor of any broker: {about.title}",
-        who=HEADRACE_NATIVE,
-        against=FLOOR,
+        who=NATIVE_NAMES[about.who],
+        against=FLOOR if about.replicas == 1 else FLOOR_CLUSTER,
         theirs=about.ours,
         target=at_most(WITHIN) if is_time else at_least(round(1 / WITHIN, 2)),
         more_targets={},
@@ -107,5 +107,15 @@ def _beside_the_floor(name: str) -> Case:
 ROADS: Final[tuple[Case, ...]] = (
     _memory(),
     Ready(about=_about("native-ready", "from the start of the broker until it is ready", "s", restarts=True)),
-    *map(_beside_the_floor, ("produce-1k-page-cache", "produce-1k", "single-page-cache")),
+    *map(
+        _beside_the_floor,
+        (
+            "produce-1k-page-cache",
+            "produce-1k",
+            "single-page-cache",
+            "replicated-1k",
+            "replicated-single-page-cache",
+            "replicated-single",
+        ),
+    ),
 )
