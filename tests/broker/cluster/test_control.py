@@ -232,6 +232,37 @@ def test_what_may_not_be_done_twice_is_sent_only_while_there_is_time_for_its_ans
     run(work())
 
 
+def test_one_who_has_little_time_takes_nobody_else_s_answer_away(tmp_path: Path) -> None:
+    """A heartbeat gives up early. It shares its connection with a request that must not be done twice."""
+
+    async def work() -> None:
+        arrived, late = asyncio.Queue[Ask[Any]](), asyncio.Event()
+        deleted = (TopicAnswer(name="t"),)
+
+        async def script(_: Any, request: EnvelopeRequest) -> EnvelopeResponse:
+            _, ask = decode_ask(request.request_data)
+            arrived.put_nowait(ask)
+            await late.wait()
+            return told(ask, deleted if isinstance(ask, DeleteTopics) else (ProducerId(5), 10))
+
+        async with (
+            scripted_broker({int(ApiKey.ENVELOPE): script}) as other,
+            control(tmp_path, other.address) as here,
+        ):
+            hurried = asyncio.create_task(here.submit(IDS, wait_ms=10 * WAIT_MS))
+            await arrived.get()
+            patient = asyncio.create_task(here.submit(DELETION, wait_ms=PATIENT_MS))
+            refusal = await hurried
+            assert isinstance(refusal, Refusal)
+            assert "did not answer" in refusal.message
+            assert not patient.done()
+            late.set()
+            assert await patient == deleted
+            assert isinstance(await here.submit(IDS, wait_ms=PATIENT_MS), tuple), "by another connection"
+
+    run(work())
+
+
 def test_it_may_be_sent_again_where_it_was_surely_not_received(tmp_path: Path) -> None:
     async def work() -> None:
         deleted = (TopicAnswer(name="t"),)

@@ -1,8 +1,11 @@
 """Connections to other brokers, for requests that this broker makes as their client: one for each, opened on demand.
 
-Promises: brokers of two releases work side by side. Each connection begins with one ApiVersions, and a request goes out
-in the highest version that both brokers know. Where they have none in common, nothing is sent, and one log line for
-each connection says so.
+Promises:
+- An answer that does not come in time is lost to the one who waits for it, and to no other. A request with little time
+  shares its connection with those that have more.
+- Brokers of two releases work side by side. Each connection begins with one ApiVersions, and a request goes out in the
+  highest version that both brokers know. Where they have none in common, nothing is sent, and one log line for each
+  connection says so.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ class Links:
         self._most: Final = most
         self._security: Final = security
         self._links: dict[Address, asyncio.Task[Connection]] = {}
+        self._retired: set[Connection] = set()
+        """Connections that take no more requests, while others wait for their answers."""
         self._told: set[tuple[Address, ApiKey]] = set()
         """Requests that were not offered, of the present connections."""
         self._strangers: set[Address] = set()
@@ -71,7 +76,13 @@ class Links:
         if (left_ms := _left_ms(deadline)) < answer_ms_min:
             raise NotSent(f"{address} was reached too late to answer in time.")
         # This process may stand still between the look at the clock and here: then the deadline gives way.
-        return await connection.request(key, request, version=version, timeout_ms=left_ms)
+        try:
+            return await connection.request(key, request, version=version, timeout_ms=left_ms, shared=True)
+        finally:
+            if connection.is_awaited and not connection.is_open:
+                self._retired.add(connection)
+            else:
+                self._retired.discard(connection)
 
     def _tell(self, address: Address, error: AuthenticationError) -> None:
         """Log, once until it succeeds, that the two brokers do not accept each other."""
@@ -114,6 +125,9 @@ class Links:
             link.result().abort()
 
     async def close(self) -> None:
+        for connection in self._retired:
+            connection.abort()
+        self._retired.clear()
         links = list(self._links.values())
         for address in list(self._links):
             self._drop(address)
