@@ -1,4 +1,4 @@
-"""Copies of frozen values with some fields changed."""
+"""Frozen dataclasses: comparison and text that all share, and copies with some fields changed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import fields
 from functools import cache
 from itertools import repeat
 from operator import attrgetter, call
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-__all__ = ["replaced"]
+__all__ = ["Value", "replaced"]
 
 _T = TypeVar("_T")
 
@@ -44,3 +44,40 @@ def _layout(kind: type[Any]) -> _Layout:
     assert len(by_name) > 1
     assert not hasattr(kind, "__post_init__")
     return _Layout(attrgetter(*by_name), tuple(by_name.values()), by_name)
+
+
+@cache
+def _compared(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads the fields that are compared."""
+    names = [field.name for field in fields(kind) if field.compare]
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _reader_of(value: Any) -> Callable[[Any], tuple[Any, ...]]:
+    kind: Any = type(value)
+    return _compared(kind)
+
+
+class Value:
+    """A frozen dataclass that is compared, hashed and printed by its fields.
+
+    `dataclass` would do the same, and compile three functions for each class whenever its module is loaded. That takes
+    longer than all else about such a class. So modules with many of them declare them with `eq=False, repr=False`.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        read = _reader_of(self)
+        return read(self) == read(other)
+
+    def __hash__(self) -> int:
+        return hash(_reader_of(self)(self))
+
+    def __repr__(self) -> str:
+        shown = [field.name for field in fields(cast("Any", self)) if field.repr]
+        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"

@@ -34,6 +34,7 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
+from headrace.base.values import Value
 from headrace.controller.access.acls import AclsDeleted, create_acls, delete_acls
 from headrace.controller.access.quotas import QuotaAlteration, alter_quotas
 from headrace.controller.access.scram import ScramAlteration, alter_scram
@@ -65,8 +66,8 @@ from headrace.wire.errors import ErrorCode
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Setting(Value):
     """The place of a decision: the configs with which the controller's broker was started."""
 
     broker_configs: Mapping[str, str]
@@ -79,7 +80,7 @@ class Setting:
     """The quorum's voters; empty where the commit log has none."""
 
 
-class Ask(Generic[R_co]):
+class Ask(Value, Generic[R_co]):
     """A request to the controller, with an answer of type R_co or a Refusal."""
 
     __slots__ = ()
@@ -101,8 +102,8 @@ class Command(Ask[R_co]):
     def decide(self, image: MetadataImage, setting: Setting) -> Decision[R_co | Refusal]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TopicAnswer(Value):
     """The outcome for one topic of a request. A topic that was created, or would be, is described."""
 
     name: str | None
@@ -133,7 +134,7 @@ def _answers(decision: Decision[list[TopicOutcome]], *, made: bool = False) -> D
     return Decision(decision.events, tuple(TopicAnswer.of(outcome, made=made) for outcome in decision.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CreateTopics(Command[TopicAnswers]):
     """Create topics. One answer for each topic, in order."""
 
@@ -153,7 +154,7 @@ class CreateTopics(Command[TopicAnswers]):
         return _answers(decision, made=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeleteTopics(Command[TopicAnswers]):
     """Delete topics. One answer for each topic, in order."""
 
@@ -165,7 +166,7 @@ class DeleteTopics(Command[TopicAnswers]):
         return _answers(delete_topics(image, self.topics, broker_configs=setting.broker_configs, node=setting.node))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CreatePartitions(Command[TopicAnswers]):
     """Add partitions to topics. One answer for each topic, in order."""
 
@@ -181,7 +182,7 @@ class CreatePartitions(Command[TopicAnswers]):
 Refusals = tuple[Refusal | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AlterConfigs(Command[Refusals]):
     """Change configs. One answer for each resource, in order; None: done."""
 
@@ -203,7 +204,7 @@ class AlterConfigs(Command[Refusals]):
         return Decision(decision.events, tuple(decision.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AlterQuotas(Command[Refusals]):
     """Change client quotas. One answer for each entity, in order; None: done."""
 
@@ -217,7 +218,7 @@ class AlterQuotas(Command[Refusals]):
         return Decision(decision.events, tuple(decision.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CreateAcls(Command[Refusals]):
     """Create ACLs. One answer for each, in order; None: it is in force."""
 
@@ -232,7 +233,7 @@ class CreateAcls(Command[Refusals]):
         return Decision(decision.events, tuple(decision.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeleteAcls(Command[tuple[AclsDeleted, ...]]):
     """Delete the ACLs that filters match. One answer for each filter, in order."""
 
@@ -247,7 +248,7 @@ class DeleteAcls(Command[tuple[AclsDeleted, ...]]):
         return Decision(decision.events, tuple(decision.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AlterScram(Command[Refusals]):
     """Change SCRAM credentials. One answer for each alteration, in order; None: done."""
 
@@ -264,7 +265,7 @@ class AlterScram(Command[Refusals]):
         return Decision(decision.events, tuple(decision.result))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FinalizeLevel(Command[None]):
     """Raise the cluster's feature level."""
 
@@ -282,7 +283,7 @@ class FinalizeLevel(Command[None]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
     """As `elect_leaders`."""
 
@@ -295,7 +296,7 @@ class ElectLeaders(Command[tuple[ElectionOutcome, ...]]):
         return elect_leaders(image, self.election, self.partitions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReassignPartitions(Command[Refusals]):
     """Reassign partitions. One answer for each partition, in order; None: its reassignment has begun."""
 
@@ -317,7 +318,7 @@ class ReassignPartitions(Command[Refusals]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MovePartitions(Command[tuple[MoveOutcome, ...]]):
     """As `move_partitions`."""
 
@@ -336,7 +337,7 @@ class MovePartitions(Command[tuple[MoveOutcome, ...]]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RecoverPartitions(Command[Recovery]):
     """As `recover_partitions`."""
 
@@ -364,7 +365,7 @@ def _handing_over(image: MetadataImage, setting: Setting) -> HandsOver:
     return hands_over
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AllocateProducerIds(Command[tuple[ProducerId, int]]):
     """Allocate a block of producer ids. The answer is its first id, and their number."""
 
@@ -376,8 +377,10 @@ class AllocateProducerIds(Command[tuple[ProducerId, int]]):
         return allocate_producer_ids(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PublishSegment(Command[None]):
+    """Note a durable segment that a leader has exported."""
+
     RESULT: ClassVar[Any] = None
     topic_id: TopicId
     partition: PartitionIndex
@@ -398,8 +401,10 @@ class PublishSegment(Command[None]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeleteHistory(Command[None]):
+    """Note that durable history below an offset is deleted."""
+
     RESULT: ClassVar[Any] = None
     topic_id: TopicId
     partition: PartitionIndex
@@ -416,8 +421,10 @@ class DeleteHistory(Command[None]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReplaceSegments(Command[None]):
+    """Note that one segment takes the place of several."""
+
     RESULT: ClassVar[Any] = None
     topic_id: TopicId
     partition: PartitionIndex
@@ -436,7 +443,7 @@ class ReplaceSegments(Command[None]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ProveMove(Command[None]):
     """As `prove_move`."""
 
@@ -456,7 +463,7 @@ class ProveMove(Command[None]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SealMove(Command[None]):
     """As `seal_move`. A repeated request changes nothing, or is refused: each seal begins a leader epoch."""
 
@@ -477,7 +484,7 @@ class Standing(TypedDict):
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MoveStep(Command[None]):
     """A request of a partition's leader about its move."""
 
@@ -499,7 +506,7 @@ class MoveStep(Command[None]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FinishMove(MoveStep):
     """As `finish_move`."""
 
@@ -507,7 +514,7 @@ class FinishMove(MoveStep):
         return finish_move(image, **self.standing)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FailTarget(MoveStep):
     """As `fail_target`."""
 
@@ -515,7 +522,7 @@ class FailTarget(MoveStep):
         return fail_target(image, **self.standing, unable=setting.unable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GiveUpMove(MoveStep):
     """As `give_up_move`."""
 
@@ -526,7 +533,7 @@ class GiveUpMove(MoveStep):
         return give_up_move(image, **self.standing, for_good=self.for_good)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AlterIsr(Command[tuple[ErrorCode, ...]]):
     """Change the ISR of partitions, as their leader proposes. One error code for each proposal, in order."""
 
@@ -540,7 +547,7 @@ class AlterIsr(Command[tuple[ErrorCode, ...]]):
         return alter_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, proposals=self.proposals)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LeaveIsr(Command[None]):
     """Leave the ISR of these partitions, as the disk under the broker's copies failed: others lead, and count.
     `for_room`: the disk is only full; then others lead and count only where they have room."""
@@ -556,7 +563,7 @@ class LeaveIsr(Command[None]):
         return leave_isr(image, broker_id=self.broker_id, broker_epoch=self.broker_epoch, partitions=keys)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RenewCopies(Command[tuple[ErrorCode, ...]]):
     """Let a broker drop damaged copies and copy them again from their leaders. One error code for each, in order."""
 
@@ -581,7 +588,7 @@ class RenewCopies(Command[tuple[ErrorCode, ...]]):
 # requests that are more than a decision on the image
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RegisterBroker(Ask[BrokerEpoch]):
     """Register a process that has started. It becomes a learner of the quorum, where it is no member, and gets its
     epoch."""
@@ -603,7 +610,7 @@ class RegisterBroker(Ask[BrokerEpoch]):
     """The lowest one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Heartbeat(Ask[bool]):
     """Report that the broker lives; the answer is whether it is unfenced now.
 
@@ -626,7 +633,7 @@ class Heartbeat(Ask[bool]):
     level: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RemoveBroker(Ask[None]):
     """Remove a stopped broker for good, from the quorum too."""
 
@@ -635,7 +642,7 @@ class RemoveBroker(Ask[None]):
     broker_id: BrokerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ChangeVoter(Ask[None]):
     """Make a member a voter, or a learner. Without a directory: whichever the broker has."""
 
@@ -646,8 +653,8 @@ class ChangeVoter(Ask[None]):
     voter: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumReplica:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuorumReplica(Value):
     """One member of the quorum, as the leader knows it. Times in milliseconds since 1970; -1: not known."""
 
     broker_id: BrokerId
@@ -658,8 +665,10 @@ class QuorumReplica:
     last_caught_up_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumView:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuorumView(Value):
+    """The quorum, as its leader knows it."""
+
     leader: BrokerId
     epoch: int
     high_watermark: int
@@ -668,8 +677,10 @@ class QuorumView:
     """The prospects of the learners while there are fewer voters than `controller.voters`; empty: there are enough."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReadQuorum(Ask[QuorumView]):
+    """Ask for the state of the quorum."""
+
     RESULT: ClassVar[Any] = QuorumView
 
 
@@ -713,8 +724,8 @@ ASKS: Final[Mapping[str, type[Ask[Any]]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(Generic[R_co]):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Answer(Value, Generic[R_co]):
     """An answer of the controller. `index`: the entry of the commit log that it rests on."""
 
     index: int

@@ -26,6 +26,8 @@ HASTY_WINDOW_S: Final = 60.0
 
 @dataclass(slots=True)
 class _Session:
+    """One incarnation of a broker, and when it was heard last."""
+
     epoch: BrokerEpoch
     heard_at: float
 

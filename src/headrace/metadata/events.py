@@ -30,6 +30,7 @@ from headrace.base.ids import (
     ProducerId,
     TopicId,
 )
+from headrace.base.values import Value
 from headrace.metadata.access.acls import Acl
 from headrace.metadata.access.quotas import QuotaEntity
 from headrace.metadata.access.scram import ScramCredential, ScramMechanism
@@ -39,8 +40,8 @@ from headrace.metadata.pieces import Piece
 from headrace.metadata.values import Endpoint, Engine, PartitionImage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterBorn:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ClusterBorn(Value):
     """The first event of every cluster: its identity, assigned once. Version 1: `engine`; before it, every cluster had
     local logs."""
 
@@ -50,8 +51,8 @@ class ClusterBorn:
     engine: Engine = Engine.LOCAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistered:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BrokerRegistered(Value):
     """One process start of a broker: a new incarnation, fenced until a `BrokerUnfenced` with its epoch. For a known
     incarnation it raises the level alone."""
 
@@ -75,8 +76,8 @@ class BrokerRegistered:
         return 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelFinalized:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LevelFinalized(Value):
     """The cluster's feature level is at least this one from now on. Events of it may follow, and no broker comes that
     does not know it."""
 
@@ -87,8 +88,8 @@ class LevelFinalized:
     level: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFenced:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BrokerFenced(Value):
     """The broker may lead no partition and join no ISR until it is unfenced."""
 
     TYPE: ClassVar[int] = 2
@@ -97,16 +98,18 @@ class BrokerFenced:
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerUnfenced:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BrokerUnfenced(Value):
+    """The broker serves from now on: it has heard of all that was decided before it came."""
+
     TYPE: ClassVar[int] = 3
     VERSION: ClassVar[int] = 0
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRemoved:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class BrokerRemoved(Value):
     """The broker is no longer part of the cluster; by then it holds no replica. It may register again as a new one."""
 
     TYPE: ClassVar[int] = 4
@@ -115,8 +118,8 @@ class BrokerRemoved:
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCreated:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TopicCreated(Value):
     """A topic with all its partitions, their first leaders and its own configs (never the defaults).
 
     Version 1: its partitions may have `kept_in`. Version 2: `adding` and `removing`. Version 3: `assignment_epoch` and
@@ -140,8 +143,8 @@ class TopicCreated:
         return 6 if self.created_index else 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredReplicasChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DesiredReplicasChanged(Value):
     """The number of replicas that each partition of the topic gets as brokers join."""
 
     TYPE: ClassVar[int] = 32
@@ -150,8 +153,8 @@ class DesiredReplicasChanged:
     desired_replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeleted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TopicDeleted(Value):
     """The topic, its partitions, configs and catalog are gone; its name is free."""
 
     TYPE: ClassVar[int] = 6
@@ -159,8 +162,8 @@ class TopicDeleted:
     topic_id: TopicId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsAdded:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PartitionsAdded(Value):
     """More partitions, numbered on from those that the topic has. Versions are those of TopicCreated."""
 
     TYPE: ClassVar[int] = 7
@@ -169,8 +172,8 @@ class PartitionsAdded:
     partitions: tuple[PartitionImage, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ConfigChanged(Value):
     """Configs that were set or (None) removed: those of a topic, else of a broker, else the default of all brokers."""
 
     TYPE: ClassVar[int] = 8
@@ -180,8 +183,8 @@ class ConfigChanged:
     changes: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfigChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class GroupConfigChanged(Value):
     """Configs of a consumer group that were set or (None) removed. The group need not exist."""
 
     TYPE: ClassVar[int] = 33
@@ -190,8 +193,8 @@ class GroupConfigChanged:
     changes: Mapping[str, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LeaderChanged(Value):
     """An election: a new leader epoch, with the leader (or NO_LEADER) and the ISR that it starts with."""
 
     TYPE: ClassVar[int] = 9
@@ -208,8 +211,8 @@ class LeaderChanged:
     """The leader was not in sync, or had lost its disk (version 2)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class IsrChanged(Value):
     """The in-sync replicas changed within one leader epoch."""
 
     TYPE: ClassVar[int] = 10
@@ -221,8 +224,8 @@ class IsrChanged:
     isr: tuple[BrokerId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ReplicasChanged(Value):
     """The brokers that hold the partition; all of its ISR is among them.
 
     Version 1: a step of a reassignment. It has the ISR in the order of the replicas (None: unchanged). It also has the
@@ -244,8 +247,8 @@ class ReplicasChanged:
     """As in `PartitionImage.recovered_epoch`; 0: unchanged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveStarted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MoveStarted(Value):
     """The partition's only replica is to hand it over to `target`."""
 
     TYPE: ClassVar[int] = 12
@@ -258,8 +261,8 @@ class MoveStarted:
     bytes_per_second: int = UNLIMITED_RATE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveSealed:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MoveSealed(Value):
     """The source has written its last record, and durable history has it. The entry also has the `LeaderChanged` and
     `ReplicasChanged` that make the target the owner, in the leader epoch `assignment_epoch`."""
 
@@ -272,8 +275,8 @@ class MoveSealed:
     state: StorageStateSealed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveFinished:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MoveFinished(Value):
     """The target continues where the source ended, and may write. The source's log is no longer needed."""
 
     TYPE: ClassVar[int] = 14
@@ -283,8 +286,8 @@ class MoveFinished:
     partition_epoch: PartitionEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveCancelled:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MoveCancelled(Value):
     """The source stays the owner, in a new leader epoch. A seal that was proposed in the epoch before is refused."""
 
     TYPE: ClassVar[int] = 15
@@ -295,8 +298,8 @@ class MoveCancelled:
     partition_epoch: PartitionEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentPublished:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SegmentPublished(Value):
     """A durable segment joined the catalog. `previous_hash` is the head of the chain that it continues. Version 1: the
     descriptor may have the epoch of its last batch. Version 2: it may be packed."""
 
@@ -312,8 +315,8 @@ class SegmentPublished:
         return 2 if self.descriptor.is_packed else 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogAnchored:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CatalogAnchored(Value):
     """The point where a catalog continues whose beginning is deleted. Only in snapshots, as the result of earlier
     events."""
 
@@ -327,8 +330,8 @@ class CatalogAnchored:
     log_start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentsDeleted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SegmentsDeleted(Value):
     """Durable history begins at `log_start_offset` now. `removed` are the segments, by their SHA-256, that lie wholly
     below it and leave the catalog; their objects go later. `previous_hash` is the head of the chain that this
     continues."""
@@ -342,8 +345,8 @@ class SegmentsDeleted:
     previous_hash: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogListed:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CatalogListed(Value):
     """Entries of a catalog behind those listed before, and the links behind its last entry. Only in snapshots, as the
     result of earlier events. Version 1: segments may be packed."""
 
@@ -359,8 +362,8 @@ class CatalogListed:
         return 1 if self.piece.has_packed else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentsReplaced:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SegmentsReplaced(Value):
     """One segment replaces those (by their SHA-256, in order) that hold its offsets; their objects go later.
     `previous_hash` is the head of the chain that this continues. Version 1: the segment may be packed."""
 
@@ -377,8 +380,8 @@ class SegmentsReplaced:
         return 1 if self.descriptor.is_packed else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdsAllocated:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ProducerIdsAllocated(Value):
     """A broker may hand out producer ids `start` to `end - 1` (KIP-730)."""
 
     TYPE: ClassVar[int] = 19
@@ -389,8 +392,8 @@ class ProducerIdsAllocated:
     end: ProducerId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuotaChanged(Value):
     """Quotas of one entity that were set or (None) removed, by Kafka's names for them (KIP-546)."""
 
     TYPE: ClassVar[int] = 24
@@ -399,8 +402,8 @@ class QuotaChanged:
     changes: Mapping[str, float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclCreated:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AclCreated(Value):
     """An ACL that is in force from now on."""
 
     TYPE: ClassVar[int] = 20
@@ -410,8 +413,8 @@ class AclCreated:
     acl: Acl
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclDeleted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AclDeleted(Value):
     """An ACL that is in force no longer."""
 
     TYPE: ClassVar[int] = 21
@@ -421,8 +424,8 @@ class AclDeleted:
     acl: Acl
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScramCredentialChanged:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ScramCredentialChanged(Value):
     """A user's credential for one mechanism was set or (None) deleted."""
 
     TYPE: ClassVar[int] = 22
@@ -434,8 +437,8 @@ class ScramCredentialChanged:
     credential: ScramCredential | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretMade:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SecretMade(Value):
     """The cluster got a secret that all brokers share, and no client knows."""
 
     TYPE: ClassVar[int] = 42
@@ -445,8 +448,8 @@ class SecretMade:
     secret: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumGrown:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuorumGrown(Value):
     """Older versions wrote this when the quorum had `controller.voters` voters, and promoted nobody after it. It is
     read and has no effect."""
 
@@ -455,8 +458,8 @@ class QuorumGrown:
     voters: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteWithheld:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class VoteWithheld(Value):
     """An operator has removed the broker's vote, so it is not promoted automatically. With `withheld` false it may be
     again."""
 
@@ -466,8 +469,8 @@ class VoteWithheld:
     withheld: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumRecovered:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class QuorumRecovered(Value):
     """The quorum was lost, and an operator let one broker continue with its own state. A new lineage begins."""
 
     TYPE: ClassVar[int] = 41
@@ -481,8 +484,8 @@ class QuorumRecovered:
     """Milliseconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesDoubted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ChangesDoubted(Value):
     """The store of the commit log may have lost its last entries. Every partition's epochs, and producer ids, rise
     above what these may have given out. So do indexes: this entry's own leaves a gap."""
 
@@ -492,8 +495,8 @@ class ChangesDoubted:
     """Counted from 1. Epochs and ids rise once for each number above the last one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveProven:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MoveProven(Value):
     """The target, in this incarnation, has read what the source exported."""
 
     TYPE: ClassVar[int] = 28
@@ -504,8 +507,8 @@ class MoveProven:
     broker_epoch: BrokerEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRetargeted:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MoveRetargeted(Value):
     """After the seal, another broker is to continue. The entry has the other events of `MoveSealed`, too."""
 
     TYPE: ClassVar[int] = 29

@@ -15,73 +15,74 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from headrace.base.values import Value
 from headrace.raft.membership import Change, MembershipRefusal, Peer
 from headrace.raft.messages import Entry, HardState, Message, SnapshotMark
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tick(Value):
     """One unit of the times in `Settings` has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Campaign(Value):
     """Stand for election now, without waiting for a timeout: used by a sole voter when it starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Propose(Value):
     """Append these, one entry each, in order. Refused by a member that does not lead."""
 
     data: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProposeChange:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProposeChange(Value):
     """Append a new membership. It counts from then on, and is final once it is committed."""
 
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class Persisted:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Persisted(Value):
     """Every write up to this number is synced on this node."""
 
     write: int
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Transfer(Value):
     """Hand the leadership to this voter, once it has the whole log. It is given up after an election's timeout."""
 
     target: Peer
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderDied:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LeaderDied(Value):
     """The process of that term's leader is plainly dead (connections reset, new ones refused)."""
 
     leader: Peer
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadIndex:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReadIndex(Value):
     """Request the index up to which the log must be applied for a read that sees all earlier commits."""
 
     context: int
     """Identifies the read to the driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SnapshotTaken(Value):
     """A snapshot of the state after the applied entry `index` is durable here and replaces the previous one."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRead:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SnapshotRead(Value):
     """The bytes that a `ReadSnapshot` asked for."""
 
     target: Peer
@@ -107,8 +108,8 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSnapshot:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReadSnapshot(Value):
     """Read the next bytes of the snapshot at `index` for this member, and step `SnapshotRead`."""
 
     target: Peer
@@ -116,8 +117,8 @@ class ReadSnapshot:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAnswer:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReadAnswer(Value):
     """A read may be answered once everything up to `index` is applied. None: the leadership ended, so the driver asks
     again."""
 
@@ -125,8 +126,8 @@ class ReadAnswer:
     index: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkToWrite:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ChunkToWrite(Value):
     """Bytes of a snapshot that is being received; offset 0 starts it over. With the last chunk the snapshot replaces
     the whole log and state in one step. It is synced under its final name first, then the log's files are cut."""
 
@@ -136,8 +137,8 @@ class ChunkToWrite:
     last: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Ready(Value):
     """Work for the driver after one step."""
 
     write: int | None = None

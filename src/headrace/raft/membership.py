@@ -67,6 +67,8 @@ class Demote:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
+    """Take a member out, whether it votes or not."""
+
     peer: Peer
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.base.ids import NO_LEADER, BrokerId
+from headrace.base.values import Value
 from headrace.raft.membership import Membership, Peer
 
 
@@ -19,8 +20,8 @@ class EntryKind(IntEnum):
     MEMBERSHIP = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Entry(Value):
     """One entry of the commit log. `data` is an encoded `Membership`, or belongs to the driver (a batch of metadata
     events). A leader's first entry of its term is empty."""
 
@@ -30,16 +31,16 @@ class Entry:
     kind: EntryKind = EntryKind.DATA
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HardState(Value):
     """State that a voter must remember over a restart: its term, and its vote in that term."""
 
     term: int = 0
     vote: BrokerId = NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotMark:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SnapshotMark(Value):
     """Identifies a snapshot: the state after entry `index`, and the membership at that entry."""
 
     index: int
@@ -47,8 +48,8 @@ class SnapshotMark:
     membership: Membership
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Message(Value):
     """`term` is the sender's. In a pre-vote's request and its grant it is the term that the candidate would begin."""
 
     term: int
@@ -56,8 +57,10 @@ class Message:
     target: Peer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class VoteRequest(Message):
+    """A candidate asks for a vote, and tells the end of its log."""
+
     last_index: int
     last_term: int
     pre: bool
@@ -66,28 +69,32 @@ class VoteRequest(Message):
     """The leader itself asked for this election, so loyalty to it is no reason to refuse."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class VoteAnswer(Message):
+    """A voter has granted its vote, or not."""
+
     granted: bool
     pre: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AppendRequest(Message):
+    """The leader sends entries behind one that it takes the follower to have."""
+
     previous_index: int
     previous_term: int
     entries: tuple[Entry, ...]
     commit_index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AppendAnswer(Message):
     """The sender's disk holds the log of this term's leader up to `match_index`."""
 
     match_index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AppendRefusal(Message):
     """The sender's log does not hold the entry that the request named at `previous_index`. The two logs can agree at
     `hint_index` at the latest, in a term of at most `hint_term`."""
@@ -97,20 +104,24 @@ class AppendRefusal(Message):
     hint_term: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Heartbeat(Message):
+    """The leader says that it leads, and how far entries are committed."""
+
     commit_index: int
     """At most the index up to which the addressee is known to hold the log."""
     round: int
     """Counts the rounds of this leadership; the answer repeats it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class HeartbeatAnswer(Message):
+    """A member has heard the heartbeat of this round."""
+
     round: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SnapshotChunk(Message):
     """Bytes of a snapshot from `offset` on. After the last chunk an `AppendAnswer` says that all of it is durable."""
 
@@ -120,7 +131,7 @@ class SnapshotChunk(Message):
     last: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SnapshotAnswer(Message):
     """Answers the chunk at `offset`; `next_offset` is where the next chunk starts."""
 
@@ -129,11 +140,11 @@ class SnapshotAnswer(Message):
     next_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TimeoutNow(Message):
     """Hold an election at once: the sender hands its leadership over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Superseded(Message):
     """The addressee's term is over; the sender's is `term`."""

@@ -77,6 +77,8 @@ class MemberStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumStatus:
+    """The quorum at one moment, as one member knows it."""
+
     leader: Peer | None
     epoch: int
     """Raft's term."""

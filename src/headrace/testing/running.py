@@ -67,6 +67,8 @@ class RunningBroker:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
+    """A broker that was started, and the way to stop it."""
+
     broker: Broker
     stopping: AsyncExitStack
     """Stops it."""

@@ -16,6 +16,8 @@ from headrace.storage.commit_log import MemberStatus, QuorumStatus
 
 @dataclass(slots=True)
 class _Heard:
+    """The last that was heard of a member."""
+
     at_ms: int
     log_end: int
     """The leader's log end at that time."""
