@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.cookies import SimpleCookie
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -169,12 +168,10 @@ async def fresh(feed: Feed[Any]) -> None:
 
 
 @asynccontextmanager
-async def console_of(
-    bootstrap: str, *, allows_changes: bool = False, masks: Masks | None = None, pipelines: Path | None = None
-) -> AsyncIterator[Viewer]:
+async def console_of(bootstrap: str, *, masks: Masks | None = None, **more: Any) -> AsyncIterator[Viewer]:
     """A console of this cluster, and one who views it."""
     reach = partial(Cluster, bootstrap)
-    settings = Settings(allows_changes=allows_changes, masks=masks or Masks(), pipelines=pipelines)
+    settings = Settings(masks=masks or Masks(), **more)
     async with reach(backoff=PATIENCE) as cluster:
         console = Console(reach, cluster, settings)
         app = application(Everybody(console), ["127.0.0.1"])

@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from starlette.routing import Route
@@ -106,13 +106,11 @@ class Place:
 
 
 @asynccontextmanager
-async def place(
-    directory: Path, *, allows_changes: bool = False, properties: Mapping[str, str] = PLAIN
-) -> AsyncIterator[Place]:
+async def place(directory: Path, *, properties: Mapping[str, str] = PLAIN, **settings: Any) -> AsyncIterator[Place]:
     clock = Clock()
     async with asyncio.timeout(150), sasl_broker(directory, GUARDED) as broker:
         login = Login.of(str(broker.address), properties)
-        sessions = Sessions(login, Settings(allows_changes=allows_changes), idle_ms=IDLE_MS, clock=clock)
+        sessions = Sessions(login, Settings(**settings), idle_ms=IDLE_MS, clock=clock)
         app = application(sessions, ["127.0.0.1"])
         async with app.router.lifespan_context(app):
             yield Place(broker, sessions, clock, Browser(app))

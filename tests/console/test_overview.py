@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.console.charts import Series
+from headrace.console.charts.hour import Series
 from headrace.console.state import Flows
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer

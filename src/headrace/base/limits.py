@@ -1109,6 +1109,14 @@ CONSOLE_CHART_POINTS_MAX: Final = 1_800
 """Points of one chart: an hour, at one look in two seconds."""
 CONSOLE_CHART_GROUPS_MAX: Final = 500
 """Groups whose lag is kept for charts."""
+CONSOLE_PAST_POINTS: Final = 360
+"""Steps of a chart whose points come from Prometheus."""
+CONSOLE_PAST_BYTES_MAX: Final = 256 * 1024
+"""Bytes of one answer of Prometheus."""
+CONSOLE_PAST_MS_MAX: Final = 5_000
+"""Longest that a chart waits for Prometheus."""
+CONSOLE_PAST_KEPT_MS: Final = 30_000
+"""Time for which all viewers are shown one answer of Prometheus."""
 CONSOLE_CONNECTIONS_MAX: Final = 512
 """Connections of browsers that are served at once."""
 CONSOLE_STREAMS_MAX: Final = 200

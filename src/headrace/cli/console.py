@@ -100,6 +100,22 @@ def console(
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="Show the pipelines whose files are in this directory."),
     ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus",
+            metavar="URL",
+            help="Charts show more than an hour from this Prometheus, which scrapes the brokers.",
+        ),
+    ] = None,
+    prometheus_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prometheus-label",
+            metavar="NAME=VALUE",
+            help="A label of this cluster's series there, like job=headrace; may be given again.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve strangers: listen beyond this machine without login or TLS.")
     ] = False,
@@ -123,10 +139,12 @@ def console(
         raise UsageError("--idle is a number of minutes: 1 or more.")
     if oidc_issuer is None and (oidc_client_id or oidc_client_secret_file or oidc_scope or oidc_parameter):
         raise UsageError("--oidc-... go with --oidc-issuer: it says which identity provider is meant.")
+    if prometheus is None and prometheus_label:
+        raise UsageError("--prometheus-label goes with --prometheus: it says where Prometheus is.")
     if pipelines is not None and not pipelines.is_dir():
         raise UsageError(f"--pipelines {pipelines} is no directory.")
     try:
-        from headrace.console.serving import Login, Settings, provider_of, serve
+        from headrace.console.serving import Login, Settings, prometheus_of, provider_of, serve
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headrace"):
             raise
@@ -143,6 +161,9 @@ def console(
             parameters=parse_pairs(oidc_parameter, "--oidc-parameter"),
             properties=properties(),
         )
+    past = None
+    if prometheus is not None:
+        past = prometheus_of(prometheus, parse_pairs(prometheus_label, "--prometheus-label"), properties())
     door = Login.of(bootstrap, properties(), takes_passwords=login, provider=named) if asks else None
     from headrace.cli.logs import configure_logs
     from headrace.net.loops import run
@@ -155,6 +176,7 @@ def console(
         allows_changes=allow_changes,
         masks=masks_of(mask or (), mask_file),
         pipelines=pipelines,
+        prometheus=past,
     )
 
     async def main() -> None:

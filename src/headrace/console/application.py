@@ -12,13 +12,14 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from headrace.console.changes import Change
+from headrace.console.charts import routes as charts
 from headrace.console.door import Door, Entrance
 from headrace.console.guarding import HEADERS, Guard, Tokens
-from headrace.console.page import SESSION, console_of, framed
+from headrace.console.page import SESSION, framed
 from headrace.console.pages import (
     access,
     creating,
@@ -93,8 +94,7 @@ def application(viewers: Viewers, hosts: Collection[str] = ()) -> Starlette:
             *history.ROUTES,
             *pipelines.ROUTES,
             *(route for change in CHANGES for route in change.routes()),
-            Route("/charts/throughput", _throughput),
-            Route("/charts/lag", _lag),
+            *charts.ROUTES,
             Route("/static/{digest}/{name}", _static),
             Route("/favicon.ico", lambda _: RedirectResponse(static("icon.svg"))),
         ],
@@ -126,23 +126,6 @@ async def _bug(request: Request, error: Exception) -> Response:
     answer = framed(request, "page.html", {"title": "A bug", "part": part}, 500)
     answer.headers.update(HEADERS)  # it goes past the guard
     return answer
-
-
-async def _throughput(request: Request) -> Response:
-    return JSONResponse(console_of(request).charts.throughput(_since(request)))
-
-
-async def _lag(request: Request) -> Response:
-    group = request.query_params.get("group", "")
-    return JSONResponse(console_of(request).charts.lag(group, _since(request)))
-
-
-def _since(request: Request) -> float:
-    """The time, in seconds since 1970, whose later points are asked for."""
-    try:
-        return float(request.query_params.get("since", "0"))
-    except ValueError:
-        return 0.0
 
 
 @cache

@@ -13,7 +13,6 @@ Authlib's and joserfc's part.
 from __future__ import annotations
 
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -29,7 +28,6 @@ from joserfc import jws, jwt
 from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
-from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import (
     CONSOLE_OIDC_DOCUMENT_MS,
@@ -40,6 +38,7 @@ from headrace.base.limits import (
     OAUTH_TOKEN_BYTES_MAX,
 )
 from headrace.net.pem import NO_STORES, PemStores
+from headrace.operations.web import is_safe, trusting
 
 DOCUMENT: Final = "/.well-known/openid-configuration"
 OPENID: Final = "openid"
@@ -299,7 +298,7 @@ class Provider:
                 scope=" ".join(known.scopes),
                 redirect_uri=redirect_uri,
                 code_challenge_method="S256",
-                verify=_trusting(known.stores),
+                verify=trusting(known.stores),
                 timeout=OAUTH_TIMEOUT_MS / 1000,
                 follow_redirects=False,
             ) as client:
@@ -318,18 +317,10 @@ def _method(known: Registration, document: Document | None) -> str:
     return "client_secret_post" if is_posted else "client_secret_basic"
 
 
-def _trusting(stores: PemStores) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if stores.has_trust:
-        stores.load_trust(context)
-    return context
-
-
 def _check_url(url: str, named: str) -> None:
     """Raises UsageError."""
     parts = urlsplit(url)
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and Address(parts.hostname or "", 0).is_loopback)
-    if not is_safe or not parts.hostname or parts.username is not None or parts.fragment:
+    if not is_safe(url) or not parts.hostname or parts.username is not None or parts.fragment:
         raise UsageError(f"{named} has to be https://HOST/..., or http:// on this machine, and is '{url:.200}'.")
 
 

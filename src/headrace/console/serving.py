@@ -27,6 +27,7 @@ from headrace.operations.reaching import Reach
 from headrace.operations.web import Tls, bound, shown
 
 if TYPE_CHECKING:
+    from headrace.console.charts.prometheus import Prometheus
     from headrace.console.oidc import Provider
 
 INPUT_BYTES: Final = 4096
@@ -134,6 +135,18 @@ def provider_of(
             stores=stores_of(properties),
         )
     )
+
+
+def prometheus_of(url: str, labels: Mapping[str, str], properties: Mapping[str, str]) -> Prometheus:
+    """The Prometheus that charts ask. `properties`: a client's, with trusted certificates. Raises UsageError."""
+    try:
+        from headrace.console.charts.prometheus import Prometheus, Source
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("headrace"):
+            raise
+        raise UsageError(f"--prometheus needs the package {error.name}: pip install 'headrace[console]'.") from None
+
+    return Prometheus(Source.of(url, labels, stores_of(properties)))
 
 
 def _names(listen: Address, hosts: Sequence[str]) -> Sequence[str]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.errors import HeadraceError
 from headrace.base.limits import (
@@ -24,7 +24,7 @@ from headrace.base.limits import (
     CONSOLE_VERIFICATIONS_MAX,
     LOOK_MS_MAX,
 )
-from headrace.console.charts import Charts
+from headrace.console.charts.hour import Charts
 from headrace.console.feeds import Feed, ForbiddenError
 from headrace.console.policies import Policies
 from headrace.console.standing import Standing, standing_of
@@ -49,6 +49,9 @@ from headrace.operations.histories import History, summaries
 from headrace.operations.masking import Masks
 from headrace.operations.reaching import Reach
 from headrace.wire.moves import FinishedView, MoveView
+
+if TYPE_CHECKING:
+    from headrace.console.charts.prometheus import Prometheus
 
 PATIENCE = Backoff(attempts_max=2)
 """The console asks again by itself: a page does not wait for a cluster that is away."""
@@ -105,6 +108,8 @@ class Settings:
     masks: Masks = field(default_factory=Masks)
     pipelines: Path | None = None
     """The directory of the pipelines' files that are shown; None: there is none."""
+    prometheus: Prometheus | None = None
+    """It has the charts of more than an hour; None: there are none."""
     streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_STREAMS_MAX))
     readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_READERS_MAX))
     verifications: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONSOLE_VERIFICATIONS_MAX))

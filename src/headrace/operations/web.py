@@ -1,14 +1,19 @@
-"""The console and the tools of agents share this: their certificate, and the socket on which they listen."""
+"""The console and the tools of agents share this: their certificate, the socket on which they listen, and TLS to the
+servers of others.
+"""
 
 from __future__ import annotations
 
 import socket
+import ssl
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
+from headrace.net.pem import PemStores
 
 
 class Tls(NamedTuple):
@@ -49,3 +54,17 @@ def bound(listen: Address, who: str) -> socket.socket:
     except OSError as error:
         raise HeadraceError(f"{who} cannot listen on {listen}: {error.strerror or error}.") from error
     return made
+
+
+def trusting(stores: PemStores) -> ssl.SSLContext:
+    """TLS to others' servers. It trusts these certificates; none: those of the operating system. Raises UsageError."""
+    context = ssl.create_default_context()
+    if stores.has_trust:
+        stores.load_trust(context)
+    return context
+
+
+def is_safe(url: str) -> bool:
+    """Whether nobody between overhears what goes there: over TLS, or on this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and Address(parts.hostname or "", 0).is_loopback)

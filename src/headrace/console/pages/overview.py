@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
+from headrace.console.charts.routes import frame_values
 from headrace.console.page import Page
 from headrace.console.state import Checked, Console, Seen, Sizes
 from headrace.net.client.members import QuorumView
@@ -115,6 +116,10 @@ def _named(places: Sequence[Any]) -> Sequence[Any]:
     return places[:NAMED_MAX]
 
 
+async def frame(console: Console, request: Request) -> dict[str, Any]:
+    return await frame_values(console, request.query_params.get("range", ""))
+
+
 def feeds(console: Console) -> tuple[Any, ...]:
     return (console.seen, console.checked, console.sizes, console.moves, console.flows)
 
@@ -126,4 +131,5 @@ PAGE: Final = Page(
     feeds=feeds,
     values=values,
     frame="overview.html",
+    once=frame,
 )

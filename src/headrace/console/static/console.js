@@ -102,25 +102,39 @@
       this.data = null;
       this.plot = null;
       this.asking = false;
+      this.isPast = new URL(element.dataset.chart, location.href).searchParams.has('range'); // it comes whole each time
+      this.askAgain = 0;
       new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
     }
     size() { return { width: Math.max(200, this.element.clientWidth), height: Math.max(120, this.element.clientHeight - 48) }; }
     async ask() {
-      if (this.asking || document.hidden) return;
+      if (this.asking || document.hidden || Date.now() < this.askAgain) return;
       this.asking = true;
       try {
         const address = new URL(this.element.dataset.chart, location.href);
         const times = this.data?.[0];
-        if (times?.length) address.searchParams.set('since', times[times.length - 1]);
+        if (times?.length && !this.isPast) address.searchParams.set('since', times[times.length - 1]);
         const answer = await (await fetch(address)).json();
-        this.names = answer.names;
-        const old = this.data;
-        this.data = old ? old.map((column, at) => column.concat(answer.data[at])) : answer.data;
-        const from = Date.now() / 1000 - 3600;
-        const gone = this.data[0].findIndex((time) => time >= from);
-        if (gone > 0) this.data = this.data.map((column) => column.slice(gone));
-        if (this.plot) this.plot.setData(this.data); else this.paint();
+        if (this.isPast) this.whole(answer); else this.more(answer);
       } catch { /* the state of the page says so */ } finally { this.asking = false; }
+    }
+    more(answer) {
+      this.names = answer.names;
+      const old = this.data;
+      this.data = old ? old.map((column, at) => column.concat(answer.data[at])) : answer.data;
+      const from = Date.now() / 1000 - 3600;
+      const gone = this.data[0].findIndex((time) => time >= from);
+      if (gone > 0) this.data = this.data.map((column) => column.slice(gone));
+      if (this.plot) this.plot.setData(this.data); else this.paint();
+    }
+    whole(answer) {
+      this.askAgain = Date.now() + 30000;
+      this.names = answer.names;
+      this.data = answer.data;
+      const note = this.element.nextElementSibling;
+      note.textContent = answer.instead ?? '';
+      note.hidden = !answer.instead;
+      this.paint();
     }
     paint() {
       if (!this.data || typeof uPlot === 'undefined') return;

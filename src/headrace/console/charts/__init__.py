@@ -1,0 +1,1 @@
+"""Charts: the last hour from memory, and more from Prometheus where the console knows one."""
