@@ -5,15 +5,18 @@ servers of others.
 from __future__ import annotations
 
 import socket
-import ssl
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
-from headrace.net.pem import PemStores
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headrace.net.pem import PemStores
 
 
 class Tls(NamedTuple):
@@ -58,6 +61,8 @@ def bound(listen: Address, who: str) -> socket.socket:
 
 def trusting(stores: PemStores) -> ssl.SSLContext:
     """TLS to others' servers. It trusts these certificates; none: those of the operating system. Raises UsageError."""
+    import ssl  # commands import this module for their help
+
     context = ssl.create_default_context()
     if stores.has_trust:
         stores.load_trust(context)
