@@ -49,7 +49,7 @@ def test_up_starts_a_console_beside_its_broker_and_takes_it_along(tmp_path: Path
             with urllib.request.urlopen(address, timeout=60) as page:
                 assert "1</b> of 1 live" in page.read().decode()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(60) in (0, -signal.SIGTERM)
         finally:
             process.kill()
     while is_served(address):
@@ -140,3 +140,28 @@ def test_it_leads_to_an_identity_provider_and_refuses_options_that_do_not_go_tog
         finally:
             process.terminate()
             process.wait(60)
+
+
+def test_it_shows_avro_by_schemas_and_tells_no_password(
+    headrace_broker: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, says in (
+        (["--schemas", "/no/such"], "is no directory"),
+        (["--schema-registry", "registry"], "has to be a URL like"),
+        (["--schema-registry", "http://ada:of-ada@registry.test"], "would send a password to registry.test"),
+    ):
+        assert main(["console", "--listen", "127.0.0.1:0", *options]) == 2
+        told = capsys.readouterr().err.replace("\n", " ")
+        assert (says in told, "of-ada" in told) == (True, False)
+    command = [*COMMAND, "--schemas", str(tmp_path), "--schema-registry", "http://ada:of-ada@127.0.0.1:1"]
+    command += ["--bootstrap", headrace_broker.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            with urllib.request.urlopen(process.stdout.readline().split()[1], timeout=60) as page:
+                assert "of-ada" not in page.read().decode()
+        finally:
+            process.terminate()
+        assert process.stderr is not None
+        assert "of-ada" not in process.stderr.read()
+        assert process.wait(60) in (0, -signal.SIGTERM)

@@ -169,6 +169,11 @@ def a_certificate_for_the_console(machine: Machine) -> None:
     (machine.home / "client.properties").write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
 
 
+def schemas_of_the_console(machine: Machine) -> None:
+    (machine.home / "schemas").mkdir()
+    (machine.home / "schemas" / "orders.avsc").write_text('"string"')
+
+
 def a_secret_of_the_console(machine: Machine) -> None:
     (machine.home / "console.secret").write_text("known to the provider")
     (machine.home / "client.properties").write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n")
@@ -184,6 +189,7 @@ BEFORE: Final[Mapping[Key, Callable[[Machine], None]]] = {
     ("docs/CONFIG.md", "kafka-configs.sh"): a_broker_and_kafka_tools,
     ("docs/CONSOLE.md", "headrace console --login"): a_certificate_for_the_console,
     ("docs/CONSOLE.md", "headrace console --oidc-issuer"): a_secret_of_the_console,
+    ("docs/CONSOLE.md", "headrace console --schema-registry"): schemas_of_the_console,
     ("docs/PIPELINES.md", "from headrace.spark"): history,
     ("docs/PIPELINES.md", 'pipeline = "materialise"'): history,
     ("docs/REDIS.md", "headrace up --engine redis --redis"): a_redis,

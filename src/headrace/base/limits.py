@@ -1187,6 +1187,42 @@ CONSOLE_FAILING_ADDRESSES_MAX: Final = 10_000
 """Addresses and names whose failed logins are counted."""
 MASKED_JSON_BYTES_MAX: Final = 1024 * 1024
 """Bytes of JSON that a mask looks into; of more all is masked."""
+SCHEMAS_MAX: Final = 1_000
+"""Schemas of records that are kept, and likewise ids that no registry knows."""
+SCHEMAS_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes of the texts of these schemas."""
+SCHEMA_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of one schema, with those that it refers to."""
+SCHEMA_REFERENCES_MAX: Final = 100
+"""Schemas that one refers to, directly or not."""
+SCHEMA_REFERENCES_DEPTH_MAX: Final = 10
+"""Longest chain of such references."""
+SCHEMA_NAME_CHARS_MAX: Final = 200
+"""Characters of a schema's name, or of what is wrong with it, on a page."""
+SCHEMA_ASKS_AT_ONCE_MAX: Final = 8
+"""Schemas that one page asks a registry for at the same time."""
+SCHEMA_ASKS_MAX: Final = 32
+"""Schemas that one page asks for altogether: any bytes may look like an id."""
+SCHEMA_REGISTRY_MS_MAX: Final = 3_000
+"""Longest that one page waits for a registry altogether."""
+SCHEMA_REGISTRY_AGAIN_MS: Final = 10_000
+"""Time for which a registry that did not answer is asked nothing."""
+SCHEMA_UNKNOWN_MS: Final = 60_000
+"""Time after which an id that the registry does not know is asked for again."""
+DECODED_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a key or value that is decoded by a schema, and of the JSON that it becomes."""
+DECODING_CPU_MS_MAX: Final = 1_000
+"""Longest that a processor decodes one value."""
+DECODING_MS_MAX: Final = 5_000
+"""Longest that one value is waited for, however busy the machine is."""
+DECODING_MEMORY_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Address space of the process that decodes."""
+DECODING_START_MS_MAX: Final = 20_000
+"""Longest that this process is waited for when it starts."""
+DECODING_FAILURES_MAX: Final = 3
+"""Values of one page that may each cost such a process; the page decodes nothing after them."""
+DECODING_SCHEMAS_MAX: Final = 200
+"""Schemas that one such process is given; another process takes its place then."""
 CONSOLE_STOP_MS_MAX: Final = 3_000
 """Longest that open pages are waited for when the console stops."""
 PIPELINES_SHOWN_MAX: Final = 100

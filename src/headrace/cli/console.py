@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from headrace.cli.options import (
     parse_pairs,
     whole_number,
 )
+from headrace.operations.schemas.schema import REGISTRY_USER
 from headrace.operations.web import tls_of
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
@@ -96,6 +98,22 @@ def console(
     ] = False,
     mask: MaskRules = None,
     mask_file: MaskFile = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            metavar="URL",
+            help="Show Avro by the schemas of this registry (Confluent's API), whose ids records have.",
+        ),
+    ] = None,
+    schemas: Annotated[
+        Path | None,
+        typer.Option(
+            "--schemas",
+            metavar="DIR",
+            help="Show Avro by files in this directory: TOPIC.avsc, TOPIC-key.avsc, ID.avsc.",
+        ),
+    ] = None,
     pipelines: Annotated[
         Path | None,
         typer.Option("--pipelines", metavar="DIR", help="Show the pipelines whose files are in this directory."),
@@ -144,7 +162,7 @@ def console(
     if pipelines is not None and not pipelines.is_dir():
         raise UsageError(f"--pipelines {pipelines} is no directory.")
     try:
-        from headrace.console.serving import Login, Settings, prometheus_of, provider_of, serve
+        from headrace.console.serving import Login, Settings, prometheus_of, provider_of, schemas_of, serve
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headrace"):
             raise
@@ -165,6 +183,7 @@ def console(
     if prometheus is not None:
         past = prometheus_of(prometheus, parse_pairs(prometheus_label, "--prometheus-label"), properties())
     door = Login.of(bootstrap, properties(), takes_passwords=login, provider=named) if asks else None
+    known = schemas_of(schema_registry, schemas, user_info=_user_info(), properties=properties())
     from headrace.cli.logs import configure_logs
     from headrace.net.loops import run
     from headrace.operations.masking import masks_of
@@ -175,6 +194,7 @@ def console(
         words=_words(bootstrap, login=asks),
         allows_changes=allow_changes,
         masks=masks_of(mask or (), mask_file),
+        schemas=known,
         pipelines=pipelines,
         prometheus=past,
     )
@@ -192,6 +212,11 @@ def console(
         )
 
     run(main())
+
+
+def _user_info() -> str:
+    """USER:PASSWORD at the schema registry; an option would show it to all users of this machine."""
+    return os.environ.get(REGISTRY_USER, "").strip()
 
 
 def _secret(path: Path) -> str:

@@ -48,6 +48,7 @@ from headrace.operations.flows import Counted, Flow, counted, flow
 from headrace.operations.histories import History, summaries
 from headrace.operations.masking import Masks
 from headrace.operations.reaching import Reach
+from headrace.operations.schemas.records import Schemas
 from headrace.wire.moves import FinishedView, MoveView
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Settings:
     """Options with which a command reaches the same cluster."""
     allows_changes: bool = False
     masks: Masks = field(default_factory=Masks)
+    schemas: Schemas | None = None
+    """The schemas that keys and values are decoded by; None: they are shown as they are."""
     pipelines: Path | None = None
     """The directory of the pipelines' files that are shown; None: there is none."""
     prometheus: Prometheus | None = None

@@ -124,6 +124,14 @@ class Mask:
                 return rule.shown.encode()
         return value
 
+    def covers(self, piece: str) -> bool:
+        """Whether a rule names this piece, or a field of it."""
+        return any(rule.piece == piece for rule in self.rules)
+
+    def hides(self, piece: str) -> bool:
+        """Whether nothing is shown of this piece: a key or value."""
+        return any(rule.piece == piece and not rule.path for rule in self.rules)
+
     @property
     def told(self) -> list[str]:
         """The masked pieces, for people."""

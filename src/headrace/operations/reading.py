@@ -3,14 +3,15 @@
 Promises:
 - It reads a bounded number of records within a bounded time, and keeps a bounded number of bytes, by connections of its
   own. It says where it stopped before it had enough.
-- Records are masked before anything looks at them: a search finds what is shown, and nothing else.
+- Records are decoded, where a schema is known, and masked before anything looks at them: a search finds what is shown,
+  and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.net.client.view import TopicView
 from headrace.operations.masking import NO_MASK, Mask
 from headrace.operations.reaching import Reach
+from headrace.operations.schemas.records import NOTHING_TOLD, Decoded, Decoding, Told
 from headrace.wire.records import Record, readable_name
 
 WAIT_MS: Final = 250
@@ -30,6 +32,8 @@ PARTITION_BYTES: Final = 256 * 1024
 BYTES: Final = 4 * 1024 * 1024
 TURN_BYTES: Final = 64 * 1024
 """Bytes of records that are looked at in one turn of the loop."""
+TURN_RECORDS: Final = 32
+"""Records likewise: each may become much larger when it is decoded."""
 KEPT: Final = 8
 """Pages of records that are kept while one is looked for."""
 
@@ -83,6 +87,9 @@ class Placed(NamedTuple):
 
     partition: int
     record: Record
+    raw: Record | None = None
+    """Its bytes as they are stored, masked; None: it is not decoded."""
+    told: Told = NOTHING_TOLD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +105,10 @@ class Page:
     end: Mapping[int, int]
 
 
-async def read(reach: Reach, topic: TopicView, wanted: Wanted, mask: Mask = NO_MASK) -> Page:
-    """Read them, masked. Raises UsageError where there is no such partition, HeadraceError."""
+async def read(
+    reach: Reach, topic: TopicView, wanted: Wanted, mask: Mask = NO_MASK, decoding: Decoding | None = None
+) -> Page:
+    """Read them, decoded and masked. Raises UsageError where there is no such partition, HeadraceError."""
     online = [int(part.index) for part in topic.partitions if part.leader >= 0]
     if wanted.partition is not None:
         if wanted.partition >= len(topic.partitions):
@@ -116,7 +125,7 @@ async def read(reach: Reach, topic: TopicView, wanted: Wanted, mask: Mask = NO_M
                 f"The ends of {len(online):,} partitions of topic '{topic.name}' are not known within "
                 f"{wanted.ms_max / 1000:.0f} s: ask for one partition, or again."
             ) from None
-        search = _Search(wanted, end, mask)
+        search = _Search(wanted, end, mask, decoding)
         try:
             async with asyncio.timeout(wanted.ms_max / 1000):
                 await search.run(cluster, topic.name, starts)
@@ -149,8 +158,35 @@ def _size(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers
 
 
+def _kept(placed: Placed) -> int:
+    return _size(placed.record) + (0 if placed.raw is None else _size(placed.raw))
+
+
+def _turns(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """As many as one turn of the loop looks at: a mask, a decoder or a test may look long at one."""
+    some: list[Record] = []
+    bytes_ = 0
+    for record in records:
+        some.append(record)
+        bytes_ += _size(record)
+        if bytes_ > TURN_BYTES or len(some) == TURN_RECORDS:
+            yield some
+            some, bytes_ = [], 0
+    if some:
+        yield some
+
+
+def _placed(partition: int, found: Decoded) -> Placed:
+    return Placed(partition, found.record, None if found.raw is found.record else found.raw, found.told)
+
+
 def _masked(placed: Sequence[Placed], mask: Mask) -> list[Placed]:
-    return [Placed(index, mask(record)) for index, record in placed]
+    return [Placed(each.partition, mask(each.record)) for each in placed]
+
+
+async def _decoded(placed: Sequence[Placed], mask: Mask, decoding: Decoding) -> list[Placed]:
+    found = await decoding.read([each.record for each in placed], mask)
+    return [_placed(each.partition, one) for each, one in zip(placed, found, strict=True)]
 
 
 def _order(placed: Placed) -> tuple[int, int, int]:
@@ -183,9 +219,10 @@ async def _starts(
 class _Search:
     """Reads until there is enough."""
 
-    def __init__(self, wanted: Wanted, end: Mapping[int, int], mask: Mask) -> None:
+    def __init__(self, wanted: Wanted, end: Mapping[int, int], mask: Mask, decoding: Decoding | None) -> None:
         self._wanted = wanted
         self._mask = mask
+        self._decoding = decoding
         self._end = end
         self._counts: dict[int, int] = {}
         self._kept_bytes = 0
@@ -210,25 +247,29 @@ class _Search:
                     return
 
     async def _take(self, fetched: Fetched) -> None:
-        index, wanted, bytes_ = int(fetched.partition), self._wanted, 0
-        for record in fetched.records:
-            if record.offset >= self._end[index] or self._has_enough(index):
+        index, wanted = int(fetched.partition), self._wanted
+        for some in _turns([record for record in fetched.records if record.offset < self._end[index]]):
+            if self._has_enough(index):
                 break
-            self.looked_at += 1
-            bytes_ += _size(record)
-            if bytes_ > TURN_BYTES:  # a mask or a test may look long at it
-                bytes_ = 0
-                await asyncio.sleep(0)
-            shown = self._mask(record)
-            if wanted.is_met(index, shown):
-                self._counts[index] = self._counts.get(index, 0) + 1
-                self.found.append(Placed(index, shown))
-                self._kept_bytes += _size(shown)
+            for found in await self._shown(some):
+                if self._has_enough(index):
+                    break
+                self.looked_at += 1
+                if wanted.is_met(index, found.record):
+                    self._counts[index] = self._counts.get(index, 0) + 1
+                    self.found.append(_placed(index, found))
+                    self._kept_bytes += _kept(self.found[-1])
+            await asyncio.sleep(0)
         if len(self.found) > KEPT * wanted.count or self._kept_bytes > CONSOLE_KEPT_BYTES_MAX:
             self.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
             del self.found[wanted.count :]
-            self._kept_bytes = sum(_size(placed.record) for placed in self.found)
+            self._kept_bytes = sum(map(_kept, self.found))
         await asyncio.sleep(0)
+
+    async def _shown(self, records: Sequence[Record]) -> Sequence[Decoded]:
+        if self._decoding is not None:
+            return await self._decoding.read(records, self._mask)
+        return [Decoded(shown, shown) for shown in map(self._mask, records)]
 
     def _has_enough(self, index: int) -> bool:
         """The newest with a key are behind those that were found first."""
@@ -238,9 +279,14 @@ class _Search:
 
 
 async def tail(
-    reach: Reach, topic: TopicView, partition: int | None, most: int, mask: Mask = NO_MASK
+    reach: Reach,
+    topic: TopicView,
+    partition: int | None,
+    most: int,
+    mask: Mask = NO_MASK,
+    decoding: Decoding | None = None,
 ) -> AsyncIterator[tuple[list[Placed], int]]:
-    """The records that come from now on, masked, at most so many at once, and the number of those left out."""
+    """The records that come from now on, decoded and masked, at most so many at once, and the number of the others."""
     async with reach() as cluster:
         online = [int(part.index) for part in topic.partitions if part.leader >= 0]
         some = online if partition is None else [index for index in online if index == partition]
@@ -252,6 +298,9 @@ async def tail(
                 fetched = [each for each in await consumer.poll() if each.records]
                 placed = [Placed(int(each.partition), record) for each in fetched for record in each.records]
                 placed.sort(key=_order, reverse=True)
-                shown = await asyncio.to_thread(_masked, placed[:most], mask)
+                if decoding is None:
+                    shown = await asyncio.to_thread(_masked, placed[:most], mask)
+                else:
+                    shown = await _decoded(placed[:most], mask, decoding)
                 yield shown, max(0, len(placed) - most)
                 await asyncio.sleep(max(0.0, WAIT_MS / 1000 - (time.monotonic() - begun)))

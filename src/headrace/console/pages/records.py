@@ -36,6 +36,7 @@ from headrace.console.state import Console
 from headrace.net.client.view import TopicView
 from headrace.operations.reading import At, Page, Placed, Wanted, read, tail
 from headrace.operations.records_as_json import as_json_line
+from headrace.operations.schemas.records import Decoding, Told
 from headrace.wire.records import readable_name
 
 E_ = TypeVar("E_", At, Form)
@@ -53,10 +54,14 @@ class Row(NamedTuple):
     value: Shown
     headers: list[tuple[str, Shown]]
     size: int
+    told: Told
+    """The schemas that key and value were read with."""
 
 
 def row_of(placed: Placed, form: Form) -> Row:
-    record = placed.record
+    record, raw = placed.record, placed.raw or placed.record
+    if form is Form.HEX:
+        record = raw
     return Row(
         partition=placed.partition,
         offset=record.offset,
@@ -66,7 +71,8 @@ def row_of(placed: Placed, form: Form) -> Row:
         key=shown(record.key, Form.AUTO if form is not Form.HEX else form),
         value=shown(record.value, form),
         headers=[(readable_name(name), shown(value, Form.AUTO)) for name, value in record.headers],
-        size=len(record.key or b"") + len(record.value or b""),
+        size=len(raw.key or b"") + len(raw.value or b""),
+        told=placed.told,
     )
 
 
@@ -157,14 +163,20 @@ async def _turn(console: Console) -> AsyncIterator[None]:
         console.settings.readers.release()
 
 
+def _decoding(console: Console, topic: str) -> Decoding | None:
+    schemas = console.settings.schemas
+    return None if schemas is None else schemas.of(topic)
+
+
 async def _values(console: Console, topic: TopicView, request: Request) -> dict[str, Any]:
     wanted, mask = wanted_in(request), console.settings.masks.of(topic.name)
     form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
     is_live = request.query_params.get("live") == "1"
+    decoding = _decoding(console, topic.name)
     page = None
     if not is_live:
         async with _turn(console):
-            page = await read(console.reading, topic, wanted, mask)
+            page = await read(console.reading, topic, wanted, mask, decoding)
     return {
         "title": f"Records of {topic.name}",
         "topic": topic,
@@ -180,6 +192,7 @@ async def _values(console: Console, topic: TopicView, request: Request) -> dict[
         "tail": f"/tail{request.url.path}?{request.url.query}",
         "export": f"/export{request.url.path}?{request.url.query}",
         "masked": mask.told,
+        "troubles": [] if decoding is None else decoding.troubles,
         "linked": linked,
     }
 
@@ -232,16 +245,18 @@ async def _tail(request: Request) -> Response:
 
 
 async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) -> AsyncIterator[str]:
-    mask = console.settings.masks.of(topic.name)
+    mask, decoding = console.settings.masks.of(topic.name), _decoding(console, topic.name)
     async with console.settings.readers:
         try:
-            async for some, left_out in tail(console.reading, topic, wanted.partition, CONSOLE_RECORDS, mask):
+            new = tail(console.reading, topic, wanted.partition, CONSOLE_RECORDS, mask, decoding)
+            async for some, left_out in new:
                 if console.closing.is_set():
                     return
                 kept = [each for each in some if wanted.is_met(each.partition, each.record)]
                 if kept:
                     rows = await _laid_out(kept, form)
-                    values = {"rows": rows, "left_out": left_out, "topic": topic}
+                    troubles = [] if decoding is None else decoding.troubles
+                    values = {"rows": rows, "left_out": left_out, "topic": topic, "troubles": troubles}
                     yield event(rendered("parts/records.html", values))
                 else:
                     yield ": alive\n\n"
@@ -257,7 +272,8 @@ async def _export(request: Request) -> Response:
         topic = _topic(console, name)
         wanted = replace(wanted_in(request), count=CONSOLE_EXPORT_RECORDS_MAX, ms_max=CONSOLE_EXPORT_MS_MAX)
         async with _turn(console):
-            page = await read(console.reading, topic, wanted, console.settings.masks.of(name))
+            mask = console.settings.masks.of(name)
+            page = await read(console.reading, topic, wanted, mask, _decoding(console, name))
     except (HeadraceError, OSError, TimeoutError) as error:
         return _failed(request, error)
     safe = "".join(char if char.isalnum() or char in "._-" else "_" for char in name)
