@@ -10,13 +10,16 @@ from headrace.broker.moves.service import Phase
 from headrace.console.pages.history import blocks
 from headrace.console.pages.moves import PHASES
 from headrace.metadata.segments import PartitionCatalog
+from headrace.operations.changes.moves import pause_of
 from headrace.operations.histories import History
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
+from headrace.wire.moves import FinishedView
 from tests import loops
 from tests.broker.clusters import BY_HAND
 from tests.broker.group_broker import until
 from tests.broker.replication_world import World, replicating
+from tests.cli.test_doctor import run
 from tests.console.asking import console_of, fresh
 from tests.console.test_records import write
 from tests.metadata.test_runs import TOPIC, ZERO
@@ -42,6 +45,7 @@ def test_a_move_is_planned_carried_out_and_told_of_and_its_history_is_shown(tmp_
             assert found.rows[0][:3] == ["t-0", str(source), str(target)]
             assert found.rows[0][3].startswith("handed over through the store")
             assert f"headrace topic move t --to {target} --partition 0 --wait" in found.text
+            assert "No move has finished yet that could tell how long." in found.text
             inner = found.body.split("<form method=")[1]
             form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', inner))
             async with viewer.stream("/live/moves") as events:
@@ -51,6 +55,11 @@ def test_a_move_is_planned_carried_out_and_told_of_and_its_history_is_shown(tmp_
                     viewer.console.moves.want()
             await world.cluster.agree()
             assert world.leader("t", 0) == target
+            found = await viewer.get(f"/move?topic=t&partitions=0&to={source}")
+            told = viewer.console.moves.value
+            assert told is not None
+            ((*_, waited),) = told.finished
+            assert f"In the last move they waited {waited:,} ms." in found.text
             await fresh(viewer.console.histories)
             found = await viewer.get("/history")
             assert "t-0" in [row[0] for row in found.rows]
@@ -75,6 +84,25 @@ def test_a_move_is_planned_carried_out_and_told_of_and_its_history_is_shown(tmp_
             await work(world)
 
     loops.run(whole())
+
+
+def test_what_is_copied_is_told_in_bytes_and_no_wait_is(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2, replicas=1)
+        await write(world, "t", 60)
+        source = world.leader("t")
+        target = next(each for each in (1, 2, 3) if each != source)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            found = await viewer.get(f"/move?topic=t&partitions=0&to={target}")
+        assert re.fullmatch(r"copied; its log has [1-9][0-9.]* K?B", found.rows[0][3])
+        assert "Writes to a partition wait" not in found.text
+
+    run(tmp_path, work)
+
+
+def test_the_wait_of_a_move_is_that_of_those_before() -> None:
+    assert pause_of([]) is None
+    assert pause_of([FinishedView("t", 0, 1, 5, each) for each in (30, 90, 41)]) == (3, 41, 90)
 
 
 def test_the_timeline_covers_all_that_is_durable_in_the_order_of_offsets() -> None:
