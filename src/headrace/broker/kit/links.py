@@ -79,7 +79,7 @@ class Links:
         try:
             return await connection.request(key, request, version=version, timeout_ms=left_ms, shared=True)
         finally:
-            if connection.is_awaited and not connection.is_open:
+            if not connection.is_open and connection.is_awaited:
                 self._retired.add(connection)
             else:
                 self._retired.discard(connection)
