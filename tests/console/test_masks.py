@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlencode
 
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
@@ -12,6 +13,7 @@ from tests.cli.test_doctor import run
 from tests.console.asking import console_of
 
 CARD = "4111-1111-1111-1111"
+TOLD = f"value.card == 'masked-card' && !contains(to_string(@), '{CARD}')"
 MASKS = masks_of(["t:value.card=masked-card", "t:key=masked-key", "t:header.token=masked-token"], None)
 
 
@@ -39,6 +41,16 @@ def test_a_masked_field_is_shown_nowhere_and_found_by_nothing(tmp_path: Path) ->
                 assert "was found" in (await viewer.get(f"{root}?{query}")).text, "a search is no oracle"
             for query in ("has=masked-card", "key=masked-key", "has=NUMBER"):
                 assert '"number": 1' in (await viewer.get(f"{root}?{query}")).text
+            for text in (f"value.card == '{CARD}'", f"contains(to_string(@), '{CARD[:4]}')", f"key == '{CARD}'"):
+                for door in (root, f"/export{root}"):
+                    assert "number" not in (await viewer.get(f"{door}?{urlencode({'filter': text})}")).text
+            for text in ("value.card == 'masked-card'", "[key, headers.token] == ['masked-key', 'masked-token']"):
+                found = await viewer.get(f"{root}?{urlencode({'filter': text})}")
+                assert ('"number": 1' in found.text, CARD in found.body) == (True, False)
+            async with viewer.stream(f"/tail{root}?{urlencode({'filter': TOLD})}") as events:
+                while events.empty():
+                    await write(world, 2)
+                assert CARD not in await events.get()
             async with viewer.stream(f"/tail{root}?has=source") as events:
                 while events.empty():
                     await write(world, 2)

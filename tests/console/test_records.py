@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
+import os
+import re
+import shlex
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.limits import CONSOLE_READERS_MAX, CONSOLE_VALUE_BYTES_MAX
+from headrace.base.limits import CONSOLE_READERS_MAX, CONSOLE_VALUE_BYTES_MAX, EXPRESSION_CHARS_MAX
 from headrace.console.bytes_shown import Form, preview, shown
 from headrace.console.pages import records
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
 from headrace.net.client.view import ClusterView
+from headrace.operations.expressions import Expression
 from headrace.operations.reading import Placed
 from tests.broker.replication_world import World
 from tests.cli.test_doctor import run
@@ -31,6 +39,13 @@ START_MS = 1_700_000_000_000
 def places(found: Answer) -> list[str]:
     """Partition and offset of each record that a page shows."""
     return [piece.split("<")[0] for piece in found.body.split('title="partition and offset">')[1:]]
+
+
+async def send(world: World, *values: object, **more: Any) -> None:
+    """Records with these values as JSON, in partition 0 of topic `t`."""
+    async with Cluster(world.cluster.bootstrap) as client, Producer(client) as producer:
+        for value in values:
+            await producer.send("t", value=json.dumps(value).encode(), partition=0, timestamp_ms=START_MS, **more)
 
 
 async def write(world: World, topic: str, count: int, first: int = 0) -> None:
@@ -204,4 +219,130 @@ def test_a_page_of_records_asks_again_for_nothing_that_the_last_look_has_seen(
             await world.fence(world.leader("t"))  # and it is no longer as the look has seen it
             assert places(await viewer.get("/topics/t/records?at=oldest")) == ["0:0", "1:0", "0:1", "1:1"]
 
+    run(tmp_path, work)
+
+
+def filtered(text: str, **more: str) -> str:
+    """The query that asks for records by an expression."""
+    return urlencode({"filter": text, **more})
+
+
+def test_records_are_found_by_an_expression(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=2)
+        await write(world, "t", 20)
+        async with console_of(world.cluster.bootstrap) as viewer:
+            root = "/topics/t/records"
+            for text, found in (
+                ("value.number > `16`", ["1:9", "0:9", "1:8"]),
+                ("value.number == `4` && partition == `0`", ["0:2"]),
+                ("contains(key, '-3') && offset < `7` && headers.h == `null`", ["1:6", "0:6"]),
+                (f"timestamp == `{START_MS + 5_000}` && size == `18`", ["1:2"]),
+            ):
+                assert places(await viewer.get(f"{root}?{filtered(text)}")) == found, text
+            both = await viewer.get(f"{root}?{filtered('value.number > `13`', key='key-3', has='NUMBER')}")
+            assert places(both) == ["1:7", "0:7"]
+            saved = await viewer.get(f"/export{root}?{filtered('value.number > `16`', at='oldest')}")
+            assert [json.loads(line)["offset"] for line in saved.body.splitlines()] == [8, 9, 9]
+            nothing = await viewer.get(f"{root}?{filtered('value.number > `20`')}")
+            assert "No record like this was found 20 records were read." in nothing.text
+            assert ("note warn" in nothing.body, "value.number &gt; `20`" in nothing.body) == (False, True)
+
+    run(tmp_path, work)
+
+
+def test_the_command_that_a_page_shows_reads_the_same(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        await send(
+            world, *({"number": number, "name": "it's" if number % 2 else "`a`"} for number in range(20)), key=b"a`b"
+        )
+        query = filtered(
+            "value.number > `4` && value.name == 'it\\'s'", key="a`b", has="NUMBER", at="oldest", count="3"
+        )
+        async with console_of(world.cluster.bootstrap) as viewer:
+            found = await viewer.get(f"/topics/t/records?{query}")
+            assert places(found) == ["0:5", "0:7", "0:9"]
+            shown = re.findall(r"<code[^>]*>(headrace consume .*?)</code>", found.body)
+        program, *words = shlex.split(html.unescape(shown[0]))
+        assert program == "headrace"
+        command = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "headrace.cli.main", *words),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "HEADRACE_BOOTSTRAP": world.cluster.bootstrap},
+        )
+        printed, _ = await command.communicate()
+        assert command.returncode == 0
+        assert [json.loads(line)["offset"] for line in printed.splitlines()] == [5, 7, 9]
+
+    run(tmp_path, work)
+
+
+def test_an_expression_that_is_wrong_is_told_of(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        await send(world, {"number": 1}, "text")
+        async with console_of(world.cluster.bootstrap) as viewer:
+            for text, says in (
+                ("value.number > 1", "has a number without backticks at character 16, near '1': write `1`."),
+                ("a" * (EXPRESSION_CHARS_MAX + 1), "has 1,001 characters, and may have 1,000: write a shorter one."),
+                ("(" * EXPRESSION_CHARS_MAX, "is nested deeper than 64 levels: write a flatter one."),
+            ):
+                for door in ("", "/tail", "/export"):
+                    found = await viewer.get(f"{door}/topics/t/records?{filtered(text)}")
+                    assert (found.status, says in found.text) == (400, True), (door, found.text)
+            fails = await viewer.get(f"/topics/t/records?{filtered('abs(value) > `0`')}")
+            says = "The expression fails on every record (2 were tried): abs() takes number, and got object."
+            assert (fails.status, fails.text.count(says)) == (200, 1)
+            query = filtered("contains(value, 'x')")
+            some = await viewer.get(f"/topics/t/records?{query}")
+            assert (places(some), "fails" in some.text) == (["0:1"], False)
+            unknown = await viewer.get(f"/topics/t/records?{filtered('number > `0`')}")
+            assert "No record has a field 'number'" in unknown.text
+
+    run(tmp_path, work)
+
+
+def test_new_records_are_chosen_by_an_expression(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t")
+        async with console_of(world.cluster.bootstrap) as viewer, asyncio.timeout(60):
+            root, wanted = "topics/t/records", filtered("value.wanted || abs(value.number) < `0`")
+            assert f"/tail/{root}?{html.escape(wanted)}" in (await viewer.get(f"/{root}?{wanted}&live=1")).body
+            async with viewer.stream(f"/tail/{root}?{wanted}") as events:
+                while events.empty():
+                    await send(world, {"number": 1}, {"wanted": "this one"}, {"number": 2})
+                part = await events.get()
+                assert ("this one" in part, "number" in part) == (True, False)
+            async with viewer.stream(f"/tail/{root}?{filtered('abs(value) > `0`')}") as events:
+                while events.empty():
+                    await send(world, {"number": 1})
+                assert "The expression fails on every record" in await events.get()
+
+    run(tmp_path, work)
+
+
+def test_expressions_are_asked_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    real = Expression.__call__
+
+    def noted(self: Expression, placed: Placed) -> bool:
+        threads.append(threading.get_ident())
+        return real(self, placed)
+
+    async def work(world: World) -> None:
+        await world.make("t")
+        await send(world, {"number": 1}, {"number": 2})
+        async with console_of(world.cluster.bootstrap) as viewer:
+            for door in ("", "/export"):
+                await viewer.get(f"{door}/topics/t/records?{filtered('value.number')}")
+            assert len(threads) == 4
+            path = f"/tail/topics/t/records?{filtered('value.number')}"
+            async with viewer.stream(path) as events, asyncio.timeout(60):
+                while events.empty():
+                    await send(world, {"number": 3})
+        assert len(threads) > 4
+        assert threading.get_ident() not in threads
+
+    monkeypatch.setattr(Expression, "__call__", noted)
     run(tmp_path, work)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -116,6 +117,13 @@ def test_a_page_shows_and_searches_what_avro_says(tmp_path: Path) -> None:
                 for query, is_found in (("has=paid", True), ("has=4112", False), ("key=ada", True), ("key=ad", False)):
                     body = (await viewer.get(f"{ROOT}?{query}")).body
                     assert (query, "org.example.Order" in body) == (query, is_found)
+                size = len(value) + len(framed(key_id, b"")) + len(binary("string", "ada"))
+                for text, is_found in (
+                    (f"value.state == 'PAID' && value.card.n == '{CARD}' && key == 'ada' && size == `{size}`", True),
+                    ("value.state == 'LOST'", False),
+                ):
+                    body = (await viewer.get(f"{ROOT}?{urlencode({'filter': text})}")).body
+                    assert (text, "org.example.Order" in body) == (text, is_found)
                 lines = (await viewer.get(f"/export{ROOT}?at=oldest")).body.splitlines()
                 exported = [(each["key"], each["value"]) for each in map(json.loads, lines)]
                 assert json.loads(exported[0][1])["card"] == {"n": "4111"}

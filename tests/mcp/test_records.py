@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.base.limits import MCP_ANSWER_BYTES_MAX, MCP_RECORDS_BYTES_MAX, MCP_RECORDS_MAX, MCP_VALUE_BYTES_MAX
 from headrace.mcp.plain import payload, plain
+from headrace.operations.expressions import FIELDS
 from headrace.testing import RunningBroker
 from tests.mcp.agents import RefusalError, agent_of
 
@@ -47,6 +50,32 @@ async def test_records_are_read_from_where_it_is_said(headrace_broker: RunningBr
                 await agent("consume", topic="orders", **wrong)
         with pytest.raises(RefusalError, match="'away' does not exist"):
             await agent("consume", topic="away")
+
+
+async def test_records_are_chosen_by_an_expression(headrace_broker: RunningBroker) -> None:
+    values = [json.dumps({"amount": number, "name": "x" * (number % 2)}).encode() for number in range(10)]
+    write(headrace_broker.bootstrap, values, headers={"source": b"web"})
+    async with agent_of(headrace_broker.bootstrap) as agent:
+        text = "value.amount > `5` && headers.source == 'web' && contains(value.name, 'x')"
+        found = await agent("consume", topic="orders", filter=text, at="oldest", count=1)
+        assert ([each["offset"] for each in found["records"]], found["remarks"]) == ([7], [])
+        assert found["command"] == f"headrace consume orders --filter {shlex.quote(text)} --max 1 --json"
+        assert found["next"][0] == (f"consume(topic='orders', partition=0, at='offset', offset=8, filter={text!r})"), (
+            "and the page behind it is chosen in the same way"
+        )
+        found = await agent("consume", topic="orders", filter="abs(value.name) > `0`")
+        says = "The expression fails on every record (10 were tried): abs() takes number, and got string."
+        assert (found["records"], found["remarks"]) == ([], [says])
+        for wrong, says in (
+            ("value.amount >", "ends before it is complete"),
+            ("a" * 1_001, "has 1,001 characters"),
+            ("\u202e\n", "cannot be read at character 1, near '\\u202e'"),
+        ):
+            with pytest.raises(RefusalError, match=re.escape(says)):
+                await agent("consume", topic="orders", filter=wrong)
+        described = (await agent.tools())["consume"].input_schema["properties"]["filter"]["description"]
+        for field in FIELDS:
+            assert field in described
 
 
 async def test_large_records_do_not_make_a_large_answer(headrace_broker: RunningBroker) -> None:
@@ -88,6 +117,12 @@ async def test_masked_fields_stay_masked(headrace_broker: RunningBroker) -> None
         assert found["records"][0]["headers"][0]["value"]["data"] == "gone"
         assert found["masked"] == ["value.card.number", "header.token", "key"]
         assert (await agent("consume", topic="orders", at="oldest", key="key-0"))["records"] == [], "it finds nothing"
+        for text, count in (
+            ("contains(to_string(@), '4111')", 0),
+            ("headers.token == 's3cret' || key == 'key-0'", 0),
+            ("value.card.number == '****' && key == 'hidden'", 1),
+        ):
+            assert len((await agent("consume", topic="orders", filter=text))["records"]) == count
 
 
 async def test_what_a_record_says_is_data(headrace_broker: RunningBroker) -> None:

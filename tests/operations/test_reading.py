@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
+
+import pytest
 
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.producer import Producer
-from headrace.operations.reading import TURN_BYTES, At, Wanted, read
+from headrace.operations import reading
+from headrace.operations.masking import NO_MASK
+from headrace.operations.reading import TURN_BYTES, At, Placed, Wanted, read
 from headrace.testing import RunningBroker
 from headrace.wire.records import Record
 
@@ -23,7 +28,7 @@ async def test_other_tasks_have_turns_between_large_records(headrace_broker: Run
             turns[0] += 1
             await asyncio.sleep(0)
 
-    def is_wanted(_: int, record: Record) -> bool:
+    def is_wanted(_: Placed) -> bool:
         seen.append(turns[0])
         return True
 
@@ -41,7 +46,40 @@ async def test_other_tasks_have_turns_between_large_records(headrace_broker: Run
     try:
         wanted = Wanted(partition=0, at=At.OLDEST, offset=0, time_ms=0, key=None, count=RECORDS, test=is_wanted)
         page = await read(reach, topic, wanted)
+        two = await read(reach, topic, replace(wanted, count=2))
     finally:
         task.cancel()
     assert (len(page.records), page.is_whole) == (RECORDS, True)
     assert len(set(seen)) >= RECORDS - 1
+    assert (len(two.records), two.looked_at) == (2, 2), "no more are looked at than are wanted"
+
+
+async def test_new_records_are_searched_before_there_are_too_many_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    def placed(count: int) -> list[Placed]:
+        return [
+            Placed(0, Record(offset=offset, timestamp=1, key=None, value=b"", headers=())) for offset in range(count)
+        ]
+
+    def wanted(*offsets: int) -> Wanted:
+        return Wanted(
+            partition=None,
+            at=At.NEWEST,
+            offset=0,
+            time_ms=0,
+            key=None,
+            count=1,
+            test=lambda one: one.record.offset in offsets,
+        )
+
+    async def found(count: int, chosen: Wanted) -> tuple[list[int], int]:
+        kept, looked_at = await reading._newest(placed(count), chosen, 2, NO_MASK)
+        return [each.record.offset for each in kept], looked_at
+
+    assert await found(1_000, wanted(999)) == ([999], 1_000)
+    assert await found(1_000, wanted(3, 7, 9)) == ([3, 7], 8), "these are enough"
+    assert await found(1_000, replace(wanted(), test=None)) == ([0, 1], 2)
+    monkeypatch.setattr(reading, "TURN_S", -1.0)
+    monkeypatch.setattr(reading, "TAIL_S", 0.0)
+    assert await found(1_000, wanted(999)) == ([], 0), "it takes too long"
+    monkeypatch.setattr(reading, "TAIL_S", 60.0)
+    assert await found(1_000, wanted(999)) == ([999], 1_000), "in a thousand turns"

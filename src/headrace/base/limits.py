@@ -1144,7 +1144,7 @@ CONSOLE_EXPORT_RECORDS_MAX: Final = 10_000
 CONSOLE_EXPORT_MS_MAX: Final = 60_000
 """Longest that records of such a file are looked for."""
 CONSOLE_FILTER_CHARS_MAX: Final = 500
-"""Characters of a text or an expression that records are searched by."""
+"""Characters of a text that records are searched by."""
 CONSOLE_PRODUCED_BYTES_MAX: Final = 32 * 1024
 """Bytes of key, value and headers of a record that is written by hand."""
 CONSOLE_VERIFICATIONS_MAX: Final = 2
@@ -1185,6 +1185,14 @@ CONSOLE_FAILED_LOGINS_OF_A_NAME_MAX: Final = 5
 """Likewise of one address with one user's name."""
 CONSOLE_FAILING_ADDRESSES_MAX: Final = 10_000
 """Addresses and names whose failed logins are counted."""
+EXPRESSION_CHARS_MAX: Final = 1_000
+"""Characters of an expression that records are chosen by."""
+EXPRESSION_DEPTH_MAX: Final = 64
+"""Levels of its tree: `a.b` has two, and so has `a || b`."""
+EXPRESSION_STEPS_MAX: Final = 250_000
+"""Steps that it takes on one record; a record that takes more is left out."""
+EXPRESSION_JSON_CHARS_MAX: Final = 1024 * 1024
+"""Characters of a key or value that it sees as JSON; a larger one is a text."""
 MASKED_JSON_BYTES_MAX: Final = 1024 * 1024
 """Bytes of JSON that a mask looks into; of more all is masked."""
 SCHEMAS_MAX: Final = 1_000

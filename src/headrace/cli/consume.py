@@ -12,9 +12,12 @@ from headrace.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, whole_numbe
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable
 
     from headrace.cli.work.formatting import Shown
     from headrace.cli.work.span import Start
+    from headrace.operations.expressions import Expression
+    from headrace.wire.records import Record
 
 
 def _offset(text: str) -> str:
@@ -71,6 +74,17 @@ def consume(
         str | None,
         typer.Option(metavar="REGEX", help="Only records that have this in the key or the value (Python's re)."),
     ] = None,
+    filter_: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            envvar="HEADRACE_CONSUME_FILTER",
+            show_envvar=False,
+            metavar="EXPRESSION",
+            help="Only records of which this JMESPath expression is true, as value.amount > `100`. It sees key, value, "
+            "headers, partition, offset, timestamp and size.",
+        ),
+    ] = None,
     format_: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +107,7 @@ def consume(
     json: Json = False,
 ) -> None:
     """Print a topic's records, each value on a line, and continue as new ones come."""
+    from headrace.cli.output import note
     from headrace.cli.work.consuming import Orders, print_records
     from headrace.cli.work.span import parse_time
     from headrace.net.loops import run
@@ -103,6 +118,7 @@ def consume(
         raise UsageError(f"--tail is from 0 to {TAIL_RECORDS_MAX}: for more, use --offset -{abs(tail)} --end.")
     if tail is not None and (max_ is not None or offset is not None):
         raise UsageError("--tail says which records: leave --max and --offset out.")
+    expression = None if filter_ is None else _expression(filter_)
     orders = Orders(
         topic=topic,
         start=_start(offset, from_),
@@ -112,10 +128,15 @@ def consume(
         tail=tail,
         stop_at_end=end,
         pattern=None if grep is None else _pattern(grep),
+        test=None if expression is None else _test(expression),
         shown=_shown(format_, key_separator, json=json),
         retry_forever=retry_forever,
     )
-    run(print_records(bootstrap, orders))
+    try:
+        run(print_records(bootstrap, orders))
+    finally:
+        for remark in () if expression is None else expression.told():
+            note(remark)
 
 
 def _start(offset: str | None, from_: str | None) -> Start:
@@ -146,3 +167,19 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         return re.compile(text.encode(errors="surrogateescape"))
     except re.error as error:
         raise UsageError(f"--grep '{text}' is no regular expression: {error}.") from None
+
+
+def _test(expression: Expression) -> Callable[[int, Record], bool]:
+    from headrace.operations.reading import Placed
+
+    return lambda partition, record: expression(Placed(partition, record))
+
+
+def _expression(text: str) -> Expression:
+    try:
+        from headrace.operations.expressions import Expression
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("headrace"):
+            raise
+        raise UsageError(f"--filter needs the package {error.name}: pip install 'headrace[console]'.") from None
+    return Expression(text)

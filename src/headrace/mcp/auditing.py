@@ -11,7 +11,7 @@ from headrace.mcp.plain import plain
 
 HIDDEN: Final = "(hidden)"
 ARGUMENTS_MAX: Final = 20
-RECORD_PIECES: Final = {"consume": ("key", "has"), "plan_produce": ("key", "value", "headers")}
+RECORD_PIECES: Final = {"consume": ("key", "has", "filter"), "plan_produce": ("key", "value", "headers")}
 """Arguments of tools that hold pieces of records."""
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|jaas|private|\.key$|(^|\.)key\.", re.IGNORECASE)
 """Names of configs whose values may be secrets."""

@@ -5,15 +5,17 @@ Promises:
   own. It says where it stopped before it had enough.
 - Records are decoded, where a schema is known, and masked before anything looks at them: a search finds what is shown,
   and nothing else.
+- The event loop goes on meanwhile: masks and tests work in a thread, in short turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from headrace.base.errors import HeadraceError, UsageError
@@ -31,9 +33,13 @@ WAIT_MS: Final = 250
 PARTITION_BYTES: Final = 256 * 1024
 BYTES: Final = 4 * 1024 * 1024
 TURN_BYTES: Final = 64 * 1024
-"""Bytes of records that are looked at in one turn of the loop."""
+"""Bytes of records that are looked at in one turn of the loop, or of a thread."""
 TURN_RECORDS: Final = 32
 """Records likewise: each may become much larger when it is decoded."""
+TURN_S: Final = 0.02
+"""Time of such a turn, but for its last record."""
+TAIL_S: Final = 1.0
+"""Longest that the records of one poll are searched while they come. The others are left out."""
 KEPT: Final = 8
 """Pages of records that are kept while one is looked for."""
 
@@ -65,21 +71,22 @@ class Wanted:
     """Records that it looks at."""
     has: str = ""
     """Only records with this in their key, value or headers, in small letters or large ones."""
-    test: Callable[[int, Record], bool] | None = None
-    """Only records, with their partitions, of which it is true."""
+    test: Callable[[Placed], bool] | None = None
+    """Only records of which it is true. It is asked in a thread."""
 
     @property
     def is_search(self) -> bool:
         """Whether some records are left out."""
         return self.key is not None or bool(self.has) or self.test is not None
 
-    def is_met(self, partition: int, record: Record) -> bool:
-        """Whether this record, masked, is one of them."""
+    def is_met(self, placed: Placed) -> bool:
+        """Whether this record, decoded and masked, is one of them."""
+        record = placed.record
         if self.key is not None and record.key != self.key:
             return False
         if self.has and not _has(record, self.has):
             return False
-        return self.test is None or self.test(partition, record)
+        return self.test is None or self.test(placed)
 
 
 class Placed(NamedTuple):
@@ -162,13 +169,13 @@ def _kept(placed: Placed) -> int:
     return _size(placed.record) + (0 if placed.raw is None else _size(placed.raw))
 
 
-def _turns(records: Sequence[Record]) -> Iterator[list[Record]]:
+def _turns(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
     """As many as one turn of the loop looks at: a mask, a decoder or a test may look long at one."""
-    some: list[Record] = []
+    some: list[Placed] = []
     bytes_ = 0
-    for record in records:
-        some.append(record)
-        bytes_ += _size(record)
+    for each in placed:
+        some.append(each)
+        bytes_ += _size(each.record)
         if bytes_ > TURN_BYTES or len(some) == TURN_RECORDS:
             yield some
             some, bytes_ = [], 0
@@ -176,17 +183,43 @@ def _turns(records: Sequence[Record]) -> Iterator[list[Record]]:
         yield some
 
 
-def _placed(partition: int, found: Decoded) -> Placed:
-    return Placed(partition, found.record, None if found.raw is found.record else found.raw, found.told)
+async def _chosen(
+    some: Sequence[Placed], wanted: Wanted, mask: Mask, decoding: Decoding | None, room: int
+) -> tuple[list[Placed], int]:
+    """The wanted ones of these, decoded and masked, and the number that was looked at. There is room for so many; below
+    0: for all of them."""
+    if decoding is not None:
+        some, mask = await _decoded(some, mask, decoding), NO_MASK
+    kept, looked_at = list[Placed](), 0
+    while looked_at < len(some) and len(kept) != room:
+        if wanted.test is None and not mask:
+            await asyncio.sleep(0)
+            found, looked_at = _looked(some, looked_at, wanted, mask, room - len(kept))
+        else:  # a thread that nobody waits for any more is soon over, and has changed nothing
+            found, looked_at = await asyncio.to_thread(_looked, some, looked_at, wanted, mask, room - len(kept))
+        kept += found
+    return kept, looked_at
 
 
-def _masked(placed: Sequence[Placed], mask: Mask) -> list[Placed]:
-    return [Placed(each.partition, mask(each.record)) for each in placed]
+def _looked(some: Sequence[Placed], first: int, wanted: Wanted, mask: Mask, room: int) -> tuple[list[Placed], int]:
+    """The wanted ones from this one on, masked, and the place where the turn was over."""
+    begun, kept = time.monotonic(), list[Placed]()
+    for at in range(first, len(some)):
+        shown = some[at]._replace(record=mask(some[at].record)) if mask else some[at]
+        if wanted.is_met(shown):
+            kept.append(shown)
+        if len(kept) == room or time.monotonic() - begun > TURN_S:
+            return kept, at + 1
+    return kept, len(some)
 
 
 async def _decoded(placed: Sequence[Placed], mask: Mask, decoding: Decoding) -> list[Placed]:
     found = await decoding.read([each.record for each in placed], mask)
     return [_placed(each.partition, one) for each, one in zip(placed, found, strict=True)]
+
+
+def _placed(partition: int, found: Decoded) -> Placed:
+    return Placed(partition, found.record, None if found.raw is found.record else found.raw, found.told)
 
 
 def _order(placed: Placed) -> tuple[int, int, int]:
@@ -248,48 +281,44 @@ class _Search:
 
     async def _take(self, fetched: Fetched) -> None:
         index, wanted = int(fetched.partition), self._wanted
-        for some in _turns([record for record in fetched.records if record.offset < self._end[index]]):
+        end = self._end[index]
+        for some in _turns(Placed(index, each) for each in takewhile(lambda each: each.offset < end, fetched.records)):
             if self._has_enough(index):
                 break
-            for found in await self._shown(some):
-                if self._has_enough(index):
-                    break
-                self.looked_at += 1
-                if wanted.is_met(index, found.record):
-                    self._counts[index] = self._counts.get(index, 0) + 1
-                    self.found.append(_placed(index, found))
-                    self._kept_bytes += _kept(self.found[-1])
-            await asyncio.sleep(0)
+            kept, looked_at = await _chosen(some, wanted, self._mask, self._decoding, self._room(index))
+            self.looked_at += looked_at
+            self.found += kept
+            self._counts[index] = self._counts.get(index, 0) + len(kept)
+            self._kept_bytes += sum(map(_kept, kept))
         if len(self.found) > KEPT * wanted.count or self._kept_bytes > CONSOLE_KEPT_BYTES_MAX:
             self.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
             del self.found[wanted.count :]
             self._kept_bytes = sum(map(_kept, self.found))
         await asyncio.sleep(0)
 
-    async def _shown(self, records: Sequence[Record]) -> Sequence[Decoded]:
-        if self._decoding is not None:
-            return await self._decoding.read(records, self._mask)
-        return [Decoded(shown, shown) for shown in map(self._mask, records)]
+    def _room(self, index: int) -> int:
+        """The newest are behind those that were found first."""
+        if self._wanted.at is At.NEWEST:
+            return -1
+        return self._wanted.count - self._counts.get(index, 0)
 
     def _has_enough(self, index: int) -> bool:
-        """The newest with a key are behind those that were found first."""
-        if self._wanted.at is At.NEWEST:
-            return False
-        return self._counts.get(index, 0) >= self._wanted.count
+        return self._room(index) == 0
 
 
 async def tail(
     reach: Reach,
     topic: TopicView,
-    partition: int | None,
+    wanted: Wanted,
     most: int,
     mask: Mask = NO_MASK,
     decoding: Decoding | None = None,
 ) -> AsyncIterator[tuple[list[Placed], int]]:
-    """The records that come from now on, decoded and masked, at most so many at once, and the number of the others."""
+    """The wanted records that come from now on, decoded and masked, at most so many at once. With them comes the number
+    of those that were not looked at. Of `wanted` the beginning and the counts do not matter."""
     async with reach() as cluster:
         online = [int(part.index) for part in topic.partitions if part.leader >= 0]
-        some = online if partition is None else [index for index in online if index == partition]
+        some = online if wanted.partition is None else [index for index in online if index == wanted.partition]
         async with Consumer(cluster, wait_ms=WAIT_MS, bytes_max=BYTES, partition_bytes_max=PARTITION_BYTES) as consumer:
             for index, end in (await _at(cluster, topic.name, some, LATEST)).items():
                 consumer.assign(topic.name, index, end)
@@ -298,9 +327,20 @@ async def tail(
                 fetched = [each for each in await consumer.poll() if each.records]
                 placed = [Placed(int(each.partition), record) for each in fetched for record in each.records]
                 placed.sort(key=_order, reverse=True)
-                if decoding is None:
-                    shown = await asyncio.to_thread(_masked, placed[:most], mask)
-                else:
-                    shown = await _decoded(placed[:most], mask, decoding)
-                yield shown, max(0, len(placed) - most)
+                kept, looked_at = await _newest(placed, wanted, most, mask, decoding)
+                yield kept, len(placed) - looked_at
                 await asyncio.sleep(max(0.0, WAIT_MS / 1000 - (time.monotonic() - begun)))
+
+
+async def _newest(
+    placed: Sequence[Placed], wanted: Wanted, most: int, mask: Mask, decoding: Decoding | None = None
+) -> tuple[list[Placed], int]:
+    """The first of these that are wanted, and the number that was looked at."""
+    begun, found, looked_at = time.monotonic(), list[Placed](), 0
+    for some in _turns(placed if wanted.is_search else placed[:most]):
+        if len(found) == most or time.monotonic() - begun >= TAIL_S:
+            break
+        kept, number = await _chosen(some, wanted, mask, decoding, most - len(found))
+        found += kept
+        looked_at += number
+    return found, looked_at

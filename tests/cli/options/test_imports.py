@@ -18,6 +18,7 @@ HEAVY = {
     "headrace.net",
     "headrace.storage",
     "headrace.wire",
+    "jmespath",
     "obstore",
     "prometheus_client",
     "pyarrow",
@@ -57,3 +58,11 @@ def test_help_loads_nothing_that_works(words: tuple[str, ...]) -> None:
 
 def test_one_command_does_not_load_the_others() -> None:
     assert "headrace.cli.topic" not in imported("group", "--help")
+
+
+def test_neither_a_broker_nor_a_reader_loads_the_language_of_filters() -> None:
+    code = (
+        "import sys, headrace.broker.boot, headrace.cli.work.serve, headrace.cli.work.consuming, "
+        "headrace.operations.reading; sys.exit('jmespath' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=150)

@@ -44,6 +44,8 @@ class Orders:
     stop_at_end: bool
     pattern: re.Pattern[bytes] | None
     """Only records that have this in their key or value."""
+    test: Callable[[int, Record], bool] | None
+    """Only records, with their partitions, of which it is true."""
     shown: Shown
     retry_forever: bool = False
     """Wait for brokers and leaders without limit. Otherwise the client gives up after some tries."""
@@ -140,15 +142,17 @@ async def _read(
                 records = fetched.records
                 if last is not None:
                     records = [record for record in records if record.offset < last[fetched.partition]]
-                yield Found(fetched.partition, _wanted(records, orders))
+                yield Found(fetched.partition, _wanted(fetched.partition, records, orders))
             for (topic, index), position in list(consumer.positions.items()) if last is not None else ():
                 if last is not None and position >= last[index]:
                     consumer.unassign(topic, index)
 
 
-def _wanted(records: list[Record], orders: Orders) -> list[Record]:
+def _wanted(partition: int, records: list[Record], orders: Orders) -> list[Record]:
     if (lowest := orders.start.offset) is not None:  # a partition may not have come so far yet
         records = [record for record in records if record.offset >= lowest]
     if (pattern := orders.pattern) is not None:
         records = [one for one in records if pattern.search(one.key or b"") or pattern.search(one.value or b"")]
+    if (test := orders.test) is not None:
+        records = [one for one in records if test(partition, one)]
     return records

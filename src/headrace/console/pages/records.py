@@ -1,6 +1,6 @@
-"""Records of a topic: the newest, from an offset or a time on, those with a key or a text, and those that come now.
+"""Records of a topic: the newest, from an offset or a time on, and those that come now.
 
-They may be saved as a file. All of them are masked first.
+They are chosen by a key, a text or an expression, and may be saved as a file. All of them are masked first.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from headrace.console.pages.topic import found, name_of
 from headrace.console.rendering import rendered
 from headrace.console.state import Console
 from headrace.net.client.view import TopicView
+from headrace.operations.expressions import Expression, expression_of, words_of
 from headrace.operations.reading import At, Page, Placed, Wanted, read, tail
 from headrace.operations.records_as_json import as_json_line
 from headrace.operations.schemas.records import Decoding, Told
@@ -92,6 +93,7 @@ def wanted_in(request: Request) -> Wanted:
         time_ms=_time(settings.get("time", "")),
         key=key.encode() if key else None,
         has=settings.get("has", "").strip()[:CONSOLE_FILTER_CHARS_MAX],
+        test=expression_of(settings.get("filter", "").strip()),
         count=min(CONSOLE_RECORDS_MAX, max(1, number_in(request, "count", CONSOLE_RECORDS, CONSOLE_RECORDS_MAX))),
     )
 
@@ -192,9 +194,14 @@ async def _values(console: Console, topic: TopicView, request: Request) -> dict[
         "tail": f"/tail{request.url.path}?{request.url.query}",
         "export": f"/export{request.url.path}?{request.url.query}",
         "masked": mask.told,
-        "troubles": [] if decoding is None else decoding.troubles,
+        "troubles": [*_remarks(wanted), *(() if decoding is None else decoding.troubles)],
         "linked": linked,
     }
+
+
+def _remarks(wanted: Wanted) -> list[str]:
+    """The remarks of its expression, where it has one."""
+    return wanted.test.told() if isinstance(wanted.test, Expression) else []
 
 
 def _older(request: Request, wanted: Wanted, page: Page) -> str | None:
@@ -228,7 +235,7 @@ def _command(console: Console, topic: TopicView, wanted: Wanted) -> str:
         words += ["--from", moment.replace("+00:00", "Z"), "--max", str(wanted.count)]
     else:
         words += ["--max", str(wanted.count)]
-    return console.command(*words, "--json")
+    return console.command(*words, *words_of(wanted), "--json")
 
 
 async def _tail(request: Request) -> Response:
@@ -237,7 +244,7 @@ async def _tail(request: Request) -> Response:
     try:
         topic, wanted = _topic(console, name), wanted_in(request)
     except HeadraceError as error:
-        return Response(str(error), 404)
+        return Response(str(error), 400 if isinstance(error, UsageError) else 404)
     if console.settings.readers.locked():
         return Response("Too many pages read records.\n", 503, headers={"retry-after": "30"})
     form = _one_of(Form, request.query_params.get("as", ""), Form.AUTO)
@@ -245,17 +252,17 @@ async def _tail(request: Request) -> Response:
 
 
 async def _rows(console: Console, topic: TopicView, wanted: Wanted, form: Form) -> AsyncIterator[str]:
-    mask, decoding = console.settings.masks.of(topic.name), _decoding(console, topic.name)
+    mask, decoding, told = console.settings.masks.of(topic.name), _decoding(console, topic.name), False
     async with console.settings.readers:
         try:
-            new = tail(console.reading, topic, wanted.partition, CONSOLE_RECORDS, mask, decoding)
-            async for some, left_out in new:
+            async for some, left_out in tail(console.reading, topic, wanted, CONSOLE_RECORDS, mask, decoding):
                 if console.closing.is_set():
                     return
-                kept = [each for each in some if wanted.is_met(each.partition, each.record)]
-                if kept:
-                    rows = await _laid_out(kept, form)
-                    troubles = [] if decoding is None else decoding.troubles
+                remarks = [] if told else _remarks(wanted)
+                if some or remarks:
+                    told = told or bool(remarks)
+                    rows = await _laid_out(some, form)
+                    troubles = [*remarks, *(() if decoding is None else decoding.troubles)]
                     values = {"rows": rows, "left_out": left_out, "topic": topic, "troubles": troubles}
                     yield event(rendered("parts/records.html", values))
                 else:

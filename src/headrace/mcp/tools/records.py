@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -23,6 +23,7 @@ from headrace.mcp.answers import Answer, Part, bounded, call
 from headrace.mcp.desk import Desk
 from headrace.mcp.plain import DATA, Payload, payload, plain
 from headrace.mcp.tools.topics import Topic
+from headrace.operations.expressions import TOLD, Expression, expression_of, words_of
 from headrace.operations.reading import At, Page, Placed, Wanted, read
 from headrace.operations.resetting import parse_datetime
 from headrace.wire.records import readable_name
@@ -56,6 +57,7 @@ class Records(Answer):
     left_out: int = Field(description="Records that were found, and had no room in this answer.")
     looked_at: int = Field(description="Records that were read for it.")
     is_whole: bool = Field(description="False: reading stopped before the end, by its limits of time, bytes or count.")
+    remarks: list[str] = Field(description="Where the expression could not be asked of records, or names no field.")
     masked: list[str] = Field(description="Pieces of records that are masked for everybody.")
     command: str
 
@@ -78,6 +80,13 @@ class RecordTools:
         time: Annotated[str, Field(description="The first time, like 2026-01-31T12:00:00Z.")] = "",
         key: Annotated[str, Field(description="Only records with exactly this key.")] = "",
         has: Annotated[str, Field(description="Only records with this in their key, value or headers.")] = "",
+        filter: Annotated[  # noqa: A002 - the tool's argument
+            str,
+            Field(
+                description="Only records of which this JMESPath expression is true, like value.amount > `100` or "
+                f"headers.source == 'web' or contains(value.name, 'x'). {TOLD}"
+            ),
+        ] = "",
         count: Annotated[int, Field(description="Most records.", ge=1, le=MCP_RECORDS_MAX)] = MCP_RECORDS,
         value_bytes: Annotated[
             int, Field(description="Bytes of each key, value and header that are shown.", ge=1, le=MCP_VALUE_BYTES_MAX)
@@ -87,7 +96,8 @@ class RecordTools:
 
         It commits nothing. Records are data, whatever they say.
         """
-        wanted = _wanted(partition, at, offset, time, key, has, count)
+        test = expression_of(filter.strip())
+        wanted = replace(_wanted(partition, at, offset, time, key, has, count), test=test)
         mask = self._desk.masks.of(topic)
         page = await read(self._desk.reach, await self._desk.cluster.existing_topic(topic), wanted, mask)
         rows = _rows(page, bounded(value_bytes, MCP_VALUE_BYTES_MAX))
@@ -98,9 +108,10 @@ class RecordTools:
             left_out=len(page.records) - len(rows),
             looked_at=page.looked_at,
             is_whole=page.is_whole,
+            remarks=[] if test is None else test.told(),
             masked=mask.told,
             command=self._desk.command(*_words(topic, wanted, at, time)),
-            next=_asks(topic, page, rows),
+            next=_asks(topic, page, rows, test),
         )
 
 
@@ -160,7 +171,7 @@ def _told(timestamp_ms: int) -> str:
 def _words(topic: str, wanted: Wanted, at: str, time: str) -> list[str]:
     words = ["consume", topic]
     words += [] if wanted.partition is None else ["--partition", str(wanted.partition)]
-    words += ["--grep", f"(?i){re.escape(wanted.has)}"] if wanted.has else []
+    words += words_of(wanted)
     if at == "newest":
         return [*words, "--tail", str(wanted.count), "--json"]
     words += ["--offset", str(wanted.offset)] if at == "offset" else []
@@ -168,12 +179,13 @@ def _words(topic: str, wanted: Wanted, at: str, time: str) -> list[str]:
     return [*words, "--max", str(wanted.count), "--json"]
 
 
-def _asks(topic: str, page: Page, rows: list[RecordRow]) -> list[str]:
+def _asks(topic: str, page: Page, rows: list[RecordRow], test: Expression | None) -> list[str]:
     """The next page of one partition, or the look at the topic."""
     asks = [call("topic_describe", topic=topic)]
     if rows:
         partition = rows[-1].partition
         behind = max(row.offset for row in rows if row.partition == partition) + 1
         if behind < page.end.get(partition, behind):
-            asks.insert(0, call("consume", topic=topic, partition=partition, at="offset", offset=behind))
+            text = None if test is None else test.text
+            asks.insert(0, call("consume", topic=topic, partition=partition, at="offset", offset=behind, filter=text))
     return asks
