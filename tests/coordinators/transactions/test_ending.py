@@ -157,8 +157,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     assert world.state() is TransactionState.COMPLETE_ABORT
     assert {(marker.producer, marker.commit) for marker in world.marked} == {((who.id, who.epoch + 1), False)}
     assert world.error(world.add(who, "a0", version=version)) is ErrorCode.PRODUCER_FENCED
-    expected = ErrorCode.INVALID_TXN_STATE if version is TV2 else ErrorCode.PRODUCER_FENCED
-    assert world.error(world.end(who, version=version)) is expected
+    assert world.error(world.end(who, version=version)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_timeout_counts_over_a_failover() -> None:

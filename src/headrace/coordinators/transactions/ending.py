@@ -71,7 +71,8 @@ def _judged_by_epoch(turn: Turn, event: EndTransaction, version: TransactionVers
     if is_repeated:
         if state is _complete(commit=event.commit):
             return EndReply(ErrorCode.NONE, *standing.producer)
-        return EndReply(ErrorCode.INVALID_TXN_STATE)
+        # A commit came after the coordinator's own abort. Kafka Streams survives this error alone (KAFKA-20785).
+        return EndReply(ErrorCode.PRODUCER_FENCED if event.commit else ErrorCode.INVALID_TXN_STATE)
     if state is TransactionState.ONGOING or not event.commit:  # an abort without partitions still raises the epoch
         return _decision(turn, commit=event.commit, version=version)
     return EndReply(ErrorCode.INVALID_TXN_STATE)
