@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -82,4 +84,12 @@ async def test_new_records_are_searched_before_there_are_too_many_to_show(monkey
     monkeypatch.setattr(reading, "TAIL_S", 0.0)
     assert await found(1_000, wanted(999)) == ([], 0), "it takes too long"
     monkeypatch.setattr(reading, "TAIL_S", 60.0)
-    assert await found(1_000, wanted(999)) == ([999], 1_000), "in a thousand turns"
+    turns, looked = list[int](), reading._looked
+
+    def noted(some: Sequence[Placed], first: int, *more: Any) -> tuple[list[Placed], int]:
+        turns.append(first)
+        return looked(some, first, *more)
+
+    monkeypatch.setattr(reading, "_looked", noted)
+    assert await found(1_000, wanted(999)) == ([999], 1_000)
+    assert len(turns) == 1_000, "a turn has its time, which one record may take"
