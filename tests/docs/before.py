@@ -68,7 +68,7 @@ def history(machine: Machine) -> None:
         return
     machine.typed(f"{BROKER} --durable file:///srv/store")
     for topic in ("orders", "flights"):
-        machine.typed(f"headrace topic create {topic} {SEGMENT}")
+        machine.typed(f"headrace topic create {topic} {SEGMENT} || headrace topic alter {topic} {SEGMENT}")
         send(machine, topic, orders(100))
     machine.typed("headrace topic create orders-clean; headrace topic create totals")
     for topic in ("orders", "flights"):

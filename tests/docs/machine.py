@@ -33,7 +33,7 @@ from tools import kafka_jars, warm
 
 PORTS_OF_PAGES: Final = range(9092, 9100)
 METRICS_PORT: Final = 9404
-BLOCK_S: Final = 120.0
+BLOCK_S: Final = 300.0
 HOSTS: Final = ("0.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "kafka.example.org")
 """Hosts of pages that are addresses of this machine, too; all at once is the first of them."""
 ROOTS: Final = ("/var/tmp", "/var/lib", "/etc/headrace", "/srv", "/lake", "/replays", "/backup", "/data")
