@@ -62,13 +62,21 @@ def a_full_segment(machine: Machine) -> None:
     until_durable(machine, "orders")
 
 
+def _ended(machine: Machine) -> str:
+    """A shell's line that ends all brokers."""
+    end = "kill -9 $pid || true; tail -s 0.05 --pid=$pid -f /dev/null"
+    brokers = machine.place / "brokers"
+    return f"for pid in $(cat {brokers}/*.pid 2>/dev/null); do {end}; done; rm -f {brokers}/*"
+
+
 def history(machine: Machine) -> None:
     """A broker with topics that are durable but for their newest records, and what pipelines import; made once."""
     if (machine.home / "shop").exists():
         return
+    machine.typed(f"{_ended(machine)}; rm -rf /var/tmp/headrace*")  # the page may have had other clusters before
     machine.typed(f"{BROKER} --durable file:///srv/store")
     for topic in ("orders", "flights"):
-        machine.typed(f"headrace topic create {topic} {SEGMENT} || headrace topic alter {topic} {SEGMENT}")
+        machine.typed(f"headrace topic create {topic} {SEGMENT}")
         send(machine, topic, orders(100))
     machine.typed("headrace topic create orders-clean; headrace topic create totals")
     for topic in ("orders", "flights"):
@@ -97,9 +105,7 @@ def broker_2_dies(machine: Machine) -> None:
 
 def a_lost_quorum(machine: Machine) -> None:
     """Of three voters two are gone with their disks; one is left, and a learner."""
-    brokers, data = machine.place / "brokers", "/var/tmp/headrace"
-    end = "kill -9 $pid || true; tail -s 0.05 --pid=$pid -f /dev/null"
-    end_all = f"for pid in $(cat {brokers}/*.pid); do {end}; done; rm {brokers}/*"
+    data, end_all = "/var/tmp/headrace", _ended(machine)
     machine.typed(f"{end_all}; rm -rf {data}-*; headrace up --data {data}-1 --listen 127.0.0.1:9092")
     for number, port in ((2, 9093), (3, 9094)):
         machine.typed(
