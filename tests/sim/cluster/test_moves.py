@@ -19,7 +19,7 @@ SEEDS_AT_A_TIME: Final = 4
 FOUND: Final[dict[str, int]] = {
     "cancel-without-an-epoch": 54,
     "event-before-object": 0,
-    "new-owner-appends-before-the-move-is-finished": 24,
+    "new-owner-appends-before-the-move-is-finished": 16,
     "owner-resumes-after-an-unknown-seal": 65,
     "seal-without-epoch-check": 54,
     "stale-local-log-wins": 74,

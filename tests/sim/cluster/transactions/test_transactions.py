@@ -18,7 +18,7 @@ SEEDS: Final = seeds_of_tier(9, 21, long=range(1_000))
 SEEDS_AT_A_TIME: Final = 15
 FOUND: Final[dict[str, int]] = {
     "marker-before-the-decision-is-durable": 80,
-    "last-stable-offset-ahead-of-a-transaction": 0,
+    "last-stable-offset-ahead-of-a-transaction": 2,
     "old-epoch-accepted-after-a-bump": 4,
     "ended-before-all-markers-are-durable": 137,
     "offsets-shown-before-the-commit": 16,
