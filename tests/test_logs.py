@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -33,6 +34,15 @@ with structlog.testing.capture_logs() as captured:
 assert captured == [{"event": "captured", "partition": 1, "log_level": "error"}]
 assert len(heard) == 2
 """
+
+
+@pytest.fixture(autouse=True)
+def unset_up() -> Iterator[None]:
+    """Another test of this process may have set structlog up."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    yield
+    structlog.configure(**before)
 
 
 def test_structlog_has_what_no_listener_takes() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import confluent_kafka
+import psutil
 
 from tests.certificates import Authority
 from tests.docs.machine import Machine
@@ -18,6 +20,7 @@ from tools.servers.redis_servers import RedisServer, valkey
 Key = tuple[str, str]
 """A page, and the first line of one of its blocks."""
 LOOK_EVERY_S: Final = 0.05
+END_S: Final = 150.0
 SHOP: Final = "def clean(frame):\n    return frame\n"
 BROKER: Final = "headrace up --data /var/tmp/headrace"
 SEGMENT: Final = "--config segment.bytes=1024 --config retention.ms=-1"
@@ -62,18 +65,24 @@ def a_full_segment(machine: Machine) -> None:
     until_durable(machine, "orders")
 
 
-def _ended(machine: Machine) -> str:
-    """A shell's line that ends all brokers."""
+def _end_brokers(machine: Machine) -> None:
+    """Those of `headrace up --nodes` end by themselves, soon after the command that started them."""
     end = "kill -9 $pid || true; tail -s 0.05 --pid=$pid -f /dev/null"
     brokers = machine.place / "brokers"
-    return f"for pid in $(cat {brokers}/*.pid 2>/dev/null); do {end}; done; rm -f {brokers}/*"
+    machine.typed(f"for pid in $(cat {brokers}/*.pid 2>/dev/null); do {end}; done; rm -f {brokers}/*")
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            words = process.cmdline()
+            if "--data" in words and any(word.startswith(f"{machine.place}/") for word in words):
+                process.wait(END_S)
 
 
 def history(machine: Machine) -> None:
     """A broker with topics that are durable but for their newest records, and what pipelines import; made once."""
     if (machine.home / "shop").exists():
         return
-    machine.typed(f"{_ended(machine)}; rm -rf /var/tmp/headrace*")  # the page may have had other clusters before
+    _end_brokers(machine)  # the page may have had other clusters before
+    machine.typed("rm -rf /var/tmp/headrace*")
     machine.typed(f"{BROKER} --durable file:///srv/store")
     for topic in ("orders", "flights"):
         machine.typed(f"headrace topic create {topic} {SEGMENT}")
@@ -105,8 +114,9 @@ def broker_2_dies(machine: Machine) -> None:
 
 def a_lost_quorum(machine: Machine) -> None:
     """Of three voters two are gone with their disks; one is left, and a learner."""
-    data, end_all = "/var/tmp/headrace", _ended(machine)
-    machine.typed(f"{end_all}; rm -rf {data}-*; headrace up --data {data}-1 --listen 127.0.0.1:9092")
+    data = "/var/tmp/headrace"
+    _end_brokers(machine)
+    machine.typed(f"rm -rf {data}-*; headrace up --data {data}-1 --listen 127.0.0.1:9092")
     for number, port in ((2, 9093), (3, 9094)):
         machine.typed(
             f"headrace broker --id {number} --data {data}-{number} --listen 127.0.0.1:{port} --join 127.0.0.1:9092"
@@ -115,7 +125,8 @@ def a_lost_quorum(machine: Machine) -> None:
     while '"bears": 1,' not in machine.typed("headrace quorum --json"):
         pause.wait(LOOK_EVERY_S)
     machine.typed(f"headrace broker --id 4 --data {data}-4 --listen 127.0.0.1:9096 --join 127.0.0.1:9092")
-    machine.typed(f"{end_all}; rm -r {data}-2 {data}-3")
+    _end_brokers(machine)
+    machine.typed(f"rm -r {data}-2 {data}-3")
 
 
 def a_group(machine: Machine) -> None:

@@ -188,12 +188,13 @@ def console(
     from headrace.net.loops import run
     from headrace.operations.masking import masks_of
 
+    masks = masks_of(mask or (), mask_file)
     configure_logs(json_logs=json, level=log_level)
     settings = partial(
         Settings,
         words=_words(bootstrap, login=asks),
         allows_changes=allow_changes,
-        masks=masks_of(mask or (), mask_file),
+        masks=masks,
         schemas=known,
         pipelines=pipelines,
         prometheus=past,
