@@ -367,12 +367,21 @@ class Processes:
         self._addresses.clear()
 
 
-class Floor(Headrace):
-    """The floor of one broker, and a broker behind it."""
+class Floor:
+    """A floor, and the brokers behind it."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, name=FLOOR)
-        self._floor = Processes(directory, copies=0)
+    def __init__(self, directory: Path, name: str, behind: Rival, copies: int) -> None:
+        self.name = name
+        self._behind = behind
+        self._floor = Processes(directory, copies)
+
+    @property
+    def version(self) -> str:
+        return self._behind.version
+
+    @property
+    def bootstrap(self) -> str:
+        return self._behind.bootstrap
 
     @property
     def pids(self) -> list[int]:
@@ -385,44 +394,25 @@ class Floor(Headrace):
 
     def topic_config(self, durability: Durability) -> Mapping[str, str]:
         self._floor.sync(durability)
-        return super().topic_config(durability)
+        return self._behind.topic_config(durability)
 
     def start(self) -> None:
-        super().start()
-        self._floor.start(parse_address(self.bootstrap))
-
-    def stop(self) -> None:
-        self._floor.stop()
-        super().stop()
-
-
-class FloorCluster(HeadraceCluster):
-    """The floor of three brokers that hold three replicas, and three brokers behind it."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, name=FLOOR_CLUSTER)
-        self._floor = Processes(directory, copies=COPIES)
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the floor alone: that is what is measured."""
-        return self._floor.pids
-
-    @property
-    def door(self) -> Door:
-        return self._floor.door
-
-    def topic_config(self, durability: Durability) -> Mapping[str, str]:
-        self._floor.sync(durability)
-        return super().topic_config(durability)
-
-    def start(self) -> None:
-        super().start()
+        self._behind.start()
         self._floor.start(parse_address(self.bootstrap.split(",")[0]))
 
     def stop(self) -> None:
         self._floor.stop()
-        super().stop()
+        self._behind.stop()
 
 
-FLOORS: Final[Mapping[str, Callable[[Path], Rival]]] = {FLOOR: Floor, FLOOR_CLUSTER: FloorCluster}
+def one(directory: Path) -> Floor:
+    """The floor of one broker."""
+    return Floor(directory, FLOOR, Headrace(directory), 0)
+
+
+def three(directory: Path) -> Floor:
+    """The floor of three brokers that hold three replicas."""
+    return Floor(directory, FLOOR_CLUSTER, HeadraceCluster(directory), COPIES)
+
+
+FLOORS: Final[Mapping[str, Callable[[Path], Rival]]] = {FLOOR: one, FLOOR_CLUSTER: three}

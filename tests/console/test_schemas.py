@@ -410,7 +410,7 @@ async def test_a_user_of_the_registry_is_proven_and_never_told() -> None:
         async with schemas(served, user="ada:p@ss/word") as found:
             assert (await read(found, framed(1, long(5))))[0].record.value == b"5"
         place = Place.of(served.url.replace("//", "//ada:p%40ss%2Fword@"))
-        assert (place.user, place.password, place.url) == ("ada", "p@ss/word", served.url)
+        assert (place.user, place.password, place.site.url) == ("ada", "p@ss/word", served.url)
         assert "p@ss" not in repr(place)
         assert "ada" not in repr(place)
 

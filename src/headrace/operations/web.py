@@ -8,7 +8,7 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
@@ -57,6 +57,39 @@ def bound(listen: Address, who: str) -> socket.socket:
     except OSError as error:
         raise HeadraceError(f"{who} cannot listen on {listen}: {error.strerror or error}.") from error
     return made
+
+
+class Site(NamedTuple):
+    """The address of a server of others."""
+
+    url: str
+    """Without a name and password, and without a slash at its end."""
+    login: tuple[str, str] | None
+    """The name and password that the URL had."""
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def place(self) -> str:
+        """HOST:PORT, or HOST."""
+        return urlsplit(self.url).netloc
+
+
+def site_of(url: str) -> Site:
+    """Raises ValueError, which does not repeat the URL, where it is none of http or https, or has a query."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("it is no URL") from None
+    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise ValueError("it is no URL of http or https with a host and without a query")
+    name = f"[{host}]" if ":" in host else host
+    bare = urlunsplit((parts.scheme, name if port is None else f"{name}:{port}", parts.path.rstrip("/"), "", ""))
+    login = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    return Site(bare, login)
 
 
 def trusting(stores: PemStores) -> ssl.SSLContext:

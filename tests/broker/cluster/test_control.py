@@ -263,6 +263,43 @@ def test_one_who_has_little_time_takes_nobody_else_s_answer_away(tmp_path: Path)
     run(work())
 
 
+def test_a_connection_that_was_given_up_ends_with_the_last_who_waits_for_it(tmp_path: Path) -> None:
+    """Also where that one goes away."""
+
+    async def work() -> None:
+        arrived, never = asyncio.Event(), asyncio.Event()
+
+        async def script(_: Any, __: EnvelopeRequest) -> None:
+            arrived.set()
+            await never.wait()
+
+        async with (
+            scripted_broker({int(ApiKey.ENVELOPE): script}) as other,
+            control(tmp_path, other.address) as here,
+        ):
+            made = list[Connection]()
+            put = Connection.connection_made
+
+            def noted(self: Connection, transport: asyncio.BaseTransport) -> None:
+                made.append(self)
+                put(self, transport)
+
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(Connection, "connection_made", noted)
+                hurried = asyncio.create_task(here.submit(IDS, wait_ms=10 * WAIT_MS))
+                await arrived.wait()
+            patient = asyncio.create_task(here.submit(DELETION, wait_ms=PATIENT_MS))
+            await hurried
+            first = made[0]
+            assert (first.is_open, first.lost) == (False, None)
+            patient.cancel()
+            await asyncio.gather(patient, return_exceptions=True)
+            assert first.lost is not None
+            never.set()
+
+    run(work())
+
+
 def test_it_may_be_sent_again_where_it_was_surely_not_received(tmp_path: Path) -> None:
     async def work() -> None:
         deleted = (TopicAnswer(name="t"),)

@@ -11,6 +11,7 @@ Promises:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from headrace.base.addresses import Address
@@ -43,8 +44,8 @@ class Links:
         self._most: Final = most
         self._security: Final = security
         self._links: dict[Address, asyncio.Task[Connection]] = {}
-        self._retired: set[Connection] = set()
-        """Connections that take no more requests, while others wait for their answers."""
+        self._asking: Counter[Connection] = Counter()
+        """Requests that wait for each connection. One that takes no more of them ends with the last of those."""
         self._told: set[tuple[Address, ApiKey]] = set()
         """Requests that were not offered, of the present connections."""
         self._strangers: set[Address] = set()
@@ -76,13 +77,15 @@ class Links:
         if (left_ms := _left_ms(deadline)) < answer_ms_min:
             raise NotSent(f"{address} was reached too late to answer in time.")
         # This process may stand still between the look at the clock and here: then the deadline gives way.
+        self._asking[connection] += 1
         try:
             return await connection.request(key, request, version=version, timeout_ms=left_ms, shared=True)
         finally:
-            if not connection.is_open and connection.is_awaited:
-                self._retired.add(connection)
-            else:
-                self._retired.discard(connection)
+            self._asking[connection] -= 1
+            if not self._asking[connection]:
+                del self._asking[connection]
+                if not connection.is_open:
+                    connection.abort()
 
     def _tell(self, address: Address, error: AuthenticationError) -> None:
         """Log, once until it succeeds, that the two brokers do not accept each other."""
@@ -125,9 +128,8 @@ class Links:
             link.result().abort()
 
     async def close(self) -> None:
-        for connection in self._retired:
+        for connection in self._asking:
             connection.abort()
-        self._retired.clear()
         links = list(self._links.values())
         for address in list(self._links):
             self._drop(address)

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx2
 
@@ -26,7 +25,7 @@ from headrace.base.errors import UsageError
 from headrace.base.limits import CONSOLE_PAST_BYTES_MAX, CONSOLE_PAST_KEPT_MS, CONSOLE_PAST_MS_MAX, CONSOLE_PAST_POINTS
 from headrace.console.charts.ranges import Past, Span
 from headrace.net.pem import NO_STORES, PemStores
-from headrace.operations.web import is_safe, trusting
+from headrace.operations.web import is_safe, site_of, trusting
 
 WRITTEN: Final = "kafka_server_brokertopicmetrics_messagesin_total"
 """Records that producers appended, by broker and topic (docs/METRICS.md)."""
@@ -50,12 +49,11 @@ class Source:
     def of(cls, url: str, labels: Mapping[str, str], stores: PemStores = NO_STORES) -> Self:
         """Raises UsageError. It does not repeat the URL."""
         try:
-            parts = urlsplit(url)
             httpx2.URL(url)
-            host, port = parts.hostname, parts.port
+            site = site_of(url)
         except (ValueError, httpx2.InvalidURL):
             raise UsageError("--prometheus is no URL: write it like https://prometheus.example.org.") from None
-        if not host or not is_safe(url) or parts.query or parts.fragment:
+        if not is_safe(site.url):
             raise UsageError(
                 "--prometheus has to be https://HOST/..., or http:// on this machine, without a query: a name and "
                 "password before the host are sent to it."
@@ -63,17 +61,7 @@ class Source:
         for name in labels:
             if _LABEL.fullmatch(name) is None:
                 raise UsageError(f"--prometheus-label '{name:.40}' is no label's name: write it like job=headrace.")
-        named = f"[{host}]" if ":" in host else host
-        place = named if port is None else f"{named}:{port}"
-        login = None
-        if parts.username is not None:
-            login = unquote(parts.username), unquote(parts.password or "")
-        return cls(
-            url=urlunsplit((parts.scheme, place, parts.path.rstrip("/") + QUERY, "", "")),
-            login=login,
-            labels=labels,
-            stores=stores,
-        )
+        return cls(url=site.url + QUERY, login=site.login, labels=labels, stores=stores)
 
     def written(self, span: Span) -> str:
         """The query for the records that are written each second, of all brokers."""

@@ -225,7 +225,8 @@ class Cluster:
         from headrace.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
 
         if ApiKey.DESCRIBE_TOPIC_PARTITIONS not in (connection := await self.any_connection()).versions:
-            return view_of(await self.ask_any(ApiKey.METADATA, MetadataRequest(topics=None)))
+            every = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+            return view_of(await self.ask_any(ApiKey.METADATA, every))
         none = MetadataRequest(topics=(), allow_auto_topic_creation=False)
         view = view_of(await connection.request(ApiKey.METADATA, none, timeout_ms=self.request_timeout_ms))
         listing, cursor = Listing(), RequestCursor()

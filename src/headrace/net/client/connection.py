@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._retired: ClientError | None = None
+        self._is_retired = False
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.versions: dict[int, tuple[int, int]] = {}
 
@@ -121,12 +121,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether it takes requests."""
-        return self._lost is None and self._retired is None and self._transport is not None
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for an answer."""
-        return any(not waiting.answer.done() for waiting in self._waiting)
+        return self._lost is None and not self._is_retired and self._transport is not None
 
     @property
     def lost(self) -> ClientError | None:
@@ -161,8 +156,9 @@ class Connection(asyncio.Protocol):
         """Send one request and return its decoded answer (None at once where not `answered`, as for acks=0).
 
         `version` defaults to the highest in common. An answer that does not come in `timeout_ms` ends the connection.
-        Where it is `shared`, others may have more time: then it only retires, and ends with the last of them. Raises
-        ConnectionLostError (AnswerLostError once it was sent), UnsupportedError.
+        Where it is `shared`, others may have more time: it takes no more requests then, and they still get their
+        answers. Its owner closes it after the last of them. Raises ConnectionLostError (AnswerLostError once it was
+        sent), UnsupportedError.
         """
         known = api(key)
         assert known is not None, key
@@ -176,9 +172,9 @@ class Connection(asyncio.Protocol):
                     return None if answer is None else await answer
             except TimeoutError:
                 text = f"{self.address} did not answer {key.name} within {timeout_ms} ms."
-                self._retired = ConnectionLostError(text)
-                if not shared or not self.is_awaited:
-                    self._fail(self._retired)
+                self._is_retired = True
+                if not shared:
+                    self._fail(ConnectionLostError(text))
                 raise (ConnectionLostError if answer is None else AnswerLostError)(text) from None
 
     async def writable(self) -> None:
@@ -247,8 +243,6 @@ class Connection(asyncio.Protocol):
         self._waiting.popleft()
         if not waiting.answer.done():
             waiting.answer.set_result(message)
-        if self._retired is not None and not self.is_awaited:
-            self._fail(self._retired)
 
     def _fail(self, error: ClientError, *, flush: bool = False) -> None:
         """End the connection. The first reason stands. With `flush`, sent bytes still go out (acks=0)."""

@@ -13,17 +13,15 @@ Source: Confluent's Schema Registry API reference, `GET /schemas/ids/{id}` and
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import httpx2
 
-from headrace.base.addresses import Address
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import (
     SCHEMA_ASKS_AT_ONCE_MAX,
@@ -39,6 +37,7 @@ from headrace.base.limits import (
 from headrace.base.reading import INT_MAX, json_value
 from headrace.net.pem import NO_STORES, PemStores
 from headrace.operations.schemas.schema import AVRO, REGISTRY_USER, Cache, Schema, avro_schema
+from headrace.operations.web import Site, is_safe, site_of, trusting
 
 ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 
@@ -55,8 +54,7 @@ class _UnresolvedError(Exception):
 class Place:
     """The address of a registry, and the console's name there."""
 
-    url: str
-    """Without user and password, and without a slash at its end."""
+    site: Site = field(repr=False)
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     stores: PemStores = NO_STORES
@@ -66,27 +64,15 @@ class Place:
     def of(cls, url: str, user_info: str = "", stores: PemStores = NO_STORES) -> Place:
         """By the URL of an option, perhaps with `USER:PASSWORD@`. Raises UsageError, which does not repeat it."""
         try:
-            parts = urlsplit(url)
-            host, port = parts.hostname or "", parts.port
+            site = site_of(url)
         except ValueError:
-            host = ""
-        if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-            raise UsageError("--schema-registry has to be a URL like https://registry.example.org:8081.")
-        name = f"[{host}]" if ":" in host else host
-        bare = urlunsplit((parts.scheme, name if port is None else f"{name}:{port}", parts.path.rstrip("/"), "", ""))
-        if parts.username is not None:
-            user, password = unquote(parts.username), unquote(parts.password or "")
-        else:
-            user, _, password = user_info.partition(":")
-        if user and parts.scheme == "http" and not Address(host, 0).is_loopback:
+            raise UsageError("--schema-registry has to be a URL like https://registry.example.org:8081.") from None
+        user, password = site.login or user_info.partition(":")[::2]
+        if user and not is_safe(site.url):
             raise UsageError(
-                f"--schema-registry would send a password to {host} in clear text: give its address with https."
+                f"--schema-registry would send a password to {site.host} in clear text: give its address with https."
             )
-        return cls(bare, user, password, stores)
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.url).netloc
+        return cls(site, user, password, stores)
 
 
 class Registry:
@@ -96,9 +82,7 @@ class Registry:
         """Raises UsageError where the certificates to trust cannot be read."""
         self._place = place
         self._clock = clock
-        self._context = ssl.create_default_context()
-        if place.stores.has_trust:
-            place.stores.load_trust(self._context)
+        self._context = trusting(place.stores)
         self._found: Cache[int] = Cache()
         self._unknown: OrderedDict[int, float] = OrderedDict()
         """Ids that it does not know, with the time at which it said so."""
@@ -106,7 +90,7 @@ class Registry:
 
     @property
     def named(self) -> str:
-        return f"The schema registry at {self._place.host}"
+        return f"The schema registry at {self._place.site.place}"
 
     @property
     def trouble(self) -> str:
@@ -185,7 +169,7 @@ class Registry:
         """An object; None: the registry has none there. Raises _UnresolvedError where it is too large, RegistryError,
         httpx2.HTTPError.
         """
-        async with client.stream("GET", self._place.url + path) as answer:
+        async with client.stream("GET", self._place.site.url + path) as answer:
             if answer.status_code == 404:
                 return None
             if answer.status_code in (401, 403):
