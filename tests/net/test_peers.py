@@ -278,6 +278,25 @@ async def test_a_death_is_noticed_where_nothing_is_ever_sent(ends: tuple[End, En
     assert link._transport is None
 
 
+async def test_a_link_that_watches_dials_as_soon_as_the_address_is_known(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pause would last as long as the test."""
+    one, two = ends
+    monkeypatch.setattr(module, "PEER_BACKOFF_MS_MIN", 10**9)
+    monkeypatch.setattr(module, "PEER_BACKOFF_MS_MAX", 10**9)
+    assert two.peers.address is not None
+    one.peers.book._known.clear()
+    one.peers.watch({BrokerId(2)})
+    link = one.peers._links[BrokerId(2)]
+    await one.until(lambda: link._pause is not None)
+    one.peers.learn(BrokerId(2), HOST, two.peers.address.port)
+    await until(lambda: len(two.listener._connections) == 1)
+    await two.stop()
+    await until(lambda: bool(one.dead))
+    assert one.dead == [2]
+
+
 async def test_who_only_spoke_to_us_is_seen_dead_as_well(ends: tuple[End, End]) -> None:
     one, two = ends
     one.peers.send(heartbeat(1, 2, 1))

@@ -69,18 +69,20 @@ class AddressBook:
     def __init__(self) -> None:
         self._known: dict[BrokerId, list[Address]] = {}
 
-    def learn(self, node: BrokerId, address: Address) -> None:
+    def learn(self, node: BrokerId, address: Address) -> bool:
+        """Note that the node listens there. Returns whether that is news."""
         known = self._known.get(node)
         if known is None:
             if len(self._known) >= PEERS_MAX:
-                return
+                return False
             known = self._known[node] = []
         if known and known[0] == address:
-            return
+            return False
         if address in known:
             known.remove(address)
         known.insert(0, address)
         del known[PEER_ADDRESSES_MAX:]
+        return True
 
     def find(self, node: BrokerId, attempt: int) -> Address | None:
         """The address for this attempt: each attempt gets another one, as far as there are several. None where none is
@@ -149,7 +151,11 @@ class Peers:
     def learn(self, node: BrokerId, host: str, port: int) -> None:
         """Note that a member listens there."""
         if node != self.me.node:
-            self.book.learn(node, Address(host, port))
+            self._learn(node, Address(host, port))
+
+    def _learn(self, node: BrokerId, address: Address) -> None:
+        if self.book.learn(node, address) and (link := self._links.get(node)) is not None:
+            link.look_again()
 
     def send(self, message: Message) -> None:
         if self._stopped or not self.cluster_id or message.target.node == self.me.node:
@@ -186,7 +192,7 @@ class Peers:
         messages = decode_messages(frame, at, envelope)
         source = envelope.source.node
         if envelope.address is not None:
-            self.book.learn(source, envelope.address)
+            self._learn(source, envelope.address)
             if source in self._heard or len(self._heard) < PEERS_MAX:
                 self._heard[source] = (connection, envelope.address)
         if self._receive is not None and not self._stopped:
@@ -376,6 +382,14 @@ class _Link(asyncio.Protocol):
     def _after_pause(self) -> None:
         self._pause = None
         if self._queue or self._watches or self._looks_again or self._lost_address is not None:
+            self.connect()
+
+    def look_again(self) -> None:
+        """The member listens elsewhere than was known. A link that watches it waits no longer: a process that dies
+        before the first connection is dead to nobody."""
+        if self._watches and self._pause is not None:
+            self._pause.cancel()
+            self._attempts = 0
             self.connect()
 
     # asyncio.Protocol
