@@ -18,6 +18,7 @@ from headrace.broker.cluster import driver as metadata_driver
 from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
+from headrace.broker.cluster.quorum.errors import NotController
 from headrace.broker.kit.tasks import started
 from headrace.controller.asks import CreateTopics, Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
@@ -169,6 +170,21 @@ async def test_a_death_that_was_seen_long_before_it_was_the_controller_is_old_ne
         else:
             assert await asked.answer(Heartbeat(broker_id=other, broker_epoch=epoch, ready=True)) is True
             assert not metadata.image.brokers[other].fenced
+
+
+async def test_a_death_whose_fencing_failed_is_told_to_the_next_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is as dead as before, and no connection breaks a second time."""
+    async with controller(SetClock()) as (asked, metadata, _):
+        await _two_more(asked)
+        with monkeypatch.context() as patch:
+            patch.setattr(asked._settling, "fence", AsyncMock(side_effect=NotController(None)))
+            asked.on_peer_dead(BrokerId(2))
+            await until(lambda: not asked._hasty)
+        assert not metadata.image.brokers[BrokerId(2)].fenced
+        asked.end()
+        asked.begin()
+        await until(lambda: metadata.image.brokers[BrokerId(2)].fenced)
+        assert not metadata.image.brokers[BrokerId(3)].fenced
 
 
 async def _two_more(asked: ControllerService) -> dict[BrokerId, BrokerEpoch]:

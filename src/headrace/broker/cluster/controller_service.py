@@ -95,7 +95,7 @@ class ControllerService:
         """Fencings of dead brokers under way: a death may be reported more than once, and counts once."""
         self._seen_dead: dict[BrokerId, tuple[BrokerEpoch, float]] = {}
         """Incarnations whose process was seen dead before this node was the controller, with the time. Where it was
-        true, other nodes have reported one that is older than a session."""
+        true, other nodes have reported one that is older than a session. Those are here, too, whose fencing failed."""
         self._heard: dict[BrokerId, Sequence[State]] = {}
         self._full: set[BrokerId] = set()
         """Brokers that reported a full disk with their last heartbeat to this node."""
@@ -159,11 +159,14 @@ class ControllerService:
             task.add_done_callback(lambda _: self._hasty.pop(broker))
 
     async def _fence_dead(self, sessions: Sessions, broker: BrokerId) -> None:
+        died_at = self._clock.monotonic()
+        if (dead := sessions.died(self._metadata.image, broker, died_at)) is None:
+            return
         try:
-            if (dead := sessions.died(self._metadata.image, broker, self._clock.monotonic())) is not None:
-                await self._fence(*dead, "its process is dead")
+            await self._fence(*dead, "its process is dead")
         except HeadraceError as error:
             log.info("a dead broker is left to its session", broker_id=broker, reason=str(error))
+            self._seen_dead[broker] = dead[1], died_at  # where this leadership ended first, the next one does it
 
     def _is_silent(self, sessions: Sessions, broker: BrokerId) -> bool:
         return not sessions.has(broker, self._clock.monotonic())
