@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import ssl
 import subprocess
@@ -54,6 +55,33 @@ def test_up_starts_a_console_beside_its_broker_and_takes_it_along(tmp_path: Path
             process.kill()
     while is_served(address):
         pass
+
+
+def test_up_hands_options_on_to_its_console(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "pipelines").mkdir()
+    command = [*COMMAND[:3], "up", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    command += ["--console", "127.0.0.1:0", "--allow-changes", "--mask", "orders:value.name=not shown", "--json"]
+    command += ["--schemas", str(tmp_path / "schemas"), "--schema-registry", "http://ada:of-ada@127.0.0.1:1"]
+    command += ["--pipelines", str(tmp_path / "pipelines"), "--prometheus", "http://127.0.0.1:1"]
+    environment = {**os.environ, "HEADRACE_CONSOLE_HOST": "console.test"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            word, address = process.stdout.readline().split()
+            assert word == "console"
+            named = urllib.request.Request(address, headers={"host": "console.test"})
+            with urllib.request.urlopen(named, timeout=60) as page:
+                text = page.read().decode()
+            told = ("changes are allowed", 'href="/pipelines"', "?range=7d")
+            assert [each for each in told if each not in text] == []
+            with urllib.request.urlopen(f"{address}pipelines", timeout=60) as page:
+                assert "There is no pipeline in the directory" in page.read().decode()
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 def test_up_secure_asks_the_consoles_viewers_to_log_in(tmp_path: Path) -> None:

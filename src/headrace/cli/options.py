@@ -80,7 +80,7 @@ MaskRules = Annotated[
     ),
 ]
 MaskFile = Annotated[
-    Path | None, typer.Option("--mask-file", metavar="FILE.toml", help="Masks of fields, in tables [[mask]].")
+    Path | None, typer.Option("--mask-file", metavar="FILE.toml", help="Masks of fields: for each a table named mask.")
 ]
 Config = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="May be given several times.")]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,9 +27,11 @@ from headrace.cli.options import (
     whole_number,
 )
 from headrace.cli.output import note, print_line
+from headrace.cli.settings.console_options import given, handed_on, with_console_options
 from headrace.cli.work.ready import OnceReady
 
 
+@with_console_options
 def up(
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where it keeps its data; made where absent.")],
     listen: Annotated[
@@ -79,6 +81,7 @@ def up(
     log_level: LogLevel = "info",
     bootstrap: NoBootstrap = DEFAULT_BOOTSTRAP,
     json: Annotated[bool, typer.Option("--json", help="Log JSON even on a terminal.")] = False,
+    **of_console: Any,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT, or with --nodes a cluster of them.
 
@@ -88,14 +91,18 @@ def up(
     the administrator. With --console a line "console URL" tells where the console is.
     """
     check_engine(engine, redis)
+    if console is None and (options := given(of_console)):
+        raise UsageError(f"{options[0]} goes with --console: it says where the console listens.")
     files, once_ready, client = list(config_file or ()), None, None
     if secure:
         own, once_ready, client = _made_secure(data.resolve(), listen, advertise)
         files.insert(0, own)
+    logging = ["--log-level", log_level, *(["--json"] if json else [])]
     if console is not None:
         from headrace.cli.work.console_process import with_console
 
-        once_ready = with_console(console, client, once_ready)
+        words, environment = handed_on(of_console)
+        once_ready = with_console(console, [*words, *logging], environment, client, once_ready)
     named = list(config or ())
     if durable is not None:
         named.append(f"durable.url={durable}")
@@ -109,8 +116,7 @@ def up(
             raise UsageError(
                 "listeners are those of one broker, --nodes has several: start each with 'headrace broker'."
             )
-        options = ["--log-level", log_level, *(["--json"] if json else [])]
-        options += [part for file in files for part in ("--config-file", str(file.resolve()))]
+        options = [*logging, *(part for file in files for part in ("--config-file", str(file.resolve())))]
         options += [part for pair in named for part in ("--config", pair)]
         from headrace.cli.work.supervisor import supervise
 
