@@ -16,7 +16,7 @@ from headrace.broker.home import identity
 from headrace.broker.moves.service import Moves
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
-from headrace.controller.asks import Ask
+from headrace.controller.asks.asking import Ask
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.values import PartitionImage

@@ -17,7 +17,7 @@ from headrace.base.errors import UsageError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.cluster.driver import NotController
 from headrace.broker.replication.isr import IsrKeeper
-from headrace.controller.asks import ChangeVoter
+from headrace.controller.asks.brokers import ChangeVoter
 from headrace.controller.voters import withhold_vote
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.admin import Admin

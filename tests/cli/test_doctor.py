@@ -20,7 +20,7 @@ from headrace.base.ids import BrokerId, LeaderEpoch, PartitionIndex
 from headrace.base.limits import DOCTOR_ASK_MS_MAX
 from headrace.base.ports import Space
 from headrace.cli.main import main
-from headrace.controller.asks import Heartbeat
+from headrace.controller.asks.brokers import Heartbeat
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.members import Members
 from headrace.net.client.replicas.reassignments import with_more_replicas

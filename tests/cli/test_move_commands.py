@@ -11,7 +11,7 @@ import pytest
 
 from headrace.broker.durable.exporter import Exporter
 from headrace.cli.main import main
-from headrace.controller.asks import FinishMove
+from headrace.controller.asks.moves import FinishMove
 from tests import loops
 from tests.broker.group_broker import until
 from tests.broker.moving import A, B, C, Moving, moving

@@ -24,11 +24,36 @@ from headrace.base.ids import (
     ProducerId,
     TopicId,
 )
-from headrace.controller import asks
 from headrace.controller.access.acls import AclsDeleted
 from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
 from headrace.controller.access.scram import ScramAlteration
-from headrace.controller.asks import ASKS, Answer, Ask, decode_answer, decode_ask, encode_answer, encode_ask
+from headrace.controller.asks.access import AlterQuotas, AlterScram, CreateAcls, DeleteAcls
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.brokers import (
+    AllocateProducerIds,
+    ChangeVoter,
+    FinalizeLevel,
+    Heartbeat,
+    QuorumReplica,
+    QuorumView,
+    ReadQuorum,
+    RegisterBroker,
+    RemoveBroker,
+)
+from headrace.controller.asks.carried import ASKS, Answer, decode_answer, decode_ask, encode_answer, encode_ask
+from headrace.controller.asks.configs import AlterConfigs
+from headrace.controller.asks.history import DeleteHistory, PublishSegment, RecoverPartitions, ReplaceSegments
+from headrace.controller.asks.moves import (
+    FailTarget,
+    FinishMove,
+    GiveUpMove,
+    MovePartitions,
+    ProveMove,
+    ReassignPartitions,
+    SealMove,
+)
+from headrace.controller.asks.replicas import AlterIsr, ElectLeaders, LeaveIsr, RenewCopies
+from headrace.controller.asks.topics import CreatePartitions, CreateTopics, DeleteTopics, TopicAnswer
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal
@@ -69,32 +94,32 @@ ENDPOINT = Endpoint(listener="PLAINTEXT", host="::1", port=9)
 
 CASES: list[tuple[Ask[Any], Any]] = [
     (
-        asks.CreateTopics(
+        CreateTopics(
             topics=(NewTopic(topic_id=TOPIC, name="t", assignments=((0, (ONE,)),), configs={"a": None, "b": "c"}),)
         ),
         (
-            asks.TopicAnswer(name="t", topic_id=TOPIC, partitions=1, replication_factor=1, configs={"b": "c"}),
-            asks.TopicAnswer(name="u", refusal=REFUSAL),
+            TopicAnswer(name="t", topic_id=TOPIC, partitions=1, replication_factor=1, configs={"b": "c"}),
+            TopicAnswer(name="u", refusal=REFUSAL),
         ),
     ),
     (
-        asks.DeleteTopics(topics=(TopicRef(name="t"), TopicRef(topic_id=TOPIC))),
-        (asks.TopicAnswer(name=None, topic_id=TOPIC),),
+        DeleteTopics(topics=(TopicRef(name="t"), TopicRef(topic_id=TOPIC))),
+        (TopicAnswer(name=None, topic_id=TOPIC),),
     ),
-    (asks.CreatePartitions(topics=(NewPartitions(name="t", count=2, assignments=((ONE,),)),), validate_only=True), ()),
-    (asks.AlterConfigs(resources=(ResourceAlteration(2, "t", (Alteration("k", 0, None),)),)), (None, REFUSAL)),
+    (CreatePartitions(topics=(NewPartitions(name="t", count=2, assignments=((ONE,),)),), validate_only=True), ()),
+    (AlterConfigs(resources=(ResourceAlteration(2, "t", (Alteration("k", 0, None),)),)), (None, REFUSAL)),
     (
-        asks.AlterQuotas(
+        AlterQuotas(
             alterations=(
                 QuotaAlteration((("user", None), ("client-id", "a")), (QuotaOp("k", 1.5), QuotaOp("l", None))),
             )
         ),
         (None, REFUSAL),
     ),
-    (asks.FinalizeLevel(level=2, may_fall=True, validate_only=True), None),
-    (asks.CreateAcls(acls=(ACL,)), (None, REFUSAL)),
+    (FinalizeLevel(level=2, may_fall=True, validate_only=True), None),
+    (CreateAcls(acls=(ACL,)), (None, REFUSAL)),
     (
-        asks.AlterScram(
+        AlterScram(
             alterations=(
                 ScramAlteration("ü", ScramMechanism.SCRAM_SHA_256, ScramCredential(b"\x00s", b"k", b"\xffv", 4096)),
                 ScramAlteration("ü", ScramMechanism.SCRAM_SHA_512),
@@ -103,15 +128,15 @@ CASES: list[tuple[Ask[Any], Any]] = [
         (None, REFUSAL),
     ),
     (
-        asks.DeleteAcls(filters=(AclFilter(name="t"), AclFilter(operation=AclOperation.UNKNOWN))),
+        DeleteAcls(filters=(AclFilter(name="t"), AclFilter(operation=AclOperation.UNKNOWN))),
         (AclsDeleted((ACL,)), AclsDeleted(refusal=REFUSAL)),
     ),
     (
-        asks.ElectLeaders(election=Election.UNCLEAN, partitions=(PartitionRef("t", PartitionIndex(0)),)),
+        ElectLeaders(election=Election.UNCLEAN, partitions=(PartitionRef("t", PartitionIndex(0)),)),
         (ElectionOutcome(topic="t", partition=PartitionIndex(0), refusal=REFUSAL),),
     ),
     (
-        asks.ReassignPartitions(
+        ReassignPartitions(
             partitions=(
                 Reassignment(topic="t", partition=PartitionIndex(0), replicas=(ONE,)),
                 Reassignment(topic="t", partition=PartitionIndex(1), replicas=None),
@@ -120,9 +145,9 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
         (None, REFUSAL),
     ),
-    (asks.AllocateProducerIds(broker_id=ONE, broker_epoch=EPOCH), (ProducerId(5), 10)),
+    (AllocateProducerIds(broker_id=ONE, broker_epoch=EPOCH), (ProducerId(5), 10)),
     (
-        asks.PublishSegment(
+        PublishSegment(
             topic_id=TOPIC,
             partition=PartitionIndex(0),
             leader_epoch=LeaderEpoch(2),
@@ -132,7 +157,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
         None,
     ),
     (
-        asks.ReplaceSegments(
+        ReplaceSegments(
             topic_id=TOPIC,
             partition=PartitionIndex(0),
             leader_epoch=LeaderEpoch(2),
@@ -142,19 +167,17 @@ CASES: list[tuple[Ask[Any], Any]] = [
         None,
     ),
     (
-        asks.DeleteHistory(
+        DeleteHistory(
             topic_id=TOPIC, partition=PartitionIndex(0), leader_epoch=LeaderEpoch(2), log_start_offset=Offset(7)
         ),
         None,
     ),
     (
-        asks.MovePartitions(wish=MoveWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True),
+        MovePartitions(wish=MoveWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True),
         (MoveOutcome(topic="t", partition=PartitionIndex(1), source=BrokerId(2), target=ONE, is_handed_over=True),),
     ),
     (
-        asks.RecoverPartitions(
-            wish=RecoveryWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True
-        ),
+        RecoverPartitions(wish=RecoveryWish(topic="t", partitions=(PartitionIndex(1),), to=ONE), validate_only=True),
         Recovery(
             outcomes=(
                 RecoveryOutcome(
@@ -166,11 +189,11 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
     ),
     (
-        asks.ProveMove(topic_id=TOPIC, partition=PartitionIndex(0), broker_id=ONE, broker_epoch=EPOCH),
+        ProveMove(topic_id=TOPIC, partition=PartitionIndex(0), broker_id=ONE, broker_epoch=EPOCH),
         None,
     ),
     (
-        asks.SealMove(
+        SealMove(
             seal=Seal(
                 topic_id=TOPIC,
                 partition=PartitionIndex(0),
@@ -192,10 +215,10 @@ CASES: list[tuple[Ask[Any], Any]] = [
             ),
             None,
         )
-        for kind in (asks.FinishMove, asks.FailTarget, asks.GiveUpMove)
+        for kind in (FinishMove, FailTarget, GiveUpMove)
     ),
     (
-        asks.RenewCopies(
+        RenewCopies(
             broker_id=ONE,
             broker_epoch=EPOCH,
             copies=(
@@ -206,9 +229,9 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
         (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS),
     ),
-    (asks.LeaveIsr(broker_id=ONE, broker_epoch=EPOCH, partitions=((TOPIC, PartitionIndex(0)),)), None),
+    (LeaveIsr(broker_id=ONE, broker_epoch=EPOCH, partitions=((TOPIC, PartitionIndex(0)),)), None),
     (
-        asks.AlterIsr(
+        AlterIsr(
             broker_id=ONE,
             broker_epoch=EPOCH,
             proposals=(
@@ -224,7 +247,7 @@ CASES: list[tuple[Ask[Any], Any]] = [
         (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION),
     ),
     (
-        asks.RegisterBroker(
+        RegisterBroker(
             cluster_id=CLUSTER,
             broker_id=ONE,
             directory_id=DIRECTORY,
@@ -235,16 +258,16 @@ CASES: list[tuple[Ask[Any], Any]] = [
         ),
         EPOCH,
     ),
-    (asks.Heartbeat(broker_id=ONE, broker_epoch=EPOCH, ready=True), False),
-    (asks.RemoveBroker(broker_id=ONE), None),
-    (asks.ChangeVoter(broker_id=ONE, directory_id=None, voter=True), None),
+    (Heartbeat(broker_id=ONE, broker_epoch=EPOCH, ready=True), False),
+    (RemoveBroker(broker_id=ONE), None),
+    (ChangeVoter(broker_id=ONE, directory_id=None, voter=True), None),
     (
-        asks.ReadQuorum(),
-        asks.QuorumView(
+        ReadQuorum(),
+        QuorumView(
             leader=ONE,
             epoch=2,
             high_watermark=3,
-            replicas=(asks.QuorumReplica(broker_id=ONE, directory_id=DIRECTORY, voter=True, log_end_offset=3),),
+            replicas=(QuorumReplica(broker_id=ONE, directory_id=DIRECTORY, voter=True, log_end_offset=3),),
         ),
     ),
 ]

@@ -20,14 +20,9 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.base.limits import PRODUCER_ID_BLOCK_SIZE
-from headrace.controller.brokers import (
-    allocate_producer_ids,
-    fence_broker,
-    register_broker,
-    remove_broker,
-    unfence_broker,
-)
+from headrace.controller.brokers import allocate_producer_ids, fence_broker, register_broker, unfence_broker
 from headrace.controller.decision import Refusal
+from headrace.controller.removal import remove_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Endpoint, PartitionImage

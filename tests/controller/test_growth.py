@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from hypothesis import given
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartition
-from headrace.controller.brokers import remove_broker
-from headrace.controller.growth import grow_replicas, is_growing, lacks_replicas
+from headrace.controller.growth import grow_replicas
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
+from headrace.controller.lacking import is_growing, lacks_replicas
 from headrace.controller.leaders import balance_leaders
 from headrace.controller.reassignments import Reassignment, reassign_partitions
+from headrace.controller.removal import remove_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.configs import topic_config
 from headrace.metadata.delta import ImageDelta

@@ -20,7 +20,7 @@ from headrace.base.ids import (
     TopicId,
     TopicPartition,
 )
-from headrace.controller.brokers import fence_broker, register_broker, remove_broker, unfence_broker
+from headrace.controller.brokers import fence_broker, register_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.durable import delete_history, publish_segment
 from headrace.controller.moves import (
@@ -34,6 +34,7 @@ from headrace.controller.moves import (
     tend_moves,
 )
 from headrace.controller.reassignments import Reassignment, reassign_partitions
+from headrace.controller.removal import remove_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.events import LeaderChanged, MoveSealed, ReplicasChanged, SegmentPublished
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage

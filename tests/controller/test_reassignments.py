@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionEpoch, PartitionIndex, TopicPartition
 from headrace.base.limits import PARTITIONS_PER_REQUEST_MAX
-from headrace.controller.brokers import remove_broker
 from headrace.controller.decision import Refusal
 from headrace.controller.isr import IsrMember, IsrProposal, alter_isr
 from headrace.controller.leaders import Election, PartitionRef, elect_leaders
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
+from headrace.controller.removal import remove_broker
 from headrace.metadata.codec import decode_event, encode_event
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.events import (

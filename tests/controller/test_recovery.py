@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicId, TopicPartition
 from headrace.controller import recovery
-from headrace.controller.brokers import remove_broker, unfence_broker
+from headrace.controller.brokers import unfence_broker
 from headrace.controller.decision import Refusal
 from headrace.controller.durable import publish_segment
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.recovery import Recovery, RecoveryWish, recover_partitions
+from headrace.controller.removal import remove_broker
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata.events import MoveCancelled
 from headrace.metadata.values import PartitionImage, TopicImage

@@ -11,18 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import BrokerId, ClusterId, DirectoryId, TopicPartition
-from headrace.controller.brokers import (
-    fence_broker,
-    holds,
-    lose_disk,
-    register_broker,
-    release_copies,
-    remove_broker,
-    settle_broker,
-    unfence_broker,
-)
+from headrace.controller.brokers import fence_broker, lose_disk, register_broker, settle_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import only_copies, unsettled
+from headrace.controller.removal import holds, release_copies, remove_broker
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage
 from headrace.metadata.values import Endpoint
 from tests.metadata.histories import Entry, histories

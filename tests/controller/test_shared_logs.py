@@ -14,25 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import NO_LEADER, BrokerId, ClusterId, DirectoryId, PartitionIndex, TopicId, TopicPartition
-from headrace.controller.asks import MovePartitions, RenewCopies, Setting, decode_ask, encode_ask
-from headrace.controller.brokers import (
-    fence_broker,
-    holds,
-    lose_disk,
-    register_broker,
-    release_copies,
-    remove_broker,
-    settle_broker,
-    unfence_broker,
-)
+from headrace.controller.asks.asking import Setting
+from headrace.controller.asks.carried import decode_ask, encode_ask
+from headrace.controller.asks.moves import MovePartitions
+from headrace.controller.asks.replicas import RenewCopies
+from headrace.controller.brokers import fence_broker, lose_disk, register_broker, settle_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal
 from headrace.controller.elections import changed_at_most, only_copies, unsettled
-from headrace.controller.growth import lacks_replicas
 from headrace.controller.isr import leave_isr
+from headrace.controller.lacking import lacks_replicas
 from headrace.controller.leaders import Election, PartitionRef, balance_leaders, elect_leaders, elect_uncleanly
 from headrace.controller.moving import MoveWish
 from headrace.controller.reassignments import Reassignment, reassign_partitions
 from headrace.controller.recovery import RecoveryWish, recover_partitions
+from headrace.controller.removal import holds, release_copies, remove_broker
 from headrace.controller.renewals import CopyRenewal
 from headrace.controller.topic_changes import NewPartitions, create_partitions
 from headrace.controller.topics import NewTopic, create_topics

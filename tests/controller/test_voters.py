@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId
-from headrace.controller.asks import QuorumReplica, QuorumView
+from headrace.controller.asks.brokers import QuorumReplica, QuorumView
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.metadata.events import BrokerRegistered, BrokerUnfenced, VoteWithheld
 from headrace.metadata.image import EMPTY_IMAGE, MetadataImage

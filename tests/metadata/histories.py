@@ -23,13 +23,7 @@ from headrace.base.ids import (
     TopicPartition,
 )
 from headrace.controller.access.quotas import QuotaAlteration, QuotaOp, alter_quotas
-from headrace.controller.brokers import (
-    allocate_producer_ids,
-    fence_broker,
-    register_broker,
-    remove_broker,
-    unfence_broker,
-)
+from headrace.controller.brokers import allocate_producer_ids, fence_broker, register_broker, unfence_broker
 from headrace.controller.configs import Alteration, AlterOp, ResourceAlteration, ResourceType, alter_configs
 from headrace.controller.decision import Decision
 from headrace.controller.durable import delete_history, publish_segment, replace_segments
@@ -48,6 +42,7 @@ from headrace.controller.moves import (
 )
 from headrace.controller.reassignments import Reassignment, finish_reassignments, reassign_partitions
 from headrace.controller.recovery import RecoveryWish, recover_partitions
+from headrace.controller.removal import remove_broker
 from headrace.controller.topic_changes import NewPartitions, TopicRef, create_partitions, delete_topics
 from headrace.controller.topics import NewTopic, create_topics
 from headrace.metadata import events as ev

@@ -26,8 +26,10 @@ from headrace.broker.partitions.following import SOUND, FollowerPartition
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.settings import PartitionSettings
 from headrace.broker.replication import copying, followers
-from headrace.broker.replication.copying import Me, Source
-from headrace.broker.replication.followers import Followers, FollowerSession, Waiting
+from headrace.broker.replication.copying import Source
+from headrace.broker.replication.followers import FollowerSession, Waiting
+from headrace.broker.replication.sessions import Followers
+from headrace.broker.replication.sources import Me
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.native import PURE, ROAD, Native, Road
 from headrace.replica.producers import ProducerStates

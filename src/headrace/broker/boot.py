@@ -39,7 +39,15 @@ from headrace.storage.log.compaction.running import CleaningRunner
 
 log = get_logger(__name__)
 
-LOADED_LATE: Final = ("durable", "groups", "moves", "transactions")
+LOADED_LATE: Final = (
+    "broker.durable",
+    "broker.groups",
+    "broker.moves",
+    "broker.replication",
+    "broker.transactions",
+    "controller",
+    "controller.asks",
+)
 """Rooms of which much is loaded only when it is needed."""
 ASKS_LATE: Final = "headrace.net.client.moves"
 """They ask other brokers with it."""
@@ -50,7 +58,7 @@ def load_ahead() -> None:
     no client waits for an import. Those of tests do not, for they use little of it."""
     all_handlers()
     for room in LOADED_LATE:
-        for module in iter_modules(import_module(f"headrace.broker.{room}").__path__, f"headrace.broker.{room}."):
+        for module in iter_modules(import_module(f"headrace.{room}").__path__, f"headrace.{room}."):
             import_module(module.name)
     import_module(ASKS_LATE)
 

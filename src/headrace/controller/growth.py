@@ -12,27 +12,17 @@ Source: DESIGN, "Placement and failover".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headrace.base.ids import NO_LEADER, BrokerId, TopicPartition
 from headrace.controller.decision import Decision
+from headrace.controller.lacking import is_growing, lacks_replicas
 from headrace.controller.placement import Placement
 from headrace.controller.reassignments import changes
 from headrace.metadata.events import MetadataEvent
 from headrace.metadata.image import MetadataImage
-from headrace.metadata.values import PartitionImage, TopicImage
-
-
-def lacks_replicas(topic: TopicImage, partition: PartitionImage, live: Collection[BrokerId]) -> bool:
-    """Whether the partition has fewer replicas than it shall have, and a live broker holds none of it."""
-    few = partition.replication_factor < topic.desired_replicas
-    return few and any(broker not in partition.replicas for broker in live)
-
-
-def is_growing(partition: PartitionImage, live: Collection[BrokerId]) -> bool:
-    """Whether a live broker is being added to the partition, and is not in sync yet."""
-    return any(broker in live and broker not in partition.isr for broker in partition.adding)
+from headrace.metadata.values import PartitionImage
 
 
 def grow_replicas(image: MetadataImage, among: Iterable[TopicPartition]) -> Decision[tuple[TopicPartition, ...]]:

@@ -13,7 +13,7 @@ The consensus core has the last word on who has caught up. Sources: DESIGN "Birt
 from __future__ import annotations
 
 from headrace.base.ids import BrokerId
-from headrace.controller.asks import QuorumReplica, QuorumView
+from headrace.controller.asks.brokers import QuorumReplica, QuorumView
 from headrace.controller.decision import Decision
 from headrace.metadata.events import VoteWithheld
 from headrace.metadata.image import MetadataImage

@@ -24,20 +24,11 @@ from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.quorum.commit_log import metadata_on_raft
 from headrace.broker.system import SystemClock
-from headrace.controller.asks import (
-    AllocateProducerIds,
-    AlterConfigs,
-    Answer,
-    Ask,
-    ChangeVoter,
-    DeleteTopics,
-    Heartbeat,
-    RemoveBroker,
-    TopicAnswer,
-    decode_ask,
-    encode_answer,
-    encode_leader,
-)
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.brokers import AllocateProducerIds, ChangeVoter, Heartbeat, RemoveBroker
+from headrace.controller.asks.carried import Answer, decode_ask, encode_answer, encode_leader
+from headrace.controller.asks.configs import AlterConfigs
+from headrace.controller.asks.topics import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
 from headrace.net.client.connection import Connection

@@ -20,7 +20,8 @@ from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.cluster.quorum.errors import NotController
 from headrace.broker.kit.tasks import started
-from headrace.controller.asks import CreateTopics, Heartbeat, RegisterBroker
+from headrace.controller.asks.brokers import Heartbeat, RegisterBroker
+from headrace.controller.asks.topics import CreateTopics
 from headrace.controller.decision import Refusal
 from headrace.controller.sessions import HASTY_FENCINGS_MAX
 from headrace.controller.topics import NewTopic

@@ -11,8 +11,9 @@ import pytest
 from headrace.base.errors import CorruptData, UsageError
 from headrace.base.ids import BrokerEpoch, BrokerId
 from headrace.broker.cluster import controller_service
-from headrace.controller import asks, brokers
-from headrace.controller.asks import CreateAcls
+from headrace.controller import brokers
+from headrace.controller.asks import carried
+from headrace.controller.asks.access import CreateAcls
 from headrace.controller.decision import Decision, Refusal
 from headrace.metadata.access.acls import (
     Acl,
@@ -187,7 +188,7 @@ async def test_a_controller_of_an_older_release_is_not_asked_for_what_it_does_no
         await cluster.start(2, join=(cluster.address(1),))
         await cluster.agree()
         for unknown in ("AlterScram", "CreateAcls", "FinalizeLevel"):
-            monkeypatch.delitem(asks.ASKS, unknown)
+            monkeypatch.delitem(carried.ASKS, unknown)
         old = "Broker 1 runs a release that does not know {}: upgrade or unregister it first."
         assert await told(cluster, 2) == refused(old)
         assert await raised(cluster, 2) == (ErrorCode.UNSUPPORTED_VERSION, old.format("feature levels"))

@@ -14,15 +14,9 @@ from headrace.base.ids import BrokerEpoch, BrokerId, DirectoryId, IncarnationId,
 from headrace.broker.cluster.controller_role import ControllerRole
 from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import NotController
-from headrace.controller.asks import (
-    Ask,
-    ChangeVoter,
-    CreateTopics,
-    Heartbeat,
-    ReadQuorum,
-    RegisterBroker,
-    RemoveBroker,
-)
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.brokers import ChangeVoter, Heartbeat, ReadQuorum, RegisterBroker, RemoveBroker
+from headrace.controller.asks.topics import CreateTopics
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
 from headrace.metadata.values import Endpoint, Engine

@@ -13,7 +13,8 @@ import pytest
 
 from headrace.base.ids import NO_LEADER, BrokerId, IncarnationId, TopicId
 from headrace.broker.cluster.controller_service import ControllerService
-from headrace.controller.asks import CreateTopics, Heartbeat, RemoveBroker
+from headrace.controller.asks.brokers import Heartbeat, RemoveBroker
+from headrace.controller.asks.topics import CreateTopics
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
 from headrace.metadata.delta import ImageDelta

@@ -20,7 +20,7 @@ from headrace.broker.durable.history_keeper import HistoryKeeper
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.upkeep import cleaner
-from headrace.controller.asks import DeleteHistory
+from headrace.controller.asks.history import DeleteHistory
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects

@@ -19,7 +19,7 @@ import pytest
 from headrace.base.ids import PartitionIndex, TopicPartition
 from headrace.broker.durable import merger
 from headrace.broker.partitions.partition import Partition
-from headrace.controller.asks import ReplaceSegments
+from headrace.controller.asks.history import ReplaceSegments
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor
 from headrace.storage.tier.compact import Keys, compact_segments
 from headrace.wire.batches import encode_batch

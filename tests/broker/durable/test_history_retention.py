@@ -17,7 +17,7 @@ from headrace.base.ids import Offset, PartitionIndex
 from headrace.broker.durable import exporter
 from headrace.broker.durable.history_keeper import HistoryKeeper, bytes_above, retained_from
 from headrace.broker.system import SystemClock
-from headrace.controller.asks import DeleteHistory, PublishSegment
+from headrace.controller.asks.history import DeleteHistory, PublishSegment
 from headrace.metadata.segments import PartitionCatalog
 from headrace.storage.disk import LocalDisk
 from headrace.storage.engine.cutting import Range

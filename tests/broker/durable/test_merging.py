@@ -14,7 +14,7 @@ import pytest
 from headrace.base.errors import StorageFailure
 from headrace.base.ids import BrokerId, LeaderEpoch, PartitionEpoch, PartitionIndex
 from headrace.base.ports import Buffer
-from headrace.controller.asks import ReplaceSegments
+from headrace.controller.asks.history import ReplaceSegments
 from headrace.metadata.events import MoveStarted
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.metadata.segments import PartitionCatalog

@@ -12,7 +12,7 @@ import pytest
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.partitions.partition import Partition
-from headrace.controller.asks import RecoverPartitions
+from headrace.controller.asks.history import RecoverPartitions
 from headrace.controller.leaders import Election
 from headrace.controller.recovery import Recovery, RecoveryWish
 from headrace.net.client.durable import DurableLink

@@ -16,7 +16,7 @@ from headrace.base.ids import ClusterId, LeaderEpoch, Offset, PartitionIndex, To
 from headrace.base.ports import ObjectMeta
 from headrace.broker.boot import Broker
 from headrace.broker.durable.sweeper import Sweep
-from headrace.controller.asks import PublishSegment
+from headrace.controller.asks.history import PublishSegment
 from headrace.metadata.image import MetadataImage
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.storage.disk import LocalDisk

@@ -16,7 +16,8 @@ from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.boot import Broker
 from headrace.broker.cluster.control import Control
 from headrace.broker.kit import lease as leases
-from headrace.controller.asks import Ask, Heartbeat
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.brokers import Heartbeat
 from headrace.controller.decision import Refusal
 from headrace.metadata.image import BrokerImage
 from headrace.wire.errors import ErrorCode

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from headrace.base.ids import BrokerId
-from headrace.controller.asks import AlterIsr
+from headrace.controller.asks.replicas import AlterIsr
 from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.metadata.image import MetadataImage
 from headrace.net.client.cluster import Cluster as Client

@@ -21,7 +21,8 @@ from headrace.broker.partitions.intake.gate import Gate
 from headrace.broker.partitions.intake.repacking import RepackLine
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.shards import coordinator
-from headrace.controller.asks import DeleteHistory, FailTarget, FinishMove, ProveMove, SealMove
+from headrace.controller.asks.history import DeleteHistory
+from headrace.controller.asks.moves import FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election
 from headrace.controller.topics import NewTopic
 from headrace.metadata import values

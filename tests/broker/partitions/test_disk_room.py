@@ -16,7 +16,8 @@ from headrace.base.limits import DISK_RESERVE_BYTES_MAX
 from headrace.base.ports import Space
 from headrace.broker.partitions.condition import states_of_disk
 from headrace.broker.partitions.disk_room import DiskRoom, Waiting, reserve_of
-from headrace.controller.asks import Heartbeat, LeaveIsr
+from headrace.controller.asks.brokers import Heartbeat
+from headrace.controller.asks.replicas import LeaveIsr
 from headrace.metadata.values import BrokerImage
 from tests.broker.clusters import BY_HAND
 from tests.broker.replication_world import World, replicating

@@ -22,7 +22,8 @@ from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, LeaderEpoch, Off
 from headrace.base.limits import REPLICA_ANSWER_BYTES_MAX, REPLICA_BULK_BYTES_MIN, REPLICA_UNFLUSHED_BYTES_MAX
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.replication.copying import Me, Source
+from headrace.broker.replication.copying import Source
+from headrace.broker.replication.sources import Me
 from headrace.broker.replication.throttles import BrokerThrottle
 from headrace.broker.system import SystemClock
 from headrace.metadata.throttled import ThrottledReplicas

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.replication import isr as isr_module
-from headrace.controller.asks import AlterIsr
+from headrace.controller.asks.replicas import AlterIsr
 from headrace.controller.decision import Refusal
 from headrace.wire.errors import ErrorCode
 from tests import loops

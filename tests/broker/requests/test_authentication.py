@@ -12,7 +12,7 @@ from headrace.base.errors import UsageError
 from headrace.broker.boot import Broker
 from headrace.broker.requests import authentication
 from headrace.controller.access.scram import ScramAlteration
-from headrace.controller.asks import AlterScram
+from headrace.controller.asks.access import AlterScram
 from headrace.metadata.access.scram import ScramMechanism
 from headrace.security.scram import credential_of
 from headrace.wire.errors import ErrorCode

@@ -14,7 +14,7 @@ from headrace.base.ids import NO_LEADER, BrokerId
 from headrace.broker.partitions.partition import Partition
 from headrace.cli.main import main
 from headrace.cli.work.recovering import recovery_lines
-from headrace.controller.asks import RecoverPartitions
+from headrace.controller.asks.history import RecoverPartitions
 from headrace.controller.recovery import RecoveryWish
 from headrace.net.peer import copylink
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest

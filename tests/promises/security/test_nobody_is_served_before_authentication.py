@@ -21,7 +21,7 @@ import pytest
 from headrace.base.limits import UNAUTHENTICATED_BYTES_MAX
 from headrace.broker.boot import Broker
 from headrace.controller.access.scram import ScramAlteration
-from headrace.controller.asks import AlterScram
+from headrace.controller.asks.access import AlterScram
 from headrace.metadata.access.scram import ScramMechanism
 from headrace.net.peer.peerframes import API_KEY as PEERS_API
 from headrace.security.scram import credential_of

@@ -16,7 +16,7 @@ from headrace.base.ports import Buffer
 from headrace.broker.cluster.control import Control
 from headrace.broker.durable.merger import Merger
 from headrace.cli.main import main
-from headrace.controller.asks import ReplaceSegments
+from headrace.controller.asks.history import ReplaceSegments
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.storage.objects import DirectoryObjects
 

@@ -37,18 +37,9 @@ from headrace.broker.cluster.controller_service import ControllerService
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver, MetadataStopped, NotController
 from headrace.broker.kit.links import Links, NotSent
 from headrace.broker.kit.tasks import wait_for_event
-from headrace.controller.asks import (
-    AlterConfigs,
-    Answer,
-    Ask,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    Heartbeat,
-    decode_answer,
-    decode_leader,
-    encode_ask,
-)
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.brokers import Heartbeat
+from headrace.controller.asks.carried import Answer, decode_answer, decode_leader, encode_ask
 from headrace.controller.decision import Refusal
 from headrace.controller.levels import behind
 from headrace.logs import get_logger
@@ -62,8 +53,6 @@ from headrace.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 R = TypeVar("R")
 log = get_logger(__name__)
 
-CARRIED_OUT: Final = (CreateTopics, DeleteTopics, CreatePartitions, AlterConfigs)
-"""Requests of clients that use the result at once: logs are opened and closed before the answer."""
 NOT_DONE: Final = (NotController, ChangeRefused)
 """Nothing was done, and the request may be repeated."""
 
@@ -114,7 +103,7 @@ class Control:
                     return _unknown(str(error))
                 unsure = True
             else:
-                if isinstance(ask, CARRIED_OUT):
+                if ask.SETTLED_FIRST:
                     await self._settled()
                 return result
         return await self._submit_elsewhere(ask, wait_ms, unsure=unsure)
@@ -163,7 +152,7 @@ class Control:
         replayed = await self._wait_until_replayed(answer.index, deadline)
         if not replayed and isinstance(ask, Heartbeat) and not ask.stopping:
             return no_controller("What was decided has not come here yet.")
-        if isinstance(ask, CARRIED_OUT):
+        if ask.SETTLED_FIRST:
             await self._settled()
         return answer.result
 

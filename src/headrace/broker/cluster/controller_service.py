@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from headrace.base.errors import HeadraceError
-from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId, PartitionIndex, TopicId, TopicPartition
+from headrace.base.ids import BrokerEpoch, BrokerId, ClusterId, DirectoryId
 from headrace.base.limits import (
     CLOCK_DIFFERENCE_MS_MAX,
     RAFT_ELECTION_TICKS,
@@ -31,18 +31,9 @@ from headrace.broker.cluster.quorum.errors import ChangeTooLarge
 from headrace.broker.cluster.transitions import BrokerTransitions
 from headrace.broker.cluster.voters import NoVoters, Voters, not_done
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.controller.asks import (
-    Ask,
-    ChangeVoter,
-    Command,
-    Heartbeat,
-    LeaveIsr,
-    ReadQuorum,
-    RegisterBroker,
-    RemoveBroker,
-    Setting,
-)
-from headrace.controller.brokers import refused_registration, register_broker, remove_broker
+from headrace.controller.asks.asking import Ask, Command, Setting
+from headrace.controller.asks.brokers import ChangeVoter, Heartbeat, ReadQuorum, RegisterBroker, RemoveBroker
+from headrace.controller.brokers import refused_registration, register_broker
 from headrace.controller.decision import Decision, Refusal, stale
 from headrace.controller.levels import raise_level, within_levels
 from headrace.controller.lost_quorum import other_lineage
@@ -186,8 +177,6 @@ class ControllerService:
         sessions = self._sessions
         if sessions is None:
             raise NotController(self._metadata.leader)
-        if isinstance(ask, LeaveIsr) and ask.for_room:
-            ask = replace(ask, partitions=tuple(key for key in ask.partitions if self._others_have_room(ask, key)))
         match ask:
             case Command():
                 try:
@@ -212,14 +201,8 @@ class ControllerService:
     def _decided(self, ask: Command[T], image: MetadataImage) -> Decision[T | Refusal]:
         quorum = self._metadata.voters
         voters = () if quorum is None else tuple(peer.node for peer in quorum.membership.voters)
-        setting = replace(self._setting, unable=self.storeless(), voters=voters)
+        setting = replace(self._setting, unable=self.storeless(), voters=voters, full=self._full)
         return within_levels(ask.decide(image, setting), image, voters)
-
-    def _others_have_room(self, ask: LeaveIsr, key: tuple[TopicId, PartitionIndex]) -> bool:
-        """Whether another in-sync replica has reported no full disk: otherwise leadership would go round in circles."""
-        known = self._metadata.image.partition(TopicPartition(*key))
-        others = () if known is None else known.isr
-        return any(each != ask.broker_id and each not in self._full for each in others)
 
     async def _confirmed(self, seen: T) -> T:
         """Return what was seen just now, once it may be told. This node may have been deposed without knowing it, and
@@ -322,6 +305,8 @@ class ControllerService:
         return not known.fenced
 
     async def _remove(self, ask: RemoveBroker) -> Refusal | None:
+        from headrace.controller.removal import remove_broker
+
         decide = partial(remove_broker, broker_id=ask.broker_id)
         refusal = decide(self._metadata.image).result
         if refusal is not None:

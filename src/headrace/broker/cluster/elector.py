@@ -30,9 +30,6 @@ from headrace.base.limits import (
 )
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.tasks import OnBug, started, wait_for_event
-from headrace.controller.leaders import balance_leaders, elect_uncleanly, unclean_topics
-from headrace.controller.moves import tend_moves
-from headrace.controller.reassignments import finish_reassignments
 from headrace.logs import get_logger
 from headrace.metadata.configs import broker_value
 from headrace.metadata.delta import ImageDelta
@@ -111,6 +108,10 @@ class Elector:
 
     async def _elect_uncleanly(self) -> bool:
         """Elect leaders outside the ISR. Returns whether there may be more to do."""
+        if not self._metadata.image.topics:
+            return False
+        from headrace.controller.leaders import elect_uncleanly, unclean_topics
+
         if not unclean_topics(self._metadata.image, broker_configs=self._configs, node=self._node):
             return False
         decide = partial(
@@ -125,6 +126,8 @@ class Elector:
         """Let moves continue whose target is gone. Returns whether there may be more to do."""
         if not self._metadata.image.moves:
             return False
+        from headrace.controller.moves import tend_moves
+
         tended = await self._metadata.submit(
             partial(tend_moves, moves_max=LEADERS_MOVED_PER_ROUND_MAX, unable=self._storeless())
         )
@@ -135,6 +138,8 @@ class Elector:
     async def _finish_reassignments(self) -> bool:
         """Finish reassignments that could be finished when no leader proposed an ISR. Returns whether there may be more
         to do."""
+        from headrace.controller.reassignments import finish_reassignments
+
         decide = partial(finish_reassignments, partitions_max=LEADERS_MOVED_PER_ROUND_MAX)
         return await self._metadata.submit(decide) == LEADERS_MOVED_PER_ROUND_MAX
 
@@ -147,6 +152,8 @@ class Elector:
         """Move leadership back to first replicas. Returns whether there may be more to do."""
         if not self._boolean("auto.leader.rebalance.enable"):
             return False
+        from headrace.controller.leaders import balance_leaders
+
         decide = partial(balance_leaders, recent=recent, elections_max=LEADERS_MOVED_PER_ROUND_MAX)
         moved = await self._metadata.submit(decide)
         if moved:

@@ -19,7 +19,7 @@ from headrace.base.ids import NO_LEADER, BrokerId, TopicPartition
 from headrace.base.limits import ELECTOR_PAUSE_MS, PARTITIONS_SEARCHED_PER_TURN_MAX, REPLICAS_GROWN_AT_ONCE_MAX
 from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.controller.growth import grow_replicas, is_growing, lacks_replicas
+from headrace.controller.lacking import is_growing, lacks_replicas
 from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
@@ -87,6 +87,10 @@ class Grower:
 
     async def _begin(self) -> None:
         """Begin as many as there is room for."""
+        if not self._waiting and not self._under_way:
+            return
+        from headrace.controller.growth import grow_replicas
+
         while True:
             over = self._under_way - self._growing(self._under_way)
             self._under_way -= over

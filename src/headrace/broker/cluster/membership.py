@@ -40,7 +40,7 @@ from headrace.broker.home.lineage import Superseded
 from headrace.broker.kit.lease import Lease, lease_s
 from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.told_wait import ToldWait
-from headrace.controller.asks import Heartbeat, RegisterBroker
+from headrace.controller.asks.brokers import Heartbeat, RegisterBroker
 from headrace.controller.decision import Refusal
 from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta

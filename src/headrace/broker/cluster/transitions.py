@@ -29,15 +29,8 @@ from headrace.base.limits import (
     SLICES_AT_ONCE_MAX,
 )
 from headrace.broker.cluster.driver import MetadataDriver
-from headrace.controller.asks import RegisterBroker
-from headrace.controller.brokers import (
-    fence_broker,
-    holds,
-    lose_disk,
-    release_copies,
-    settle_broker,
-    unfence_broker,
-)
+from headrace.controller.asks.brokers import RegisterBroker
+from headrace.controller.brokers import fence_broker, lose_disk, settle_broker, unfence_broker
 from headrace.controller.decision import Decision, Refusal, decided
 from headrace.controller.elections import PartitionTest, changed_at_most, only_copy, unsettled
 from headrace.metadata.image import MetadataImage
@@ -97,6 +90,8 @@ class BrokerTransitions:
         known = self._metadata.image.brokers.get(broker)
         if known is None or not self.is_large(broker):
             return None
+        from headrace.controller.removal import holds, release_copies
+
         await self.settle(broker)
         return await self._in_slices(partial(release_copies, broker_id=broker, broker_epoch=known.epoch), holds, broker)
 

@@ -17,7 +17,7 @@ from typing import Final
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId
 from headrace.broker.cluster.driver import ChangeRefused, MetadataDriver
-from headrace.controller.asks import ChangeVoter, QuorumReplica, QuorumView
+from headrace.controller.asks.brokers import ChangeVoter, QuorumReplica, QuorumView
 from headrace.controller.decision import Refusal
 from headrace.controller.voters import outlook, promotable, withhold_vote, wrongly_withheld
 from headrace.logs import get_logger

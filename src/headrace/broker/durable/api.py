@@ -20,7 +20,6 @@ from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId, TopicPa
 from headrace.base.limits import DURABLE_ENTRIES_TOLD_MAX, DURABLE_SUMMARIES_TOLD_MAX
 from headrace.base.reading import uuid_of
 from headrace.broker.kit.tasks import OnBug, started
-from headrace.controller.recovery import RecoveryWish
 from headrace.metadata.access.acls import CLUSTER_NAME, AclOperation, ResourceType
 from headrace.wire import durable
 from headrace.wire.durable import MergeTotals, decode_request, encode_answer
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.broker.durable.merger import Merger
     from headrace.broker.durable.recovering import Recovered, Recovering
     from headrace.broker.durable.sweeper import Sweep, Sweeper
+    from headrace.controller.recovery import RecoveryWish
     from headrace.metadata.image import MetadataImage
     from headrace.metadata.segments import CatalogEntry, PartitionCatalog
 
@@ -219,6 +219,8 @@ class DurableApi:
 
 def _recovery_wish(request: dict[str, Any]) -> RecoveryWish:
     """Return the wish in a request. Raises KeyError, TypeError, ValueError."""
+    from headrace.controller.recovery import RecoveryWish
+
     partition, to = request["partition"], request["to"]
     return RecoveryWish(
         topic=str(request["topic"]),

@@ -39,7 +39,7 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.condition import listed
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
-from headrace.controller.asks import PublishSegment
+from headrace.controller.asks.history import PublishSegment
 from headrace.controller.moves import SealedTail
 from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta

@@ -34,7 +34,7 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
-from headrace.controller.asks import DeleteHistory
+from headrace.controller.asks.history import DeleteHistory
 from headrace.logs import get_logger
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor

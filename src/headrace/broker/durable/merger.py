@@ -28,7 +28,7 @@ from headrace.broker.cluster.driver import MetadataDriver
 from headrace.broker.kit.store_threads import StoreThreads
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
-from headrace.controller.asks import ReplaceSegments
+from headrace.controller.asks.history import ReplaceSegments
 from headrace.controller.durable import refusal_of_all
 from headrace.logs import get_logger
 from headrace.metadata.segments import PartitionCatalog, SegmentDescriptor

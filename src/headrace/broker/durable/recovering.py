@@ -15,7 +15,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.cluster.control import Control
 from headrace.broker.partitions.logs.frontiers import Frontiers
-from headrace.controller.asks import RecoverPartitions
+from headrace.controller.asks.history import RecoverPartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.recovery import RecoveryOutcome, RecoveryWish
 from headrace.metadata.image import MetadataImage

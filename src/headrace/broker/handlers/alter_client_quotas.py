@@ -11,7 +11,7 @@ from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.turns import in_turns
 from headrace.controller.access.quotas import QuotaAlteration, QuotaOp
-from headrace.controller.asks import AlterQuotas
+from headrace.controller.asks.access import AlterQuotas
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey

@@ -12,7 +12,7 @@ from headrace.base.ids import BrokerId, PartitionIndex
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import ReassignPartitions
+from headrace.controller.asks.moves import ReassignPartitions
 from headrace.controller.decision import Refusal
 from headrace.controller.reassignments import Reassignment
 from headrace.metadata.access.acls import AclOperation

@@ -13,7 +13,7 @@ from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.controller.access.scram import ScramAlteration
-from headrace.controller.asks import AlterScram
+from headrace.controller.asks.access import AlterScram
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.access.scram import ScramCredential, ScramMechanism

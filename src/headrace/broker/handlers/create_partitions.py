@@ -13,7 +13,7 @@ from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.turns import in_turns
-from headrace.controller.asks import CreatePartitions, TopicAnswer
+from headrace.controller.asks.topics import CreatePartitions, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import NewPartitions
 from headrace.metadata.access.acls import AclOperation

@@ -22,7 +22,7 @@ from headrace.broker.requests.admin import error_of, new_topic_id, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.turns import in_turns
-from headrace.controller.asks import CreateTopics, TopicAnswer
+from headrace.controller.asks.topics import CreateTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import NewTopic
 from headrace.metadata.access.acls import AclOperation, ResourceType

@@ -12,7 +12,7 @@ from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.turns import in_turns
 from headrace.controller.access.acls import AclsDeleted
-from headrace.controller.asks import DeleteAcls
+from headrace.controller.asks.access import DeleteAcls
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import Acl, AclOperation
 from headrace.wire.apis import ApiKey

@@ -25,7 +25,7 @@ from headrace.broker.partitions.partition import Partition
 from headrace.broker.requests.access import on_topics
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.visibility import until_own_appends_are_visible
-from headrace.controller.asks import DeleteHistory
+from headrace.controller.asks.history import DeleteHistory
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.values import TopicImage
 from headrace.wire.apis import ApiKey

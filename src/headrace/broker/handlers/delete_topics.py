@@ -20,7 +20,8 @@ from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.bucket_quotas import EXCEEDED
 from headrace.broker.requests.context import Admitted, Checked, Handler, Refused, RequestContext, Slices
 from headrace.broker.requests.turns import in_turns
-from headrace.controller.asks import DeleteTopics, ReadQuorum, TopicAnswer
+from headrace.controller.asks.brokers import ReadQuorum
+from headrace.controller.asks.topics import DeleteTopics, TopicAnswer
 from headrace.controller.decision import Refusal
 from headrace.controller.topic_changes import TopicRef
 from headrace.metadata.access.acls import AclOperation, ResourceType

@@ -19,7 +19,7 @@ from headrace.base.ids import NO_LEADER, BrokerId, PartitionIndex, TopicPartitio
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import QuorumReplica, QuorumView, ReadQuorum
+from headrace.controller.asks.brokers import QuorumReplica, QuorumView, ReadQuorum
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.image import MetadataImage

@@ -19,7 +19,7 @@ from headrace.base.limits import NAMES_PER_TURN_MAX
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import ElectLeaders
+from headrace.controller.asks.replicas import ElectLeaders
 from headrace.controller.decision import Refusal
 from headrace.controller.leaders import Election, ElectionOutcome, PartitionRef
 from headrace.metadata.access.acls import AclOperation

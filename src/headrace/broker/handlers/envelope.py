@@ -12,7 +12,7 @@ from headrace.base.errors import HeadraceError
 from headrace.broker.cluster.driver import ChangeRefused, NotController
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import Answer, decode_ask, encode_answer, encode_leader
+from headrace.controller.asks.carried import Answer, decode_ask, encode_answer, encode_leader
 from headrace.controller.decision import Refusal
 from headrace.logs import get_logger
 from headrace.metadata.access.acls import AclOperation

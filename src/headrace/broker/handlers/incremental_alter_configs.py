@@ -10,7 +10,7 @@ from headrace.broker.requests.access import config_problem, on_items
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
 from headrace.broker.requests.turns import in_turns
-from headrace.controller.asks import AlterConfigs
+from headrace.controller.asks.configs import AlterConfigs
 from headrace.controller.configs import Alteration, ResourceAlteration
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation

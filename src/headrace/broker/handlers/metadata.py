@@ -34,7 +34,7 @@ from headrace.broker.requests.topic_answers import (
     controller_id,
 )
 from headrace.broker.requests.turns import in_turns
-from headrace.controller.asks import CreateTopics
+from headrace.controller.asks.topics import CreateTopics
 from headrace.controller.topic_names import topic_name_problem
 from headrace.controller.topics import NewTopic
 from headrace.metadata.access.acls import AclOperation, ResourceType

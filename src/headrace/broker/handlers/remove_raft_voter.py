@@ -9,7 +9,7 @@ from headrace.base.ids import BrokerId, DirectoryId
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, other_cluster, submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import ChangeVoter
+from headrace.controller.asks.brokers import ChangeVoter
 from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse

@@ -9,7 +9,7 @@ from headrace.base.ids import BrokerId
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import error_of, submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import RemoveBroker
+from headrace.controller.asks.brokers import RemoveBroker
 from headrace.metadata.access.acls import AclOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse

@@ -12,7 +12,7 @@ from typing import Final
 from headrace.broker.requests.access import on_cluster
 from headrace.broker.requests.admin import submitted
 from headrace.broker.requests.context import Handler, RequestContext
-from headrace.controller.asks import FinalizeLevel
+from headrace.controller.asks.brokers import FinalizeLevel
 from headrace.controller.decision import Refusal
 from headrace.metadata.access.acls import AclOperation
 from headrace.metadata.features import HEADRACE, UPDATE_FAILED, UPGRADE, update_problem

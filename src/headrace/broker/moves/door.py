@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
 from headrace.broker.partitions.partition import Partition
-from headrace.controller.asks import MovePartitions
 from headrace.controller.decision import Refusal
-from headrace.controller.moving import MoveOutcome, MoveWish
 from headrace.wire.moves import (
     LIST,
     MEASURE,
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.broker.moves.party import Party
     from headrace.broker.moves.reading import Readers
     from headrace.broker.moves.service import Moves
+    from headrace.controller.moving import MoveOutcome, MoveWish
     from headrace.net.server.connection import Connection
 
 
@@ -117,6 +116,9 @@ class MoveDoor:
         return MoveAnswer(error=await self._readers.unreadable(request))
 
     async def _ask(self, request: MoveRequest) -> MoveAnswer:
+        from headrace.controller.asks.moves import MovePartitions
+        from headrace.controller.moving import MoveWish
+
         wish = MoveWish(
             topic=request.topic,
             partitions=tuple(PartitionIndex(each) for each in request.partitions),
@@ -145,6 +147,8 @@ class MoveDoor:
 
     async def _tried(self, wish: MoveWish) -> tuple[MoveWish, tuple[MoveOutcome, ...] | Refusal]:
         """Return the wish without targets that cannot read the store, and what would come of it."""
+        from headrace.controller.asks.moves import MovePartitions
+
         while True:
             outcomes = await self._control.submit(MovePartitions(wish=wish, validate_only=True))
             known = {one.broker for one in wish.unable}

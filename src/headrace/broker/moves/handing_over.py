@@ -36,7 +36,7 @@ from headrace.broker.kit.tasks import in_thread, wait_for_event
 from headrace.broker.moves.party import Party
 from headrace.broker.partitions import bounds
 from headrace.broker.partitions.partition import Partition
-from headrace.controller.asks import GiveUpMove, SealMove
+from headrace.controller.asks.moves import GiveUpMove, SealMove
 from headrace.controller.moves import Seal, SealedTail, is_live
 from headrace.logs import get_logger
 from headrace.metadata.moves import Move, StorageStateSealed

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from headrace.base.errors import CorruptData, HeadraceError
 from headrace.base.ids import BrokerId, TopicPartition
 from headrace.base.limits import MOVE_READS_MS_MAX
-from headrace.controller.moving import MoveOutcome, UnableBroker
 from headrace.net.client.errors import ClientError
 from headrace.wire.moves import READS, MoveRequest
 
 if TYPE_CHECKING:
     from headrace.base.addresses import Address
     from headrace.broker.durable.history import History
+    from headrace.controller.moving import MoveOutcome, UnableBroker
     from headrace.metadata.image import MetadataImage
     from headrace.metadata.segments import SegmentDescriptor
     from headrace.net.client.security.settings import ClientSecurity
@@ -47,6 +47,8 @@ class Readers:
 
     async def unable(self, outcomes: Iterable[MoveOutcome]) -> list[UnableBroker]:
         """Return those of the targets of hand-overs that cannot read the store."""
+        from headrace.controller.moving import UnableBroker
+
         asked: dict[BrokerId, MoveOutcome] = {}
         for one in outcomes:
             if one.is_handed_over and one.refusal is None:

@@ -19,7 +19,7 @@ from headrace.broker.durable.history import History
 from headrace.broker.moves.party import Party
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.replica import Replica
-from headrace.controller.asks import FailTarget, FinishMove, ProveMove
+from headrace.controller.asks.moves import FailTarget, FinishMove, ProveMove
 from headrace.logs import get_logger
 from headrace.metadata.moves import Move, StorageStateSealed
 from headrace.metadata.values import PartitionImage

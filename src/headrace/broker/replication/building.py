@@ -10,10 +10,10 @@ from headrace.broker.cluster.building import Cluster
 from headrace.broker.core import Core
 from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partitions import Partitions
-from headrace.broker.replication.copying import Copying, Me
-from headrace.broker.replication.followers import Followers
 from headrace.broker.replication.isr import IsrKeeper
 from headrace.broker.replication.renewals import Renewals
+from headrace.broker.replication.sessions import Followers
+from headrace.broker.replication.sources import Copying, Me
 from headrace.broker.replication.throttles import BrokerThrottle, Throttles
 from headrace.storage.tier.beginnings import Beginning
 

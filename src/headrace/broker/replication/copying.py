@@ -1,4 +1,4 @@
-"""The follower's side of copying: one connection to each broker that leads a partition which this broker copies.
+"""The follower's side of copying: a connection to one broker that leads partitions which this broker copies.
 
 Promises:
 - A copy gets only what its leader sent for this generation, in order.
@@ -15,11 +15,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from headrace.base.addresses import Address
 from headrace.base.errors import CorruptData, HeadraceError, NoRoom, StorageFailure
-from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, BrokerEpoch, BrokerId, ClusterId, Offset, TopicPartition
+from headrace.base.ids import FIRST_OFFSET, NO_EPOCH, BrokerEpoch, BrokerId, Offset, TopicPartition
 from headrace.base.limits import (
     PEER_CONNECT_MS_MAX,
     REPLICA_ANSWER_BYTES_MAX,
@@ -30,13 +30,12 @@ from headrace.base.limits import (
     REPLICA_FRAME_ROWS_MAX,
     REPLICA_UNFLUSHED_BYTES_MAX,
 )
-from headrace.broker.kit.tasks import OnBug, started
+from headrace.broker.kit.tasks import started
 from headrace.broker.partitions.following import SOUND, FollowerPartition, LeaderReport
 from headrace.broker.partitions.hot import UnchangedError, give_up, leave
-from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.broker.replication.sources import Me
 from headrace.logs import get_logger
 from headrace.native import ROAD
-from headrace.net.client.security.settings import PLAIN, ClientSecurity
 from headrace.net.peer.copylink import CopyLink, open_link
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.reading import EpochEnd
@@ -55,25 +54,6 @@ from headrace.wire.replica_fetch import (
 
 T = TypeVar("T")
 log = get_logger(__name__)
-
-
-class Me(NamedTuple):
-    """The copying broker, and the functions that copying needs."""
-
-    cluster_id: ClusterId
-    node: BrokerId
-    broker_epoch: Callable[[], BrokerEpoch]
-    address_of: Callable[[BrokerId], Address | None]
-    """The address of a broker, where that is known."""
-    throttle: BrokerThrottle
-    """Limits the copying of partitions that are not in sync."""
-    on_dead: Callable[[BrokerId], None]
-    """Called with a leader whose process is plainly dead: its connection broke, and it refuses another one."""
-    on_bug: OnBug
-    beginning: Callable[[FollowerPartition], Coroutine[Any, Any, Beginning | None]] | None = None
-    """Reads where an empty copy may begin, as durable history has the records before; None: there is no store."""
-    security: ClientSecurity = PLAIN
-    """Of connections to leaders."""
 
 
 class Source:
@@ -633,40 +613,6 @@ class Source:
             reading.cancel()
         waiting = [task for task in (self._opening, *self._cutting) if task is not None]
         await asyncio.gather(*waiting, return_exceptions=True)
-
-
-class Copying:
-    """All sources of this broker."""
-
-    def __init__(self, me: Me) -> None:
-        self._me = me
-        self._sources: dict[BrokerId, Source] = {}
-        self._of: dict[TopicPartition, BrokerId] = {}
-        self._stopped = False
-
-    def copy(self, partition: FollowerPartition) -> None:
-        """Copy the partition from its present leader, in its present epoch. Does nothing once stopped: then logs are
-        about to be closed."""
-        if self._stopped:
-            return
-        key = partition.topic_partition
-        self.drop(key)
-        source = self._sources.get(partition.leader)
-        if source is None:
-            source = self._sources[partition.leader] = Source(self._me, partition.leader)
-        self._of[key] = partition.leader
-        source.add(partition)
-
-    def drop(self, key: TopicPartition) -> None:
-        """Stop copying it."""
-        leader = self._of.pop(key, None)
-        if leader is not None:
-            self._sources[leader].drop(key)
-
-    async def stop(self) -> None:
-        self._stopped = True
-        self._of.clear()
-        await asyncio.gather(*(source.stop() for source in self._sources.values()))
 
 
 def backoff_s(count: int, longest_ms: int = REPLICA_BACKOFF_MS_MAX) -> float:

@@ -1,5 +1,5 @@
-"""The leader's side of copying: the position of each follower in every partition that this broker leads, and the data
-for it.
+"""The leader's side of copying: the position of a follower in every partition that this broker leads, and the data for
+it.
 
 A follower reports its position in a partition once, and from then on is sent every append. Each of its frames that
 wants an answer gets one, as soon as there is anything.
@@ -15,12 +15,11 @@ Loop-only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headrace.base.errors import CorruptData, StorageFailure
-from headrace.base.ids import NO_EPOCH, NO_OFFSET, BrokerId, ClusterId, LeaderEpoch, Offset, TopicPartition
+from headrace.base.ids import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 from headrace.base.limits import (
     REPLICA_ANSWER_BYTES_MAX,
     REPLICA_BEGINNINGS_MAX,
@@ -28,18 +27,16 @@ from headrace.base.limits import (
     REPLICA_NEWS_MS_MAX,
     REPLICA_TOLD_MAX,
 )
-from headrace.base.ports import Buffer, Clock
+from headrace.base.ports import Buffer
 from headrace.broker.kit.deferred import Deferred
 from headrace.broker.kit.gathering import GroupCommitTimer
-from headrace.broker.kit.tasks import OnBug, in_thread, started
+from headrace.broker.kit.tasks import in_thread, started
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.partitions.partitions import Partitions
-from headrace.broker.replication.throttles import BrokerThrottle
+from headrace.broker.replication.sessions import Followers
 from headrace.logs import get_logger
-from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import MetadataImage
 from headrace.native import ROAD
-from headrace.net.server.connection import Answer, Connection
+from headrace.net.server.connection import Answer
 from headrace.replica.follower import diverges, is_older_than_all
 from headrace.replica.producers import ProducerStates
 from headrace.storage.engine.faults import DamagedRange
@@ -54,7 +51,6 @@ from headrace.wire.replica_fetch import (
     ReplicaFetch,
     Who,
     decode_request,
-    decode_who,
     encode_answer,
 )
 
@@ -63,8 +59,6 @@ log = get_logger(__name__)
 NOWHERE: Final = EpochEnd(NO_EPOCH, Offset(-1))
 NO_SUCH_EPOCH: Final = LeaderEpoch(-2)
 """In an answer: the leader's log has no epoch so old."""
-SESSION: Final = "follower"
-"""The key under which a connection keeps its session."""
 
 
 @dataclass(slots=True)
@@ -576,79 +570,6 @@ class Waiting(Deferred):
             raise error
         answer: Answer = self.result()
         return answer
-
-
-class Followers:
-    """The sessions of all brokers that copy from this one: one for each."""
-
-    def __init__(
-        self,
-        *,
-        cluster_id: ClusterId,
-        node: BrokerId,
-        partitions: Partitions,
-        image: Callable[[], MetadataImage],
-        clock: Clock,
-        throttle: BrokerThrottle,
-        on_bug: OnBug,
-    ) -> None:
-        self.partitions = partitions
-        self.throttle = throttle
-        self.on_bug: Final = on_bug
-        self._cluster_id = cluster_id
-        self._node = node
-        self._image = image
-        self.clock = clock
-        self._sessions: dict[BrokerId, FollowerSession] = {}
-
-    def serve(self, frame: memoryview, connection: Connection) -> Waiting | None:
-        """Take a frame from a broker that copies. Raises CorruptData, for which the listener closes the connection."""
-        session = connection.session.get(SESSION)
-        if not isinstance(session, FollowerSession) or frame[: len(session.begins)] != session.begins:
-            session = connection.session[SESSION] = self._begin(frame)
-        image = self._image()
-        broker = image.brokers.get(session.replica)
-        if broker is None or broker.epoch != session.broker_epoch or self._sessions.get(session.replica) is not session:
-            # It is not known yet, or no longer, or has a newer connection. A broker that may copy comes again.
-            connection.abort()
-            return None
-        return session.on_frame(frame, image, may_join=not broker.fenced)
-
-    def _begin(self, frame: memoryview) -> FollowerSession:
-        """Begin a session: the frame is the first on this connection, or names another broker or process than
-        before."""
-        who, begins = decode_who(frame)
-        if who.cluster_id != self._cluster_id or who.leader != self._node or who.replica == self._node:
-            raise CorruptData(
-                f"broker {who.replica} takes this broker {self._node} of cluster {self._cluster_id!r} for {who.leader} "
-                f"of {who.cluster_id!r:.60}: correct its addresses"
-            )
-        session = FollowerSession(who, begins, self)
-        broker = self._image().brokers.get(who.replica)
-        if broker is not None and broker.epoch == who.broker_epoch:  # else it is turned away, and replaces nobody
-            if (known := self._sessions.get(who.replica)) is not None:
-                known.end()
-            self._sessions[who.replica] = session
-        return session
-
-    def forget(self, session: FollowerSession) -> None:
-        if self._sessions.get(session.replica) is session:
-            del self._sessions[session.replica]
-
-    def on_delta(self, delta: ImageDelta) -> None:
-        """Note changes of who is live."""
-        if delta.before.brokers is not delta.after.brokers:
-            for session in list(self._sessions.values()):
-                session.on_liveness(delta.after)
-
-    def heard_at(self) -> Mapping[BrokerId, float]:
-        """When each follower was last heard of, in monotonic seconds."""
-        return {replica: session.heard_at for replica, session in self._sessions.items()}
-
-    def answer_all(self) -> None:
-        """Answer every waiting frame, as the broker stops."""
-        for session in list(self._sessions.values()):
-            session.answer_now()
 
 
 def _row(place: Place, error: ErrorCode, records: Buffer, *, skip_to: Offset = NO_OFFSET) -> Copied:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch, TopicPartition
@@ -27,13 +27,14 @@ from headrace.broker.partitions.disk_room import Waiting
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
-from headrace.controller.asks import AlterIsr, LeaveIsr
 from headrace.controller.decision import Refusal
-from headrace.controller.isr import IsrMember, IsrProposal
 from headrace.logs import get_logger
 from headrace.metadata.image import MetadataImage
 from headrace.replica.leader import ANY_EPOCH, ProposeIsr
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.controller.isr import IsrProposal
 
 log = get_logger(__name__)
 
@@ -132,6 +133,8 @@ class IsrKeeper:
             del self._failed[key]
         if not keys:
             return
+        from headrace.controller.asks.replicas import LeaveIsr
+
         ask = LeaveIsr(broker_id=self._node, broker_epoch=self._broker_epoch(), partitions=tuple(keys))
         try:
             refusal = await self._control.submit(ask)
@@ -146,6 +149,8 @@ class IsrKeeper:
         for key in keys:
             del self._full[key]
         if keys:
+            from headrace.controller.asks.replicas import LeaveIsr
+
             epoch = self._broker_epoch()
             ask = LeaveIsr(broker_id=self._node, broker_epoch=epoch, partitions=tuple(keys), for_room=True)
             with suppress(HeadraceError):  # it is asked again while they wait
@@ -159,6 +164,8 @@ class IsrKeeper:
         proposals = [(each, each.isr.leader.proposal) for each in partitions if each.availability is ErrorCode.NONE]
         if not proposals:
             return
+        from headrace.controller.asks.replicas import AlterIsr
+
         ask = AlterIsr(
             broker_id=self._node,
             broker_epoch=self._broker_epoch(),
@@ -208,6 +215,8 @@ class IsrKeeper:
         asyncio.get_running_loop().call_later(ISR_BACKOFF_MS / 1000, work)
 
     def _asked(self, partition: Partition, wanted: ProposeIsr) -> IsrProposal:
+        from headrace.controller.isr import IsrMember, IsrProposal
+
         topic_id, index = partition.topic_partition
         return IsrProposal(
             topic_id=topic_id,

@@ -27,9 +27,7 @@ from headrace.broker.partitions.following import FollowerPartition
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.partitions.replica import Replica
-from headrace.controller.asks import RenewCopies
 from headrace.controller.decision import Refusal
-from headrace.controller.renewals import CopyRenewal
 from headrace.logs import get_logger
 from headrace.wire.ailments import Ailment
 from headrace.wire.errors import ErrorCode
@@ -244,6 +242,9 @@ class Renewals:
                 asking.append(wish)
         if not asking:
             return
+        from headrace.controller.asks.replicas import RenewCopies
+        from headrace.controller.renewals import CopyRenewal
+
         ask = RenewCopies(
             broker_id=self._node,
             broker_epoch=self._broker_epoch(),

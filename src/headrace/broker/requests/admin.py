@@ -11,7 +11,7 @@ from headrace.base.ids import TopicId
 from headrace.base.limits import CONTROLLER_WAIT_MS_MAX, REQUEST_WAIT_MS_MIN
 from headrace.base.ports import Random
 from headrace.broker.requests.context import RequestContext
-from headrace.controller.asks import Ask
+from headrace.controller.asks.asking import Ask
 from headrace.controller.decision import Refusal
 from headrace.controller.topics import topic_id_of
 from headrace.wire.errors import ErrorCode

@@ -32,7 +32,7 @@ from headrace.broker.requests.read_replicas import ReadReplicas
 from headrace.broker.requests.rights import Authority
 from headrace.broker.traces import Traces
 from headrace.broker.transactions.building import Transactions
-from headrace.controller.asks import AllocateProducerIds
+from headrace.controller.asks.brokers import AllocateProducerIds
 from headrace.controller.decision import Refusal
 from headrace.metadata.config_table import RACK_AWARE
 from headrace.metadata.configs import broker_value

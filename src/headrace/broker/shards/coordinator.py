@@ -14,7 +14,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ids import BrokerId, PartitionIndex, TopicPartition
@@ -26,9 +26,7 @@ from headrace.broker.kit.tasks import OnBug, started
 from headrace.broker.partitions.partition import Partition
 from headrace.broker.partitions.partitions import Partitions
 from headrace.broker.shards.shard import Shard
-from headrace.controller.asks import CreateTopics, TopicAnswers
 from headrace.controller.decision import Refusal
-from headrace.controller.topics import NewTopic, topic_id_of
 from headrace.coordinators.partitioning import partition_for
 from headrace.logs import get_logger
 from headrace.metadata.configs import broker_value
@@ -38,9 +36,12 @@ from headrace.metadata.values import PartitionImage, TopicImage
 from headrace.storage.engine.faults import Unreachable
 from headrace.wire.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from headrace.controller.asks.topics import CreateTopics, TopicAnswers
+
 log = get_logger(__name__)
 
-Submit = Callable[[CreateTopics], Awaitable[TopicAnswers | Refusal]]
+Submit: TypeAlias = "Callable[[CreateTopics], Awaitable[TopicAnswers | Refusal]]"
 """Has the controller create topics."""
 
 Kind = TypeVar("Kind", bound=Shard[Any, Any])
@@ -244,6 +245,9 @@ class Coordinator(ABC, Generic[Kind]):
             return refusal
 
     async def _submit_topic(self) -> Refusal | None:
+        from headrace.controller.asks.topics import CreateTopics
+        from headrace.controller.topics import NewTopic, topic_id_of
+
         desired = self._number(f"{self.CONFIGS}.replication.factor")
         replicas = min(desired, max(1, len(self._metadata.image.live_brokers())))
         topic_id = None

@@ -22,7 +22,7 @@ from headrace.broker.groups.service import OFFSETS_TOPIC, GroupService
 from headrace.broker.groups.shard import GroupShard
 from headrace.broker.kit.lease import Lease
 from headrace.broker.shards.writes import Entry, batch
-from headrace.controller.asks import Heartbeat
+from headrace.controller.asks.brokers import Heartbeat
 from headrace.controller.decision import Refusal
 from headrace.coordinators.groups import offsets, rebalance
 from headrace.coordinators.groups.consumer import heartbeats, model

@@ -25,7 +25,7 @@ from headrace.broker.partitions.logs.durable_wins import wins
 from headrace.broker.partitions.logs.opening import Begun, Opener, Wanted
 from headrace.broker.partitions.partition import Partition
 from headrace.controller import moves
-from headrace.controller.asks import (
+from headrace.controller.asks.moves import (
     FailTarget,
     FinishMove,
     GiveUpMove,

@@ -16,7 +16,7 @@ from headrace.base.ids import BrokerId
 from headrace.broker.partitions.intake import earlier, forwarding
 from headrace.broker.partitions.intake.forwarding import Forwarder
 from headrace.broker.partitions.logs.opening import Opened, Wanted
-from headrace.controller.asks import FinishMove, SealMove
+from headrace.controller.asks.moves import FinishMove, SealMove
 from headrace.net.client.connection import Connection, connect
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import encode_batch

@@ -16,7 +16,8 @@ from unittest.mock import patch
 from headrace.base.limits import DURABLE_SEGMENT_BYTES_MAX, HISTORY_DELETE_GRACE_MS
 from headrace.broker.cluster.control import Control
 from headrace.broker.durable import history_keeper, merger, sweeper
-from headrace.controller.asks import Ask, ReplaceSegments
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.history import ReplaceSegments
 from headrace.metadata.segment_keys import SegmentKey
 from headrace.sim.cluster.asking import asked
 from headrace.sim.cluster.copies.judge import CopiesJudge

@@ -16,7 +16,8 @@ from unittest.mock import patch
 from headrace.base.limits import OBJECT_PART_BYTES, OBJECT_SINGLE_BYTES_MAX
 from headrace.base.ports import Objects
 from headrace.broker.cluster.control import Control
-from headrace.controller.asks import Ask, SealMove
+from headrace.controller.asks.asking import Ask
+from headrace.controller.asks.moves import SealMove
 from headrace.sim.cluster.brokers import BrokerPrograms
 from headrace.sim.cluster.host import Host
 from headrace.sim.cluster.moves.judge import MovesJudge
