@@ -16,6 +16,7 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.connection import Connection
 from headrace.net.client.errors import RefusedError, check
 from headrace.net.client.groups import FIND_VERSION, TopicPartition
+from headrace.net.client.retry import Backoff
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -32,6 +33,8 @@ PATTERN_VERSION: Final = 2
 """Of ListTransactions, from which on it takes a pattern."""
 FENCING_TIMEOUT_MS: Final = 60_000
 """Of a producer that only ends what another one left open."""
+ENDING: Final = Backoff()
+"""An end that has begun is waited for, also by those who do not wait for a cluster that is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +153,19 @@ class Transactions:
         """Fence the producer of this id, which aborts its open transaction. Returns once that is done."""
         from headrace.wire.messages import init_producer_id as wire
 
-        async def ask() -> None:
+        async def ask() -> ErrorCode:
             connection, _ = await self.coordinator(name)
             request = wire.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=FENCING_TIMEOUT_MS)
             response = await self._request(connection, ApiKey.INIT_PRODUCER_ID, request)
-            check(response.error_code, f"Transactional id '{name}'")
+            if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                check(response.error_code, f"Transactional id '{name}'")
+            return ErrorCode(response.error_code)
 
-        await self._cluster.retried(ask)
+        failures = 1
+        while (found := await self._cluster.retried(ask)) != ErrorCode.NONE and failures < ENDING.attempts_max:
+            await asyncio.sleep(ENDING.pause_s(failures))
+            failures += 1
+        check(found, f"Transactional id '{name}'")
 
     async def open_in(
         self,
