@@ -153,13 +153,13 @@ class Transactions:
         """Fence the producer of this id, which aborts its open transaction. Returns once that is done."""
         from headrace.wire.messages import init_producer_id as wire
 
-        async def ask() -> ErrorCode:
+        async def ask() -> int:
             connection, _ = await self.coordinator(name)
             request = wire.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=FENCING_TIMEOUT_MS)
             response = await self._request(connection, ApiKey.INIT_PRODUCER_ID, request)
             if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 check(response.error_code, f"Transactional id '{name}'")
-            return ErrorCode(response.error_code)
+            return int(response.error_code)
 
         failures = 1
         while (found := await self._cluster.retried(ask)) != ErrorCode.NONE and failures < ENDING.attempts_max:
