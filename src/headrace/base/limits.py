@@ -1125,6 +1125,8 @@ CONSOLE_READERS_MAX: Final = 16
 """Pages that read records of the cluster at once."""
 CONSOLE_ROWS: Final = 100
 """Rows of one page of a list."""
+CONSOLE_SORTED_ROWS_MAX: Final = 5_000
+"""Rows of a list that are sorted in one step; a longer list is sorted in pieces of as many, which are merged."""
 CONSOLE_RECORDS: Final = 50
 """Records on one page."""
 CONSOLE_RECORDS_MAX: Final = 500

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
 from headrace.console.changes import Change
-from headrace.console.lists import listing
+from headrace.console.lists import Listing, listing
 from headrace.console.page import Page, linked
 from headrace.console.sheets import Field, Sheet
 from headrace.console.state import Console
 from headrace.metadata.access.acls import Acl, AclOperation, AclPermission
+from headrace.net.client.access.users import Credentials
 from headrace.operations.changes.access import (
     RESOURCES,
     ROLES,
@@ -54,6 +57,11 @@ KEYS: Final = {
     "operation": lambda row: row.operation,
     "resource": lambda row: (row.resource, row.name),
     "permission": lambda row: row.permission,
+    "host": lambda row: row.host,
+}
+USER_KEYS: Final = {
+    "name": lambda row: row[0],
+    "mechanisms": lambda row: row[1],
 }
 
 
@@ -72,17 +80,30 @@ def row_of(acl: Acl) -> Row:
 async def values(console: Console, request: Request) -> dict[str, Any]:
     users, acls = console.users.value, console.acls.value
     assert users is not None, "no part is made without it"
-    rows = [row_of(acl) for acl in acls or ()]
-    found = listing(
-        request, rows, name=lambda row: f"{row.principal} {row.resource} {row.name}", keys=KEYS, default="principal"
-    )
+    found, named = await asyncio.to_thread(_listed, request, users, acls or ())
     return {
-        "users": [(name, [each.title for each in known]) for name, known in users.items()],
+        "users": named,
+        "all_users": len(users),
         "list": found,
-        "all": len(rows),
+        "all": len(acls or ()),
         "acl_trouble": console.acls.trouble,
         "linked": linked,
     }
+
+
+def _listed(
+    request: Request, users: Mapping[str, Credentials], acls: Sequence[Acl]
+) -> tuple[Listing[Row], Listing[tuple[str, list[str]]]]:
+    """The pages of ACLs and of users that are asked for. Runs in a thread: there may be very many."""
+    rows = [row_of(acl) for acl in acls]
+    found = listing(
+        request, rows, name=lambda row: f"{row.principal} {row.resource} {row.name}", keys=KEYS, default="principal"
+    )
+    known = [(name, sorted(each.title for each in credentials)) for name, credentials in users.items()]
+    named = listing(
+        request, known, name=lambda row: row[0], keys=USER_KEYS, default="name", given="name", prefix="user_"
+    )
+    return found, named
 
 
 def feeds(console: Console) -> tuple[Any, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -10,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_ROWS
+from headrace.base.limits import CONSOLE_FIRST_MS
 from headrace.base.reading import INT_MAX, natural
 from headrace.console.changes import NOT_OWN
 from headrace.console.guarding import form_of
-from headrace.console.lists import listing, number_in
+from headrace.console.lists import listing
 from headrace.console.page import NotFoundError, Page, console_of, framed, linked, tokens_of
 from headrace.console.proofs import begin
 from headrace.console.rendering import rendered
@@ -33,6 +35,16 @@ KEYS: Final = {
 }
 
 
+SEGMENT_KEYS: Final = {
+    "first": lambda each: each.descriptor.start_offset,
+    "records": lambda each: each.descriptor.records,
+    "size": lambda each: each.descriptor.batch_bytes,
+    "stored": lambda each: each.descriptor.object_bytes,
+    "epoch": lambda each: each.descriptor.leader_epoch,
+    "written": lambda each: each.descriptor.last_timestamp_ms,
+}
+
+
 class Block(NamedTuple):
     """One segment of the timeline, or several of one epoch."""
 
@@ -46,10 +58,14 @@ class Block(NamedTuple):
 async def values(console: Console, request: Request) -> dict[str, Any]:
     known = console.histories.value
     assert known is not None, "no part is made without it"
+    return await asyncio.to_thread(_listed, request, known)
+
+
+def _listed(request: Request, known: Sequence[History]) -> dict[str, Any]:
+    """Runs in a thread: there may be very many."""
     held = [each for each in known if each.end >= 0]
-    found = listing(request, held, name=lambda each: f"{each.topic}-{each.partition}", keys=KEYS, default="name")
     return {
-        "list": found,
+        "list": listing(request, held, name=lambda each: f"{each.topic}-{each.partition}", keys=KEYS, default="name"),
         "all": len(held),
         "bytes": sum(each.bytes for each in held),
         "segments": sum(each.segments for each in held),
@@ -75,27 +91,28 @@ def of(console: Console, request: Request) -> History:
 async def one(console: Console, request: Request) -> dict[str, Any]:
     history = of(console, request)
     found = await catalog(console.cluster, history)
-    entries = list(found)
-    pages = max(1, -(-len(entries) // CONSOLE_ROWS))
-    page = min(pages, max(1, number_in(request, "page", 1, 10**9)))
-    newest_first = entries[::-1][(page - 1) * CONSOLE_ROWS : page * CONSOLE_ROWS]
     return {
+        **await asyncio.to_thread(_drawn, request, found, history),
         "history": history,
         "catalog": found,
-        "stored": sum(entry.descriptor.object_bytes for entry in entries),
-        "entries": newest_first,
-        "blocks": blocks(found, entries, history),
-        "durable_share": _share(found, history),
-        "page": page,
-        "pages": pages,
-        "first": (page - 1) * CONSOLE_ROWS + 1 if entries else 0,
-        "last": (page - 1) * CONSOLE_ROWS + len(newest_first),
-        "total": len(entries),
         "linked": linked,
         "commands": {
             "verify": console.command("durable", "verify", history.topic, "--partition", str(history.partition)),
             "describe": console.command("durable", "describe", history.topic, "--partition", str(history.partition)),
         },
+    }
+
+
+def _drawn(request: Request, found: PartitionCatalog, history: History) -> dict[str, Any]:
+    """The timeline, and the page of segments that is asked for. Runs in a thread: there may be very many."""
+    entries = list(found)
+    return {
+        "stored": sum(entry.descriptor.object_bytes for entry in entries),
+        "list": listing(
+            request, entries, name=lambda each: each.hash, keys=SEGMENT_KEYS, default="-first", given="first"
+        ),
+        "blocks": blocks(found, entries, history),
+        "durable_share": _share(found, history),
     }
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
-from headrace.base.ids import PartitionIndex
-from headrace.base.limits import CONSOLE_ROWS
-from headrace.console.lists import number_in
+from headrace.base.ids import NO_LEADER, PartitionIndex
+from headrace.console.lists import Listing, listing
 from headrace.console.page import NotFoundError, Page, linked
-from headrace.console.state import Console
+from headrace.console.state import Console, Seen
 from headrace.net.client.admin import Admin, ConfigValue
 from headrace.net.client.cluster import Cluster
+from headrace.net.client.looks import Place
 from headrace.net.client.offsets import EARLIEST, EARLIEST_LOCAL, list_offsets
 from headrace.net.client.view import PartitionView, TopicView
 from headrace.operations.histories import History
@@ -92,30 +92,54 @@ def found(console: Console, name: str) -> TopicView:
 async def values(console: Console, request: Request) -> dict[str, Any]:
     topic, seen = found(console, name_of(request)), console.seen.value
     assert seen is not None, "found in it"
-    pages = max(1, -(-len(topic.partitions) // CONSOLE_ROWS))
-    page = min(pages, max(1, number_in(request, "page", 1, 10**9)))
-    some = topic.partitions[(page - 1) * CONSOLE_ROWS : page * CONSOLE_ROWS]
-    sizes, histories = console.sizes.value, console.histories.value
-    own = {each.partition: each for each in histories or () if each.topic == topic.name}
-    ends = {part.index: seen.look.ends.get((topic.name, int(part.index))) for part in some}
+    sizes = console.sizes.value
     held = {} if sizes is None else sizes.by_place
-    readers = sorted(
-        {group for group, each in seen.look.groups.items() if any(place[0] == topic.name for place in each.committed)}
-    )
+    some, durable, readers = await asyncio.to_thread(_listed, request, topic, seen, held, console.histories.value or ())
+    ends = {part.index: seen.look.ends.get((topic.name, int(part.index))) for part in some.rows}
     return {
         "topic": topic,
-        "strips": await strips(console.cluster, topic.name, some, ends, own, held),
-        "page": page,
-        "pages": pages,
-        "first": (page - 1) * CONSOLE_ROWS + 1,
-        "last": (page - 1) * CONSOLE_ROWS + len(some),
+        "strips": await strips(console.cluster, topic.name, some.rows, ends, durable, held),
+        "list": some,
         "size": None if sizes is None else sizes.by_topic.get(topic.name),
         "rate": None if seen.traffic is None else seen.traffic.topics.get(topic.name),
         "readers": readers,
-        "has_history": bool(own),
+        "has_history": bool(durable),
         "live": {int(broker.id) for broker in seen.look.brokers if not broker.fenced},
         "linked": linked,
     }
+
+
+def _listed(
+    request: Request, topic: TopicView, seen: Seen, sizes: Mapping[Place, int], histories: Sequence[History]
+) -> tuple[Listing[PartitionView], dict[int, int], list[str]]:
+    """The page of partitions that is asked for, the offsets behind the last durable ones, and the groups that read the
+    topic. Runs in a thread: there may be very many partitions.
+    """
+    durable = {each.partition: each.end + 1 for each in histories if each.topic == topic.name}
+    keys: Mapping[str, Callable[[PartitionView], int]] = {
+        "number": lambda part: part.index,
+        "leader": lambda part: part.leader,
+        "health": _lacking,
+        "epoch": lambda part: part.leader_epoch,
+        "end": lambda part: _known(seen.look.ends.get((topic.name, int(part.index)))),
+        "durable": lambda part: durable.get(int(part.index), -1),
+        "size": lambda part: sizes.get((topic.name, int(part.index)), -1),
+    }
+    some = listing(
+        request, topic.partitions, name=lambda part: str(part.index), keys=keys, default="number", given="number"
+    )
+    groups = seen.look.groups.items()
+    readers = sorted({group for group, each in groups if any(place[0] == topic.name for place in each.committed)})
+    return some, durable, readers
+
+
+def _lacking(part: PartitionView) -> int:
+    """The replicas that are not in sync. Without a leader it is one more than all."""
+    return len(part.replicas) + 1 if part.leader == NO_LEADER else len(part.replicas) - len(part.isr)
+
+
+def _known(offset: int | None) -> int:
+    return -1 if offset is None else offset
 
 
 async def strips(
@@ -123,10 +147,12 @@ async def strips(
     name: str,
     parts: Sequence[PartitionView],
     ends: Mapping[PartitionIndex, int | None],
-    histories: Mapping[int, History],
-    sizes: Mapping[tuple[str, int], int],
+    durable: Mapping[int, int],
+    sizes: Mapping[Place, int],
 ) -> list[Strip]:
-    """The strips of these partitions. Values that no leader tells are None."""
+    """The strips of these partitions. Values that no leader tells are None. `durable`: the offsets behind the last
+    durable ones.
+    """
     online = [part.index for part in parts if ends.get(part.index) is not None]
     starts, local = await asyncio.gather(
         list_offsets(cluster, name, online, EARLIEST), list_offsets(cluster, name, online, EARLIEST_LOCAL)
@@ -136,7 +162,7 @@ async def strips(
             part=part,
             start=int(starts[part.index].offset) if part.index in starts else None,
             local=int(local[part.index].offset) if part.index in local else None,
-            durable=None if (own := histories.get(int(part.index))) is None else own.end + 1,
+            durable=durable.get(int(part.index)),
             end=ends.get(part.index),
             size=sizes.get((name, int(part.index))),
         )
