@@ -54,6 +54,7 @@ BOTH_IN_LONG: Final = (
     "interop/kafka/test_kafka_tools.py",
     "interop/test_migration.py",
     "interop/test_suites.py",
+    "interop/transactions/test_states.py",
     "interop/transactions/test_transactions.py",
     "interop/test_validation.py",
     "promises/test_a_transaction_is_whole_or_nothing.py",

@@ -6,6 +6,9 @@ import confluent_kafka
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from headrace.broker.partitions.partition import Partition
+from headrace.net.client.cluster import Cluster
+from headrace.net.client.consumer import Consumer
+from headrace.net.client.states import State
 from headrace.storage.engine.appending import Appended
 from headrace.wire.batches import encode_batch, parse_header
 from headrace.wire.records import Record
@@ -108,4 +111,21 @@ def by_librdkafka(bootstrap: str, count: int) -> list[bytes]:
         if message is not None and message.error() is None:
             found.append(message.value() or b"")
     consumer.close()
+    return found
+
+
+async def by_headrace(
+    bootstrap: str, end: int, *, size: int, committed_only: bool = False
+) -> list[tuple[bytes | None, State]]:
+    """Values with the states of their transactions, below an offset."""
+    found: list[tuple[bytes | None, State]] = []
+    async with (
+        Cluster(bootstrap) as cluster,
+        Consumer(cluster, partition_bytes_max=size, committed_only=committed_only, tells_states=True) as consumer,
+    ):
+        consumer.assign("t", 0, 0)
+        while min(consumer.positions.values()) < end:
+            for one in await consumer.poll():
+                values = [record.value for record in one.records]
+                found += zip(values, one.states, strict=True)
     return found

@@ -17,6 +17,7 @@ from headrace.base.limits import MCP_ANSWER_BYTES_MAX, MCP_RECORDS_BYTES_MAX, MC
 from headrace.mcp.plain import payload, plain
 from headrace.operations.expressions import FIELDS
 from headrace.testing import RunningBroker
+from tests.interop.support.mixed import STATES, mixed
 from tests.mcp.agents import RefusalError, agent_of
 
 INJECTION = (
@@ -159,3 +160,19 @@ def test_bytes_are_shown_as_far_as_it_is_said(data: bytes, most: int) -> None:
     elif all(char.isprintable() or char in "\n\r\t" for char in found.data) and "\\" not in found.data:
         assert data.startswith(found.data.encode())
     assert payload(None, most).form == "null"
+
+
+async def test_records_have_the_state_of_their_transaction(headrace_broker: RunningBroker) -> None:
+    with mixed(headrace_broker.bootstrap, "t"):
+        async with agent_of(headrace_broker.bootstrap) as agent:
+            found = await agent("consume", topic="t", at="oldest")
+            assert [(each["value"]["data"], each["transaction"]) for each in found["records"]] == STATES
+            found = await agent("consume", topic="t", at="oldest", isolation_level="read_committed", count=1)
+            assert [each["value"]["data"] for each in found["records"]] == ["p0"]
+            assert "--isolation-level read_committed" in found["command"]
+            asked = "consume(topic='t', partition=0, at='offset', offset=1, isolation_level='read_committed')"
+            assert found["next"][0] == asked
+            found = await agent("consume", topic="t", at="offset", offset=1, isolation_level="read_committed")
+            assert [each["value"]["data"] for each in found["records"]] == ["c0"]
+            found = await agent("consume", topic="t", filter="transaction == 'open'")
+            assert [each["value"]["data"] for each in found["records"]] == ["o0"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import UsageError
 from headrace.base.limits import EXPRESSION_CHARS_MAX, EXPRESSION_DEPTH_MAX, EXPRESSION_JSON_CHARS_MAX
+from headrace.net.client.states import TransactionState
 from headrace.operations.expressions import Expression, as_object, words_of
 from headrace.operations.reading import At, Placed, Wanted
 from headrace.wire.records import Record
@@ -240,7 +241,11 @@ def test_a_record_is_one_object() -> None:
         "offset": 7,
         "timestamp": 1_700_000_000_000,
         "size": 15,
+        "transaction": None,
     }
+    in_one = placed(b"")._replace(state=TransactionState.ABORTED)
+    assert type(as_object(in_one)["transaction"]) is str, "functions take it"
+    assert Expression("starts_with(transaction, 'abort') && transaction == 'aborted'")(in_one)
     for data, seen in (
         (b"17", 17),
         (b"null", None),

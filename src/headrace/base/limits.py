@@ -265,6 +265,10 @@ CLIENT_PRODUCE_BYTES_MAX: Final = 4 * 1024 * 1024
 CLIENT_PRODUCE_PARTITIONS_MAX: Final = 2_000
 CLIENT_TRANSACTIONS_AT_ONCE_MAX: Final = 64
 """Transactional ids that one client begins or ends at the same time; further ones wait."""
+STATES_AHEAD_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of one partition in which a consumer looks for the marker of one answer's transactions, behind that answer."""
+STATES_AHEAD_MARKERS_MAX: Final = 20_000
+"""Markers of one partition that it keeps from there on."""
 CLIENT_CONNECT_TIMEOUT_MS: Final = 5_000
 CLIENT_DETAIL_CHARS_MAX: Final = 200
 """Characters of what a broker says about a refused login that an error repeats."""

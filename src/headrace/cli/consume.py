@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
     from headrace.cli.work.formatting import Shown
     from headrace.cli.work.span import Start
+    from headrace.net.client.states import State
     from headrace.operations.expressions import Expression
     from headrace.wire.records import Record
+
+
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
 
 
 def _offset(text: str) -> str:
@@ -25,6 +30,13 @@ def _offset(text: str) -> str:
     from headrace.cli.work.span import start_at_offset
 
     start_at_offset(text)
+    return text
+
+
+def _isolation_level(text: str) -> str:
+    """Parser of --isolation-level. Raises ValueError."""
+    if text not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise ValueError(f"it is not {READ_COMMITTED} or {READ_UNCOMMITTED}")
     return text
 
 
@@ -82,9 +94,21 @@ def consume(
             show_envvar=False,
             metavar="EXPRESSION",
             help="Only records of which this JMESPath expression is true, as value.amount > `100`. It sees key, value, "
-            "headers, partition, offset, timestamp and size.",
+            "headers, partition, offset, timestamp, size and transaction (committed, aborted, open or null).",
         ),
     ] = None,
+    isolation_level: Annotated[
+        str,
+        typer.Option(
+            "--isolation-level",
+            envvar="HEADRACE_CONSUME_ISOLATION_LEVEL",
+            show_envvar=False,
+            parser=_isolation_level,
+            metavar="LEVEL",
+            help="read_committed leaves out records of open and aborted transactions, and what is behind an open one. "
+            "read_uncommitted has all records.",
+        ),
+    ] = READ_UNCOMMITTED,
     format_: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +154,8 @@ def consume(
         pattern=None if grep is None else _pattern(grep),
         test=None if expression is None else _test(expression),
         shown=_shown(format_, key_separator, json=json),
+        committed_only=isolation_level == READ_COMMITTED,
+        tells_states=json or format_ == "json" or expression is not None,
         retry_forever=retry_forever,
     )
     try:
@@ -169,10 +195,10 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         raise UsageError(f"--grep '{text}' is no regular expression: {error}.") from None
 
 
-def _test(expression: Expression) -> Callable[[int, Record], bool]:
+def _test(expression: Expression) -> Callable[[int, Record, State], bool]:
     from headrace.operations.reading import Placed
 
-    return lambda partition, record: expression(Placed(partition, record))
+    return lambda partition, record, state: expression(Placed(partition, record, state=state))
 
 
 def _expression(text: str) -> Expression:

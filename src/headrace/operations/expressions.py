@@ -35,11 +35,12 @@ from headrace.base.reading import json_value
 from headrace.operations.reading import Placed, Wanted
 from headrace.wire.records import readable_name
 
-FIELDS: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "size")
+FIELDS: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "size", "transaction")
 """The fields of a record's object."""
 TOLD: Final = (
     "It sees a record as one object: key and value (JSON where they are JSON, otherwise text, otherwise null), headers "
-    "(an object of texts), partition, offset, timestamp (ms since 1970) and size (bytes of key and value)."
+    "(an object of texts), partition, offset, timestamp (ms since 1970), size (bytes of key and value) "
+    "and transaction ('committed', 'aborted', 'open', or null for a record that has none)."
 )
 CHARS_A_STEP: Final = 64
 """Characters of a text that count as one step."""
@@ -73,6 +74,7 @@ def as_object(placed: Placed) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp,
         "size": len(raw.key or b"") + len(raw.value or b""),
+        "transaction": None if placed.state is None else placed.state.value,
     }
 
 

@@ -3,6 +3,7 @@
 Promises:
 - It reads a bounded number of records within a bounded time, and keeps a bounded number of bytes, by connections of its
   own. It says where it stopped before it had enough.
+- Each record comes with the state of its transaction, as it was when the record was read.
 - Records are decoded, where a schema is known, and masked before anything looks at them: a search finds what is shown,
   and nothing else.
 - The event loop goes on meanwhile: masks and tests work in a thread, in short turns.
@@ -20,9 +21,11 @@ from typing import Final, NamedTuple
 
 from headrace.base.errors import HeadraceError, UsageError
 from headrace.base.limits import CONSOLE_BROWSE_MS_MAX, CONSOLE_KEPT_BYTES_MAX, CONSOLE_SCAN_RECORDS_MAX
+from headrace.base.reading import LONG_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer, Fetched
 from headrace.net.client.offsets import EARLIEST, LATEST, list_offsets
+from headrace.net.client.states import State
 from headrace.net.client.view import TopicView
 from headrace.operations.masking import NO_MASK, Mask
 from headrace.operations.reaching import Reach
@@ -40,6 +43,8 @@ TURN_S: Final = 0.02
 """Time of such a turn, but for its last record."""
 TAIL_S: Final = 1.0
 """Longest that the records of one poll are searched while they come. The others are left out."""
+WIDER: Final = 4
+"""How much further back the newest records are looked for, where the last offsets held too few of them."""
 KEPT: Final = 8
 """Pages of records that are kept while one is looked for."""
 
@@ -73,6 +78,8 @@ class Wanted:
     """Only records with this in their key, value or headers, in small letters or large ones."""
     test: Callable[[Placed], bool] | None = None
     """Only records of which it is true. It is asked in a thread."""
+    committed_only: bool = False
+    """Only records that readers under read_committed get."""
 
     @property
     def is_search(self) -> bool:
@@ -97,6 +104,8 @@ class Placed(NamedTuple):
     raw: Record | None = None
     """Its bytes as they are stored, masked; None: it is not decoded."""
     told: Told = NOTHING_TOLD
+    state: State = None
+    """The state of its transaction; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +119,9 @@ class Page:
     """False: it stopped before the end of what there is, and before it had as many as were asked for."""
     first: Mapping[int, int]
     end: Mapping[int, int]
+    stable: Mapping[int, int]
+    """Last stable offsets, where records of the page are there or above, or with `committed_only` any records. Readers
+    under read_committed get none of these yet."""
 
 
 async def read(
@@ -125,7 +137,8 @@ async def read(
         try:
             async with asyncio.timeout(wanted.ms_max / 1000):
                 first = await _at(cluster, topic.name, online, EARLIEST)
-                end = await _at(cluster, topic.name, online, LATEST)
+                end = await _at(cluster, topic.name, online, LATEST, committed_only=wanted.committed_only)
+                high = await _at(cluster, topic.name, online, LATEST) if wanted.committed_only else end
                 starts = await _starts(cluster, topic.name, wanted, first, end)
         except TimeoutError:
             raise HeadraceError(
@@ -136,15 +149,19 @@ async def read(
         try:
             async with asyncio.timeout(wanted.ms_max / 1000):
                 await search.run(cluster, topic.name, starts)
+                if wanted.at is At.NEWEST and not wanted.is_search:
+                    await search.run_back(cluster, topic.name, starts, first)
         except TimeoutError:
             search.is_whole = False
     search.found.sort(key=_order, reverse=wanted.at is At.NEWEST)
+    records = search.found[: wanted.count]
     return Page(
-        records=search.found[: wanted.count],
+        records=records,
         looked_at=search.looked_at,
         is_whole=search.is_whole,
         first=first,
         end=end,
+        stable={index: end[index] for index in end if end[index] < high[index]} or search.held(records),
     )
 
 
@@ -215,21 +232,39 @@ def _looked(some: Sequence[Placed], first: int, wanted: Wanted, mask: Mask, room
 
 async def _decoded(placed: Sequence[Placed], mask: Mask, decoding: Decoding) -> list[Placed]:
     found = await decoding.read([each.record for each in placed], mask)
-    return [_placed(each.partition, one) for each, one in zip(placed, found, strict=True)]
+    return [_placed(each, one) for each, one in zip(placed, found, strict=True)]
 
 
-def _placed(partition: int, found: Decoded) -> Placed:
-    return Placed(partition, found.record, None if found.raw is found.record else found.raw, found.told)
+def _placed(placed: Placed, found: Decoded) -> Placed:
+    raw = None if found.raw is found.record else found.raw
+    return placed._replace(record=found.record, raw=raw, told=found.told)
 
 
 def _order(placed: Placed) -> tuple[int, int, int]:
     return placed.record.timestamp, placed.partition, placed.record.offset
 
 
-async def _at(cluster: Cluster, topic: str, partitions: list[int], at: int) -> dict[int, int]:
-    return {
-        int(index): int(found.offset) for index, found in (await list_offsets(cluster, topic, partitions, at)).items()
-    }
+async def _at(
+    cluster: Cluster, topic: str, partitions: list[int], at: int, *, committed_only: bool = False
+) -> dict[int, int]:
+    found = await list_offsets(cluster, topic, partitions, at, committed_only=committed_only)
+    return {int(index): int(each.offset) for index, each in found.items()}
+
+
+def _consumer(cluster: Cluster, wanted: Wanted) -> Consumer:
+    return Consumer(
+        cluster,
+        wait_ms=WAIT_MS,
+        bytes_max=BYTES,
+        partition_bytes_max=PARTITION_BYTES,
+        committed_only=wanted.committed_only,
+        tells_states=True,
+    )
+
+
+def _all_of(fetched: Fetched) -> Iterator[Placed]:
+    for record, state in zip(fetched.records, fetched.states, strict=True):
+        yield Placed(int(fetched.partition), record, state=state)
 
 
 async def _starts(
@@ -258,13 +293,14 @@ class _Search:
         self._decoding = decoding
         self._end = end
         self._counts: dict[int, int] = {}
+        self._stable: dict[int, int] = {}
         self._kept_bytes = 0
         self.found: list[Placed] = []
         self.looked_at = 0
         self.is_whole = True
 
     async def run(self, cluster: Cluster, topic: str, starts: Mapping[int, int]) -> None:
-        async with Consumer(cluster, wait_ms=WAIT_MS, bytes_max=BYTES, partition_bytes_max=PARTITION_BYTES) as consumer:
+        async with _consumer(cluster, self._wanted) as consumer:
             for index, start in starts.items():
                 if start < self._end[index]:
                     consumer.assign(topic, index, start)
@@ -279,10 +315,31 @@ class _Search:
                     self.is_whole = False
                     return
 
+    async def run_back(self, cluster: Cluster, topic: str, starts: Mapping[int, int], first: Mapping[int, int]) -> None:
+        """The last offsets may have markers, or nothing: read what is before them, until each partition has enough."""
+        reach, self._end = self._wanted.count, dict(starts)
+        while self.is_whole:
+            reach *= WIDER
+            few = [index for index, end in self._end.items() if end > first[index] and self._is_short(index)]
+            if not few:
+                return
+            further = {index: max(first[index], self._end[index] - reach) for index in few}
+            await self.run(cluster, topic, further)
+            self._end |= further
+
+    def _is_short(self, index: int) -> bool:
+        return self._counts.get(index, 0) < self._wanted.count
+
+    def held(self, records: Iterable[Placed]) -> dict[int, int]:
+        """The last stable offsets of partitions, where one of these records is there or above."""
+        some = {each.partition for each in records if each.record.offset >= self._stable.get(each.partition, LONG_MAX)}
+        return {index: self._stable[index] for index in sorted(some)}
+
     async def _take(self, fetched: Fetched) -> None:
         index, wanted = int(fetched.partition), self._wanted
         end = self._end[index]
-        for some in _turns(Placed(index, each) for each in takewhile(lambda each: each.offset < end, fetched.records)):
+        self._stable[index] = int(fetched.last_stable_offset)
+        for some in _turns(takewhile(lambda each: each.record.offset < end, _all_of(fetched))):
             if self._has_enough(index):
                 break
             kept, looked_at = await _chosen(some, wanted, self._mask, self._decoding, self._room(index))
@@ -319,13 +376,14 @@ async def tail(
     async with reach() as cluster:
         online = [int(part.index) for part in topic.partitions if part.leader >= 0]
         some = online if wanted.partition is None else [index for index in online if index == wanted.partition]
-        async with Consumer(cluster, wait_ms=WAIT_MS, bytes_max=BYTES, partition_bytes_max=PARTITION_BYTES) as consumer:
-            for index, end in (await _at(cluster, topic.name, some, LATEST)).items():
+        async with _consumer(cluster, wanted) as consumer:
+            ends = await _at(cluster, topic.name, some, LATEST, committed_only=wanted.committed_only)
+            for index, end in ends.items():
                 consumer.assign(topic.name, index, end)
             while consumer.positions:
                 begun = time.monotonic()
                 fetched = [each for each in await consumer.poll() if each.records]
-                placed = [Placed(int(each.partition), record) for each in fetched for record in each.records]
+                placed = [one for each in fetched for one in _all_of(each)]
                 placed.sort(key=_order, reverse=True)
                 kept, looked_at = await _newest(placed, wanted, most, mask, decoding)
                 yield kept, len(placed) - looked_at

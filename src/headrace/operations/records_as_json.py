@@ -8,12 +8,14 @@ import base64
 import json
 from typing import Any
 
+from headrace.net.client.states import State
 from headrace.wire.records import NAMES_KEEP_BYTES, Record, readable_name
 
 
-def as_json_line(topic: str, partition: int, record: Record) -> bytes:
-    """The record as one line of JSON."""
-    return (json.dumps(as_json(topic, partition, record), ensure_ascii=False) + "\n").encode()
+def as_json_line(topic: str, partition: int, record: Record, state: State = None) -> bytes:
+    """The record as one line of JSON, with the state of its transaction, where it has one."""
+    told = {} if state is None else {"transaction": state.value}
+    return (json.dumps(as_json(topic, partition, record) | told, ensure_ascii=False) + "\n").encode()
 
 
 def as_json(topic: str, partition: int, record: Record) -> dict[str, Any]:

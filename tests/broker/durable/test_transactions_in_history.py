@@ -24,7 +24,7 @@ from headrace.wire.transactions import AbortedTransaction, joined, overlapping
 from tests.broker.durable.test_history_retention import history_of
 from tests.broker.durable.test_merging import merge
 from tests.broker.group_broker import until
-from tests.broker.in_transactions import Transactions, by_aiokafka, by_librdkafka, interleaved
+from tests.broker.in_transactions import Transactions, by_aiokafka, by_headrace, by_librdkafka, interleaved
 from tests.broker.tiered import Tiered, objects_in, tiered
 
 READ_COMMITTED = 1
@@ -73,6 +73,24 @@ async def test_clients_read_exactly_the_committed_records_from_history_and_log(t
             await all_is_in_history(here)
             assert await by_aiokafka(here.client.address, len(expected)) == expected
             assert await asyncio.to_thread(by_librdkafka, here.client.address, len(expected)) == expected
+
+
+@pytest.mark.parametrize("size", [1, 6_000, 1 << 20])
+async def test_our_client_tells_the_states_of_records_in_history_and_log(tmp_path: Path, size: int) -> None:
+    """They begin in history. One transaction is open: it begins in the log, and so does one that ended behind it."""
+    async with written(tmp_path) as (here, transactions):
+        expected = interleaved(transactions)
+        transactions.write(7, b"open")
+        transactions.write(8, b"after it")
+        transactions.mark(8, committed=True)
+        await all_is_in_history(here)
+        everything = await by_headrace(here.client.address, int(here.partition.log.log_end_offset), size=size)
+        states = {value: state for value, state in everything if state != "aborted"}
+        assert states == dict.fromkeys(expected, "committed") | {b"open": "open", b"after it": "committed"}
+        assert len(everything) == 122
+        stable = int(here.partition.last_stable_offset)
+        seen = await by_headrace(here.client.address, stable, size=size, committed_only=True)
+        assert seen == [(value, "committed") for value in expected]
 
 
 async def aborted_in_log(here: Tiered, transactions: Transactions) -> list[AbortedTransaction]:

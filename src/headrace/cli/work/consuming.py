@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from headrace.base.errors import UsageError
+from headrace.base.ids import Offset
 from headrace.cli.command_config import reached
 from headrace.cli.output import note
 from headrace.cli.work.formatting import Shown
@@ -19,6 +20,7 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.consumer import Consumer
 from headrace.net.client.errors import ClientError
 from headrace.net.client.retry import FOREVER, Backoff
+from headrace.net.client.states import State
 from headrace.wire.records import Record
 
 TOLD_FROM_FAILURE: Final = 4
@@ -44,9 +46,13 @@ class Orders:
     stop_at_end: bool
     pattern: re.Pattern[bytes] | None
     """Only records that have this in their key or value."""
-    test: Callable[[int, Record], bool] | None
-    """Only records, with their partitions, of which it is true."""
+    test: Callable[[int, Record, State], bool] | None
+    """Only records, with their partitions and states, of which it is true."""
     shown: Shown
+    committed_only: bool
+    """Only what consumers under read_committed get."""
+    tells_states: bool
+    """Whether `test` or `shown` look at the states of transactions."""
     retry_forever: bool = False
     """Wait for brokers and leaders without limit. Otherwise the client gives up after some tries."""
 
@@ -56,6 +62,8 @@ class Found(NamedTuple):
 
     partition: int
     records: list[Record]
+    states: Mapping[Offset, State]
+    """By offset, where they are wanted and a record has one."""
 
 
 async def print_records(bootstrap: str, orders: Orders) -> None:
@@ -69,7 +77,10 @@ async def print_records(bootstrap: str, orders: Orders) -> None:
                 raise UsageError(f"Topic '{orders.topic}' has partitions 0 to {len(view.partitions) - 1}, not {index}.")
         first = await starts(cluster, orders.topic, partitions, orders.start, named=bool(orders.partitions))
         stop = orders.stop_at_end or orders.before_ms is not None or orders.tail is not None
-        last = await ends(cluster, orders.topic, partitions, orders.before_ms) if stop else None
+        last = None
+        if stop:
+            only = orders.committed_only
+            last = await ends(cluster, orders.topic, partitions, orders.before_ms, committed_only=only)
         if orders.tail is not None:
             assert last is not None, "it stops"
             await _print_tail(cluster, orders, first, last, orders.tail)
@@ -104,9 +115,9 @@ async def _print_all(
     left, out = orders.records_max, sys.stdout.buffer
     if left == 0:
         return
-    async for partition, records in _read(cluster, orders, first, last):
+    async for partition, records, states in _read(cluster, orders, first, last):
         some = records if left is None else records[:left]
-        out.writelines(orders.shown(orders.topic, partition, record) for record in some)
+        out.writelines(orders.shown(orders.topic, partition, one, states.get(Offset(one.offset))) for one in some)
         out.flush()
         if left is not None and (left := left - len(some)) == 0:
             return
@@ -116,24 +127,25 @@ async def _print_tail(
     cluster: Cluster, orders: Orders, first: Mapping[int, int], last: Mapping[int, int], count: int
 ) -> None:
     """Print the last records of all partitions together, the earliest first."""
-    kept: dict[int, deque[Record]] = {}
+    kept: dict[int, deque[tuple[Record, State]]] = {}
     open_, reach = set(last), count
     while open_ and count:
         begin = {index: max(first[index], last[index] - reach) for index in open_}
         kept |= {index: deque(maxlen=count) for index in open_}
-        async for partition, records in _read(cluster, orders, begin, last):
-            kept[partition].extend(records)
+        async for partition, records, states in _read(cluster, orders, begin, last):
+            kept[partition].extend((record, states.get(Offset(record.offset))) for record in records)
         open_ = {index for index in open_ if len(kept[index]) < count and begin[index] > first[index]}
         reach *= WIDER
-    found = sorted((record.timestamp, index, record.offset, record) for index in kept for record in kept[index])
-    sys.stdout.buffer.writelines(orders.shown(orders.topic, index, record) for _, index, _, record in found[-count:])
+    found = [(index, record, state) for index in kept for record, state in kept[index]]
+    found.sort(key=lambda one: (one[1].timestamp, one[0], one[1].offset))
+    sys.stdout.buffer.writelines(orders.shown(orders.topic, *one) for one in found[-count:])
 
 
 async def _read(
     cluster: Cluster, orders: Orders, first: Mapping[int, int], last: Mapping[int, int] | None
 ) -> AsyncIterator[Found]:
     """Wanted records from the first offsets on, in each partition up to its last one, if there is one."""
-    async with Consumer(cluster) as consumer:
+    async with Consumer(cluster, committed_only=orders.committed_only, tells_states=orders.tells_states) as consumer:
         for index, start in first.items():
             if last is None or start < last[index]:
                 consumer.assign(orders.topic, index, start)
@@ -142,17 +154,19 @@ async def _read(
                 records = fetched.records
                 if last is not None:
                     records = [record for record in records if record.offset < last[fetched.partition]]
-                yield Found(fetched.partition, _wanted(fetched.partition, records, orders))
+                pairs = zip(fetched.records, fetched.states, strict=False)
+                states = {Offset(record.offset): state for record, state in pairs if state is not None}
+                yield Found(fetched.partition, _wanted(fetched.partition, records, states, orders), states)
             for (topic, index), position in list(consumer.positions.items()) if last is not None else ():
                 if last is not None and position >= last[index]:
                     consumer.unassign(topic, index)
 
 
-def _wanted(partition: int, records: list[Record], orders: Orders) -> list[Record]:
+def _wanted(partition: int, records: list[Record], states: Mapping[Offset, State], orders: Orders) -> list[Record]:
     if (lowest := orders.start.offset) is not None:  # a partition may not have come so far yet
         records = [record for record in records if record.offset >= lowest]
     if (pattern := orders.pattern) is not None:
         records = [one for one in records if pattern.search(one.key or b"") or pattern.search(one.value or b"")]
     if (test := orders.test) is not None:
-        records = [one for one in records if test(partition, one)]
+        records = [one for one in records if test(partition, one, states.get(Offset(one.offset)))]
     return records

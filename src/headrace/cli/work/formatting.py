@@ -15,26 +15,27 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.base.errors import UsageError
 from headrace.base.reading import INT_MAX, LONG_MAX, json_value
+from headrace.net.client.states import State
 from headrace.wire.records import NAMES_KEEP_BYTES, Record, RecordHeaders
 
-Shown: TypeAlias = Callable[[str, int, Record], bytes]
-"""The bytes of a record of a topic's partition."""
+Shown: TypeAlias = Callable[[str, int, Record, State], bytes]
+"""The bytes of a record of a topic's partition, with the state of its transaction."""
 
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-9]{1,3})|([^x0-9]))", re.DOTALL)
 _MEANT: Final = {"n": b"\n", "r": b"\r", "t": b"\t"}
 _PIECE: Final = re.compile(r"%(.?)", re.DOTALL)
 _LETTERS: Final[Mapping[str, Shown]] = {
-    "t": lambda topic, _, __: topic.encode(),
-    "p": lambda _, partition, __: b"%d" % partition,
-    "o": lambda _, __, record: b"%d" % record.offset,
-    "k": lambda _, __, record: record.key or b"",
-    "s": lambda _, __, record: record.value or b"",
-    "h": lambda _, __, record: b",".join(map(_header, record.headers)),
-    "T": lambda _, __, record: b"%d" % record.timestamp,
-    "K": lambda _, __, record: b"%d" % _length(record.key),
-    "S": lambda _, __, record: b"%d" % _length(record.value),
-    "R": lambda _, __, record: _length(record.value).to_bytes(4, "big", signed=True),
-    "%": lambda _, __, ___: b"%",
+    "t": lambda topic, *_: topic.encode(),
+    "p": lambda _, partition, *__: b"%d" % partition,
+    "o": lambda _, __, record, ___: b"%d" % record.offset,
+    "k": lambda _, __, record, ___: record.key or b"",
+    "s": lambda _, __, record, ___: record.value or b"",
+    "h": lambda _, __, record, ___: b",".join(map(_header, record.headers)),
+    "T": lambda _, __, record, ___: b"%d" % record.timestamp,
+    "K": lambda _, __, record, ___: b"%d" % _length(record.key),
+    "S": lambda _, __, record, ___: b"%d" % _length(record.value),
+    "R": lambda _, __, record, ___: _length(record.value).to_bytes(4, "big", signed=True),
+    "%": lambda *_: b"%",
 }
 
 
@@ -77,16 +78,14 @@ def compiled(text: str) -> Shown:
         pieces += [unescaped(text[at : match.start()]), letter]
         at = match.end()
     pieces.append(unescaped(text[at:]))
-    return lambda topic, partition, record: b"".join(
-        piece if isinstance(piece, bytes) else piece(topic, partition, record) for piece in pieces
-    )
+    return lambda *of: b"".join(piece if isinstance(piece, bytes) else piece(*of) for piece in pieces)
 
 
 def as_lines(key_separator: bytes | None) -> Shown:
     """The value on a line; with a separator, the key and that before it."""
     if key_separator is None:
-        return lambda _, __, record: (record.value or b"") + b"\n"
-    return lambda _, __, record: (record.key or b"") + key_separator + (record.value or b"") + b"\n"
+        return lambda _, __, record, ___: (record.value or b"") + b"\n"
+    return lambda _, __, record, ___: (record.key or b"") + key_separator + (record.value or b"") + b"\n"
 
 
 def _length(data: bytes | None) -> int:
@@ -109,6 +108,8 @@ class Given(NamedTuple):
 
 
 _FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers")
+_TOLD: Final = ("transaction",)
+"""Fields that are said of a record where it was read, and are not written."""
 _HEADER_FIELDS: Final = ("name", "name_base64", "value", "value_base64")
 
 
@@ -125,7 +126,7 @@ def given(line: bytes, number: int) -> Given:
 
 
 def _given(fields: Any) -> Given:
-    _check_names(fields, _FIELDS)
+    _check_names(fields, _FIELDS + _TOLD)
     headers = fields.get("headers") or []
     if not isinstance(headers, list):
         raise ValueError("'headers' is no list")

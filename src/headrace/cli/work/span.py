@@ -87,18 +87,28 @@ async def starts(
     return {index: max(first[index], min(offset, end[index])) for index, offset in wanted.items()}
 
 
-async def ends(cluster: Cluster, topic: str, partitions: Sequence[int], before_ms: int | None) -> dict[int, int]:
-    """The offset behind the last one to read in each partition: the present end, or the first record of a time."""
-    return await _at(cluster, topic, partitions, _LATEST if before_ms is None else before_ms)
+async def ends(
+    cluster: Cluster, topic: str, partitions: Sequence[int], before_ms: int | None, *, committed_only: bool
+) -> dict[int, int]:
+    """The offset behind the last one to read in each partition: the present end, or the first record of a time.
+    `committed_only`: none is above the last stable offset."""
+    at = _LATEST if before_ms is None else before_ms
+    found = await _at(cluster, topic, partitions, at, committed_only=committed_only)
+    if not (committed_only and before_ms is not None):
+        return found
+    stable = await _at(cluster, topic, partitions, _LATEST, committed_only=True)
+    return {index: min(end, stable[index]) for index, end in found.items()}
 
 
-async def _at(cluster: Cluster, topic: str, partitions: Sequence[int], at: int) -> dict[int, int]:
+async def _at(
+    cluster: Cluster, topic: str, partitions: Sequence[int], at: int, *, committed_only: bool = False
+) -> dict[int, int]:
     """The offset of the first record at or after a time; the end where there is none."""
     from headrace.net.client.offsets import list_offsets
 
-    found = {int(index): int(one.offset) for index, one in (await list_offsets(cluster, topic, partitions, at)).items()}
+    asked = await list_offsets(cluster, topic, partitions, at, committed_only=committed_only)
+    found = {int(index): int(one.offset) for index, one in asked.items()}
     if missing := [index for index, offset in found.items() if offset < 0]:
-        found |= {
-            index: int(one.offset) for index, one in (await list_offsets(cluster, topic, missing, _LATEST)).items()
-        }
+        asked = await list_offsets(cluster, topic, missing, _LATEST, committed_only=committed_only)
+        found |= {index: int(one.offset) for index, one in asked.items()}
     return found

@@ -33,6 +33,7 @@ from headrace.console.page import NotFoundError, console_of, event, framed, is_f
 from headrace.console.pages.topic import found, name_of
 from headrace.console.rendering import rendered
 from headrace.console.state import Console
+from headrace.net.client.states import State
 from headrace.net.client.view import TopicView
 from headrace.operations.expressions import Expression, expression_of, words_of
 from headrace.operations.reading import At, Page, Placed, Wanted, read, tail
@@ -41,6 +42,7 @@ from headrace.operations.schemas.records import Decoding, Told
 from headrace.wire.records import readable_name
 
 E_ = TypeVar("E_", At, Form)
+READ_COMMITTED: Final = "read_committed"
 
 
 class Row(NamedTuple):
@@ -57,6 +59,8 @@ class Row(NamedTuple):
     size: int
     told: Told
     """The schemas that key and value were read with."""
+    state: State
+    """The state of its transaction."""
 
 
 def row_of(placed: Placed, form: Form) -> Row:
@@ -74,6 +78,7 @@ def row_of(placed: Placed, form: Form) -> Row:
         headers=[(readable_name(name), shown(value, Form.AUTO)) for name, value in record.headers],
         size=len(raw.key or b"") + len(raw.value or b""),
         told=placed.told,
+        state=placed.state,
     )
 
 
@@ -94,6 +99,7 @@ def wanted_in(request: Request) -> Wanted:
         key=key.encode() if key else None,
         has=settings.get("has", "").strip()[:CONSOLE_FILTER_CHARS_MAX],
         test=expression_of(settings.get("filter", "").strip()),
+        committed_only=settings.get("isolation", "") == READ_COMMITTED,
         count=min(CONSOLE_RECORDS_MAX, max(1, number_in(request, "count", CONSOLE_RECORDS, CONSOLE_RECORDS_MAX))),
     )
 
@@ -235,6 +241,8 @@ def _command(console: Console, topic: TopicView, wanted: Wanted) -> str:
         words += ["--from", moment.replace("+00:00", "Z"), "--max", str(wanted.count)]
     else:
         words += ["--max", str(wanted.count)]
+    if wanted.committed_only:
+        words += ["--isolation-level", READ_COMMITTED]
     return console.command(*words, *words_of(wanted), "--json")
 
 
@@ -289,7 +297,7 @@ async def _export(request: Request) -> Response:
 
 
 def _lines(topic: str, records: list[Placed]) -> Iterator[bytes]:
-    return (as_json_line(topic, placed.partition, placed.record) for placed in records)
+    return (as_json_line(topic, placed.partition, placed.record, placed.state) for placed in records)
 
 
 ROUTES: Final = (

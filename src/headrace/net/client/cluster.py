@@ -80,12 +80,14 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection. Idempotent."""
+        """Close every connection, also where the caller is cancelled meanwhile. Idempotent."""
         self._closing = True
         opening, self._connections = list(self._connections.values()), {}
         for task in opening:
             if not task.done():
                 task.cancel()
+            elif _is_open(task):
+                task.result().begin_close()
         for result in await asyncio.gather(*opening, return_exceptions=True):
             if isinstance(result, Connection):
                 await result.close()

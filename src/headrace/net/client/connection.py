@@ -193,9 +193,13 @@ class Connection(asyncio.Protocol):
 
     async def close(self) -> None:
         """Close the connection and wait until it is closed. Waiting requests fail. Idempotent."""
-        self._fail(ConnectionLostError(f"The connection to {self.address} was closed by this client."), flush=True)
+        self.begin_close()
         if self._transport is not None:
             await asyncio.shield(self._closed)
+
+    def begin_close(self) -> None:
+        """As `close`, without the wait: the connection closes also where nobody goes on."""
+        self._fail(ConnectionLostError(f"The connection to {self.address} was closed by this client."), flush=True)
 
     def abort(self) -> None:
         """End the connection at once. Waiting requests fail."""

@@ -8,29 +8,41 @@ Promises:
 - A partition without a leader does not hold up the others.
 
 Checks each batch's CRC. Buffers at most one answer per broker. Reads everything below the high watermark
-(`read_uncommitted`).
+(`read_uncommitted`), or with `committed_only` what a consumer under `read_committed` gets. With `tells_states` each
+record comes with the state of its transaction, and that costs those who do not ask nothing:
+
+- A fetch gets all records. The markers among them decide most transactions.
+- Where a marker is not among them, they are read up to that transaction. Where they begin with it, they are fetched
+  again under read_committed, for the list of aborted transactions.
+- From the last stable offset on there is no such list. Markers are looked for in what follows, within bounds.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from crc32c import crc32c
 
 from headrace.base.errors import CorruptData
-from headrace.base.ids import BrokerId, Offset, PartitionIndex, TopicId
+from headrace.base.ids import NO_OFFSET, BrokerId, Offset, PartitionIndex, TopicId
+from headrace.base.limits import STATES_AHEAD_BYTES_MAX, STATES_AHEAD_MARKERS_MAX
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.errors import ClientError, GaveUpError, RefusedError, refusal
+from headrace.net.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
+from headrace.net.client.states import Judged, Markers, State, TransactionState, states_by_list
 from headrace.net.client.view import PartitionView
 from headrace.wire.apis import ApiKey
 from headrace.wire.batches import CRC_START, decode_records, iterate_headers, whole_batches
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import fetch as wire
 from headrace.wire.records import Record
+from headrace.wire.transactions import OpenTransaction
 
 FETCH_WAIT_MS = 500
 FETCH_BYTES = 16 * 1024 * 1024
@@ -49,6 +61,10 @@ class Fetched(NamedTuple):
     partition: PartitionIndex
     records: list[Record]
     high_watermark: Offset
+    last_stable_offset: Offset = NO_OFFSET
+    """Readers under read_committed get no record from here on yet."""
+    states: Sequence[State] = ()
+    """With `tells_states`: the state of each record's transaction."""
 
 
 class _Asked(NamedTuple):
@@ -67,6 +83,11 @@ class _Answer(NamedTuple):
     error_code: int
     data: memoryview
     high_watermark: Offset
+    last_stable_offset: Offset
+    aborted: tuple[OpenTransaction, ...]
+    """Under read_committed: the aborted transactions among the batches."""
+    states: Sequence[State] | None = None
+    """The state of each batch; None: nobody asks for them."""
 
 
 class Consumer:
@@ -79,12 +100,21 @@ class Consumer:
         wait_ms: int = FETCH_WAIT_MS,
         bytes_max: int = FETCH_BYTES,
         partition_bytes_max: int = PARTITION_BYTES,
+        committed_only: bool = False,
+        tells_states: bool = False,
     ) -> None:
-        """An empty fetch is answered after `wait_ms`. The sizes bound one answer and one partition's share of it."""
+        """An empty fetch is answered after `wait_ms`. The sizes bound one answer and one partition's share of it.
+        `committed_only`: no record of a transaction that is open or aborted, and none behind an open one.
+        `tells_states`: the state of each record's transaction as well.
+        """
         self._cluster = cluster
         self._wait_ms = wait_ms
         self._bytes_max = bytes_max
         self._partition_bytes_max = partition_bytes_max
+        self._committed_only = committed_only
+        self._tells_states = tells_states
+        self._markers: dict[Place, Markers] = {}
+        """With `tells_states`: the markers that were read of each partition, perhaps ahead of its position."""
         self._positions: dict[Place, Offset] = {}
         self._fetches: dict[BrokerId, asyncio.Task[list[_Answer]]] = {}
         self._failures = 0
@@ -116,6 +146,7 @@ class Consumer:
     def unassign(self, topic: str, partition: int) -> None:
         """Stop reading this partition."""
         self._positions.pop((topic, PartitionIndex(partition)), None)
+        self._markers.pop((topic, PartitionIndex(partition)), None)
 
     @property
     def positions(self) -> Mapping[Place, Offset]:
@@ -138,7 +169,7 @@ class Consumer:
         self._failures = 0
         with suppress(ClientError):  # the next poll meets it again; the found records must not be lost
             await self._start_fetches()  # decode the found records while the next fetch is under way
-        return [_unpacked(answer) for answer in found]
+        return [self._unpacked(answer) for answer in found]
 
     # inner
 
@@ -179,10 +210,78 @@ class Consumer:
         self._forget()
 
     async def _fetch(self, leader: BrokerId, asked: list[_Asked]) -> list[_Answer]:
+        answers = await self._ask(leader, asked, committed_only=self._committed_only)
+        if self._committed_only:
+            return [_told_by_list(answer) for answer in answers]
+        return await self._told(leader, answers) if self._tells_states else answers
+
+    async def _told(self, leader: BrokerId, answers: list[_Answer]) -> list[_Answer]:
+        """The answers with states, perhaps cut or fetched again. See the module."""
+        told: list[_Answer] = []
+        unclear: list[_Asked] = []
+        ahead: list[tuple[_Answer, Judged]] = []
+        for answer in answers:
+            if answer.error_code or not answer.data:
+                told.append(answer)
+                continue
+            markers = self._markers_from(answer.asked)
+            markers.read(answer.data)
+            judged = markers.judge(answer.data, answer.last_stable_offset)
+            if not judged.size:
+                unclear.append(answer.asked)
+            elif judged.size == len(answer.data) and judged.opened:
+                ahead.append((answer, judged))
+            else:
+                told.append(answer._replace(data=answer.data[: judged.size], states=judged.states))
+        if ahead:
+            await self._look_ahead(leader, ahead)
+        for answer, _ in ahead:
+            states = self._markers_from(answer.asked).judge(answer.data, answer.last_stable_offset).states
+            told.append(answer._replace(states=states))
+        if unclear:
+            told += map(_told_by_list, await self._ask(leader, unclear, committed_only=True))
+        return told
+
+    def _markers_from(self, asked: _Asked) -> Markers:
+        """The markers that were read from this position on, as far as that was."""
+        place, position = (asked.topic, asked.view.index), asked.position
+        markers = self._markers.get(place)
+        if markers is None or not markers.begin <= position <= markers.end:
+            markers = self._markers[place] = Markers(position)
+        markers.forget_below(position)
+        return markers
+
+    async def _look_ahead(self, leader: BrokerId, ahead: Sequence[tuple[_Answer, Judged]]) -> None:
+        """Read markers behind these answers, until they have decided the open transactions, or all was read."""
+        left = {(answer.asked.topic, answer.asked.view.index): (answer, judged) for answer, judged in ahead}
+        sizes = dict.fromkeys(left, 0)
+        while True:
+            for place, (answer, judged) in list(left.items()):
+                markers = self._markers_from(answer.asked)
+                is_over = markers.end >= answer.high_watermark or sizes[place] >= STATES_AHEAD_BYTES_MAX
+                is_full = len(markers) >= STATES_AHEAD_MARKERS_MAX
+                states = map(markers.state_of, judged.opened.values())
+                if is_over or is_full or TransactionState.OPEN not in states:
+                    del left[place]
+            asked = [
+                answer.asked._replace(position=self._markers_from(answer.asked).end) for answer, _ in left.values()
+            ]
+            if not asked:
+                return
+            for found in await self._ask(leader, asked, committed_only=False):
+                place = (found.asked.topic, found.asked.view.index)
+                answer, _ = left[place]
+                self._markers_from(answer.asked).read(found.data)
+                sizes[place] += len(found.data)
+                if found.error_code or not found.data:
+                    del left[place]
+
+    async def _ask(self, leader: BrokerId, asked: list[_Asked], *, committed_only: bool) -> list[_Answer]:
+        """The leader's answers, cut at the last whole batch. Raises ClientError."""
         connection = await self._cluster.broker_connection(leader, FETCH_LANE)
         version = connection.version(ApiKey.FETCH)
         by_id = version >= TOPIC_IDS_SINCE
-        request = self._request(asked)
+        request = self._request(asked, committed_only=committed_only)
         timeout_ms = self._cluster.request_timeout_ms + self._wait_ms
         response = await connection.request(ApiKey.FETCH, request, version=version, timeout_ms=timeout_ms)
         if (error := refusal(response.error_code, f"Fetch from {connection.address}")) is not None:
@@ -193,11 +292,10 @@ class Consumer:
             for part in topic.partitions:
                 one = by_place.get((topic.topic_id if by_id else topic.topic, part.partition_index))
                 if one is not None:
-                    data = part.records if part.records is not None else b""
-                    answers.append(_Answer(one, part.error_code, memoryview(data), Offset(part.high_watermark)))
+                    answers.append(_answer(one, part))
         return answers
 
-    def _request(self, asked: list[_Asked]) -> Any:
+    def _request(self, asked: list[_Asked], *, committed_only: bool) -> Any:
         topics: dict[tuple[str, TopicId], list[wire.FetchPartition]] = {}
         for one in asked:
             part = wire.FetchPartition(
@@ -211,6 +309,7 @@ class Consumer:
             max_wait_ms=self._wait_ms,
             min_bytes=1,
             max_bytes=self._bytes_max,
+            isolation_level=READ_COMMITTED if committed_only else READ_UNCOMMITTED,
             topics=tuple(
                 wire.FetchTopic(topic=name, topic_id=topic_id, partitions=tuple(parts))
                 for (name, topic_id), parts in topics.items()
@@ -256,11 +355,30 @@ class Consumer:
             if answer.error_code:
                 error = refusal(answer.error_code, _subject(asked), _detail(answer))
                 continue
-            whole = answer.data[: whole_batches(answer.data)]
-            if whole:
-                self._positions[place] = _next_offset(whole, asked.position)
-                found.append(answer._replace(data=whole))
+            if answer.data:
+                self._positions[place] = _next_offset(answer.data, asked.position)
+                found.append(answer)
         return error
+
+    def _unpacked(self, answer: _Answer) -> Fetched:
+        """The records of an answer from the position on, without control batches, and with `committed_only` without
+        those of aborted transactions. Raises CorruptData."""
+        asked, records, told = answer.asked, list[Record](), list[State]()
+        for number, (at, header) in enumerate(iterate_headers(answer.data)):
+            batch = answer.data[at : at + header.size]
+            if crc32c(batch[CRC_START:]) != header.crc:
+                raise CorruptData(f"{_subject(asked)}: the batch at offset {header.base_offset} fails its CRC32C.")
+            state = None if answer.states is None else answer.states[number]
+            if header.is_control or (self._committed_only and state is TransactionState.ABORTED):
+                continue
+            records += decode_records(batch)
+            if self._tells_states:
+                told += [state] * (len(records) - len(told))
+        if records and records[0].offset < asked.position:  # a batch is sent whole, from its start
+            skipped = bisect_left(records, asked.position, key=attrgetter("offset"))
+            records, told = records[skipped:], told[skipped:]
+        ends = (answer.high_watermark, answer.last_stable_offset)
+        return Fetched(asked.topic, asked.view.index, records, *ends, told)
 
     async def _pause(self, error: ClientError) -> None:
         """Back off before the next try, or raise the error where it is not retriable or was met too often."""
@@ -285,19 +403,17 @@ def _next_offset(whole: memoryview, position: Offset) -> Offset:
     return end
 
 
-def _unpacked(answer: _Answer) -> Fetched:
-    """The records of an answer from the position on, without control batches. Raises CorruptData."""
-    asked, records = answer.asked, []
-    for at, header in iterate_headers(answer.data):
-        batch = answer.data[at : at + header.size]
-        if crc32c(batch[CRC_START:]) != header.crc:
-            raise CorruptData(f"{_subject(asked)}: the batch at offset {header.base_offset} fails its CRC32C.")
-        if not header.is_control:
-            records += decode_records(batch)
-    first = asked.position
-    if records and records[0].offset < first:  # a batch is sent whole, from its start
-        records = [record for record in records if record.offset >= first]
-    return Fetched(asked.topic, asked.view.index, records, answer.high_watermark)
+def _answer(asked: _Asked, part: wire.PartitionData) -> _Answer:
+    data = memoryview(part.records if part.records is not None else b"")
+    whole = data[: whole_batches(data)]
+    aborted = tuple(OpenTransaction(*each) for each in part.aborted_transactions or ())
+    ends = (Offset(part.high_watermark), Offset(part.last_stable_offset))
+    return _Answer(asked, part.error_code, whole, *ends, aborted)
+
+
+def _told_by_list(answer: _Answer) -> _Answer:
+    """An answer under read_committed, with its states."""
+    return answer._replace(states=states_by_list(answer.data, answer.aborted))
 
 
 def _subject(asked: _Asked) -> str:

@@ -6,19 +6,20 @@ transaction in it has ended. Nothing is read before a batch of a transaction is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.base.errors import HeadraceError
 from headrace.base.ports import Buffer
 from headrace.metadata.segment_keys import is_undecided
 from headrace.metadata.segments import PartitionCatalog
+from headrace.net.client.states import HiddenInAnswer as HiddenInAnswer
 from headrace.storage.decided import Decided
 from headrace.storage.tier.ended import ended
 from headrace.storage.tier.format import SegmentFooter
 from headrace.storage.tier.reader import Store
 from headrace.wire.batches import BatchHeader
-from headrace.wire.transactions import AbortedTransaction, OpenTransaction, marker_in
+from headrace.wire.transactions import AbortedTransaction
 
 if TYPE_CHECKING:
     from headrace.spark.read.plan import StorePart
@@ -50,25 +51,6 @@ class HiddenInStore:
         if self._decided is None:
             self._decided = Decided(self._aborted())
         return self._decided.is_aborted(header)
-
-
-class HiddenInAnswer:
-    """The hidden batches of one answer of a broker, which names aborted transactions by their first offsets."""
-
-    def __init__(self, aborted: Iterable[OpenTransaction]) -> None:
-        self._coming = sorted(aborted, key=lambda each: -each.first_offset)
-        self._aborted: set[int] = set()
-        """Producers whose transaction is an aborted one where the reader is."""
-
-    def hides(self, view: Buffer, at: int, header: BatchHeader) -> bool:
-        while self._coming and self._coming[-1].first_offset <= header.last_offset:
-            self._aborted.add(self._coming.pop().producer_id)
-        if not header.is_control:
-            return header.producer_id in self._aborted
-        marker = marker_in(view, at, header)
-        if marker is not None and not marker.committed:
-            self._aborted.discard(header.producer_id)
-        return True
 
 
 def aborted_in(
