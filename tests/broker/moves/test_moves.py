@@ -20,7 +20,7 @@ from headrace.broker.partitions.intake import earlier, overtaking, repacking
 from headrace.broker.partitions.intake.gate import Gate
 from headrace.broker.partitions.intake.repacking import RepackLine
 from headrace.broker.partitions.partition import Partition
-from headrace.broker.shards import coordinator
+from headrace.controller import topics
 from headrace.controller.asks.history import DeleteHistory
 from headrace.controller.asks.moves import FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election
@@ -120,7 +120,7 @@ def test_a_new_replica_has_all_that_groups_have_committed_though_earlier_version
 ) -> None:
     """Coordinators read logs, not history."""
     configs = {"segment.bytes": "1024", "retention.ms": "-1"}
-    monkeypatch.setattr(coordinator, "NewTopic", lambda **known: NewTopic(**{**known, "configs": configs}))
+    monkeypatch.setattr(topics, "NewTopic", lambda **known: NewTopic(**{**known, "configs": configs}))
 
     async def work(world: Moving) -> None:
         await begin(world)
