@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,30 @@ def test_a_dry_run_tells_what_would_be_and_moves_nothing(tmp_path: Path, capsys:
         assert one["bytes_to_export"] == world.leading(A).log.size_bytes
         await world.cluster.agree()
         assert world.known(A) == before
+
+    run(tmp_path, work)
+
+
+def test_the_dry_run_of_a_drain_tells_what_it_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(world: Moving) -> None:
+        size = world.leading(A).log.size_bytes
+        code, told, _ = await command(world, capsys, "broker", "drain", str(A), "--dry-run")
+        *rows, last = told
+        assert code == 0
+        assert [(one["topic"], one["bytes_to_export"], one["bytes_to_copy"]) for one in rows] == [("t", size, None)]
+        target = rows[0]["target"]
+        share = {"target": target, "partitions": 1, "bytes": size, "unknown": 0}
+        assert last == {"dry_run": True, "cost": {"targets": [share], "pause": None}}
+        assert (await command(world, capsys, "broker", "drain", str(A), "--wait"))[0] == 0
+        await world.until_owned(target)
+        words = ["broker", "drain", str(target), "--dry-run", "--bootstrap", world.cluster.bootstrap]
+        assert await asyncio.to_thread(main, words) == 0
+        sentences = capsys.readouterr().out.splitlines()[-2:]
+        assert re.fullmatch(
+            r"1 partition would go to broker \d, with [\d,]+ bytes to export or to copy\.", sentences[0]
+        )
+        assert re.search(r"In the last move they waited \d+ ms\.", sentences[1])
+        assert (await command(world, capsys, "broker", "drain", str(C), "--dry-run"))[:2] == (0, [])
 
     run(tmp_path, work)
 

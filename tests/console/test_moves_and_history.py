@@ -10,11 +10,11 @@ from headrace.broker.moves.service import Phase
 from headrace.console.pages.history import blocks
 from headrace.console.pages.moves import PHASES
 from headrace.metadata.segments import PartitionCatalog
-from headrace.operations.changes.moves import pause_of
+from headrace.operations.changes.costs import Cost, Pause, Share, pause_of, told
 from headrace.operations.histories import History
 from headrace.storage.disk import LocalDisk
 from headrace.storage.objects import DirectoryObjects
-from headrace.wire.moves import FinishedView
+from headrace.wire.moves import AskedView, FinishedView
 from tests import loops
 from tests.broker.clusters import BY_HAND
 from tests.broker.group_broker import until
@@ -56,9 +56,9 @@ def test_a_move_is_planned_carried_out_and_told_of_and_its_history_is_shown(tmp_
             await world.cluster.agree()
             assert world.leader("t", 0) == target
             found = await viewer.get(f"/move?topic=t&partitions=0&to={source}")
-            told = viewer.console.moves.value
-            assert told is not None
-            ((*_, waited),) = told.finished
+            moves = viewer.console.moves.value
+            assert moves is not None
+            ((*_, waited),) = moves.finished
             assert f"In the last move they waited {waited:,} ms." in found.text
             await fresh(viewer.console.histories)
             found = await viewer.get("/history")
@@ -98,6 +98,61 @@ def test_what_is_copied_is_told_in_bytes_and_no_wait_is(tmp_path: Path) -> None:
         assert "Writes to a partition wait" not in found.text
 
     run(tmp_path, work)
+
+
+def test_the_plan_of_a_drain_has_its_cost(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        await world.make("t", partitions=3, replicas=1, **SMALL)
+        await world.make("unwritten", partitions=1, replicas=1, **SMALL)
+        await write(world, "t", 60)
+        source = world.leader("t", 0)
+        async with console_of(world.cluster.bootstrap, allows_changes=True) as viewer:
+            found = await viewer.get(f"/broker-drain?broker={source}")
+            going = {row[0]: row for row in found.rows}
+            assert going["t-0"][3] == "handed over through the store"
+            assert re.fullmatch(r"[1-9][0-9.]* K?B", going["t-0"][4])
+            targets = sorted({row[2] for row in found.rows})
+            for target in targets:
+                count = sum(row[2] == target for row in found.rows)
+                many = "1 partition" if count == 1 else f"{count} partitions"
+                assert re.search(
+                    rf"{many} would go to broker {target}, with [0-9.]+ K?B to export or to copy\.", found.text
+                )
+            assert "No move has finished yet that could tell how long." in found.text
+            done = await viewer.post("/broker-drain", await viewer.form(f"/broker-drain?broker={source}", "Apply"))
+            assert done.status == 303
+            async with viewer.stream("/live/moves") as events:
+                while "Writes waited" not in await events.get():
+                    viewer.console.moves.want()
+            found = await viewer.get(f"/broker-drain?broker={targets[0]}")
+            assert re.search(r"In the last (move|[0-9]+ moves) they waited [0-9,]+ ms", found.text)
+
+    async def whole() -> None:
+        objects = DirectoryObjects(LocalDisk(), tmp_path / "store")
+        async with replicating(tmp_path, BY_HAND, objects=objects) as world:
+            await work(world)
+
+    loops.run(whole())
+
+
+def asked(target: int, partition: int, *, is_handed_over: bool) -> AskedView:
+    return AskedView("t", partition, 1, target, is_handed_over, "")
+
+
+def test_the_cost_of_moves_is_that_of_each_target() -> None:
+    moves = [asked(2, 0, is_handed_over=True), asked(3, 1, is_handed_over=False), asked(2, 2, is_handed_over=False)]
+    moves += [asked(3, 3, is_handed_over=False), asked(-1, 4, is_handed_over=False)]
+    cost = Cost(dict(zip(moves, (5, 7, 11, None, None), strict=True)), Pause(2, 40, 60))
+    assert cost.by_target == [Share(-1, 1, 0, 1), Share(2, 2, 16, 0), Share(3, 2, 7, 1)]
+    assert told(cost, "{} B".format) == [
+        "1 partition would go to brokers that are not chosen yet; no broker tells how many bytes.",
+        "2 partitions would go to broker 2, with 16 B to export or to copy.",
+        "2 partitions would go to broker 3, with 7 B to export or to copy, beside 1 of unknown size.",
+        "Writes to a partition wait while it is handed over. In the last 2 moves they waited 40 ms at the median, and "
+        "60 ms at most.",
+    ]
+    copied = Cost({asked(2, 0, is_handed_over=False): 1}, None)
+    assert told(copied, "{} B".format) == ["1 partition would go to broker 2, with 1 B to export or to copy."]
 
 
 def test_the_wait_of_a_move_is_that_of_those_before() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
@@ -16,6 +17,7 @@ from headrace.net.client.cluster import Cluster
 from headrace.net.client.groups import Groups, TopicPartition
 from headrace.operations.changes.plan import Plan
 from headrace.testing import RunningBroker
+from tests.broker.moving import A, B, moving
 from tests.mcp.agents import RefusalError, agent_of
 
 EACH: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -178,6 +180,35 @@ async def test_records_before_an_offset_are_deleted_and_one_is_written(headrace_
         ):
             with pytest.raises(RefusalError, match=sentence):
                 await agent(tool, **arguments)
+
+
+async def test_the_plan_of_moves_has_its_cost(tmp_path: Path) -> None:
+    async with moving(tmp_path) as world:
+        await world.make()
+        for number in range(9):
+            assert await world.write(A, b"%d" % number) == number
+        size = world.leading(A).log.size_bytes
+        async with agent_of(world.cluster.bootstrap, allows_changes=True) as agent:
+            plans = [
+                await agent("plan_broker_drain", broker=A),
+                await agent("plan_topic_move", topic="t", partitions=[0], to=B),
+            ]
+            for plan in plans:
+                (one,) = plan["effect"]
+                target = {"broker": one["target"], "partitions": 1, "bytes": size, "partitions_of_unknown_size": 0}
+                assert plan["cost"] == {
+                    "targets": [target],
+                    "bytes": size,
+                    "writes_wait": True,
+                    "finished_moves": 0,
+                    "waited_ms_median": None,
+                    "waited_ms_most": None,
+                }
+            assert (await agent("plan_config_set", topic="t", key="retention.ms", value="60000"))["cost"] is None
+            await agent("approve", plan=plans[1]["plan"])
+            await world.until_owned(B)
+            cost = (await agent("plan_broker_drain", broker=B))["cost"]
+            assert (cost["finished_moves"], cost["waited_ms_median"]) == (1, cost["waited_ms_most"])
 
 
 def plan_of(number: int, done: list[int]) -> Plan:

@@ -826,6 +826,10 @@ AILMENTS_TOLD_MAX: Final = 1_000
 """Damaged logs in one answer of a broker."""
 MOVES_ASK_TIMEOUT_MS: Final = 15_000
 """Longest that a command waits for an answer about moves."""
+COST_TOPICS_MEASURED_MAX: Final = 500
+"""Topics of one plan whose bytes that are not exported yet are asked for; of the others they are unknown."""
+COST_ASKS_AT_ONCE_MAX: Final = 8
+"""Topics that are asked for at once, for the cost of a plan."""
 AILMENTS_TIMEOUT_MS: Final = 2_000
 """Longest that a command waits for an answer about damage."""
 STATE_LOOK_MS: Final = 5_000

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headrace.console.sheets import told
+from headrace.operations.changes import costs
 
 STATIC: Final = files("headrace.console") / "static"
 _COMMAND: Final = re.compile(r"'(headrace [^']+)'")
@@ -40,6 +41,7 @@ def environment() -> Environment:
         "parts": parts,
         "share": share,
         "told": told,
+        "cost": cost,
     }
     made.globals |= {"static": static, "spark": spark}
     return made
@@ -71,6 +73,11 @@ def size(value: int | None) -> str:
             return f"{left:.0f} {unit}" if unit == "B" or left >= 99.5 else f"{left:.1f} {unit}"
         left /= 1000
     raise AssertionError("the last unit takes all")
+
+
+def cost(known: object) -> list[str]:
+    """The cost of a plan in sentences; none where it has none."""
+    return costs.told(known, size) if isinstance(known, costs.Cost) else []
 
 
 def rate(value: float | None) -> str:

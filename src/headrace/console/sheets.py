@@ -38,6 +38,8 @@ class Sheet:
     """The cells of a row of the plan."""
     verb: Callable[[Any], str]
     """The words of the button that applies what is asked for."""
+    more: Callable[[Any, Any], Sequence[Any]] = field(default=lambda *_: ())
+    """More cells of a row, from all of the plan: plan and row."""
     note: Callable[[Any], str] = field(default=lambda _: "")
     """A sentence on a plan; empty: there is none."""
     nothing: str = "Nothing would change."

@@ -14,6 +14,8 @@ from headrace.cli.output import print_json, print_line, print_table
 from headrace.operations.reaching import since
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.net.client.cluster import Cluster
     from headrace.wire.moves import AskedView, MoveAnswer, MoveRequest, MoveView
 
@@ -121,38 +123,53 @@ def _rate(throttle: float | None) -> int:
 
 
 def _ask(bootstrap: str, request: MoveRequest, *, wait: bool, json: bool) -> None:
-    async def action(cluster: Cluster) -> tuple[MoveAnswer, dict[Place, int], bool]:
-        from headrace.net.client.moves import measured
+    async def action(cluster: Cluster) -> tuple[MoveAnswer, bool]:
         from headrace.net.client.moves import move as ask
 
         answer = await ask(cluster, request)
-        sizes: dict[Place, int] = {}
-        for topic in sorted({one.topic for one in answer.asked}) if request.dry_run else ():
-            for index, size in (await measured(cluster, topic, ())).items():
-                sizes[topic, index] = size
-        for one in answer.asked:
-            _print_asked(one, sizes.get((one.topic, one.partition)), dry_run=request.dry_run, json=json)
         going = [one for one in answer.asked if not one.refusal]
-        arrived = True
-        if wait and going and not request.dry_run:
-            arrived = await Watch(cluster, going, json=json).until_over()
-        return answer, sizes, arrived
+        if request.dry_run:
+            await _tell_plan(cluster, answer.asked, going, is_drain=request.broker is not None, json=json)
+            return answer, True
+        for one in answer.asked:
+            _print_asked(one, None, dry_run=False, json=json)
+        return answer, not (wait and going) or await Watch(cluster, going, json=json).until_over()
 
-    answer, _, arrived = with_cluster(bootstrap, action)
+    answer, arrived = with_cluster(bootstrap, action)
     if not answer.asked and not json:
         print_line("nothing is to be moved: it is there already, or on its way")
     if not arrived or any(one.refusal for one in answer.asked):
         raise typer.Exit(1)
 
 
+async def _tell_plan(
+    cluster: Cluster, asked: Sequence[AskedView], going: list[AskedView], *, is_drain: bool, json: bool
+) -> None:
+    """Print the partitions that would move, with the cost. In JSON the last line of a drain has all of it."""
+    from headrace.operations.changes.costs import cost_of, told
+
+    cost = await cost_of(cluster, going)
+    for one in asked:
+        _print_asked(one, cost.bytes_left.get(one), dry_run=True, json=json)
+    if not going:
+        return
+    if not json:
+        for sentence in told(cost, lambda size: f"{size:,} bytes"):
+            print_line(sentence)
+    elif is_drain:
+        pause = None if cost.pause is None else cost.pause._asdict()
+        print_json({"dry_run": True, "cost": {"targets": [each._asdict() for each in cost.by_target], "pause": pause}})
+
+
 def _print_asked(one: AskedView, size: int | None, *, dry_run: bool, json: bool) -> None:
     if json:
-        print_json({**one._asdict(), "dry_run": dry_run, "bytes_to_export": size})
+        exported, copied = (size, None) if one.is_handed_over else (None, size)
+        print_json({**one._asdict(), "dry_run": dry_run, "bytes_to_export": exported, "bytes_to_copy": copied})
         return
     way = "handed over through the durable store" if one.is_handed_over else "copied"
     report = one.refusal or f"from broker {one.source} to broker {one.target}, {way}"
-    if dry_run and one.is_handed_over and size is not None:
-        report += f"; {size} bytes are still to be exported"
+    if dry_run and not one.refusal and size is not None:
+        report += f"; {size} bytes are still to be exported" if one.is_handed_over else f"; its log has {size} bytes"
     print_line(f"{one.topic}-{one.partition}: {'would go ' if dry_run and not one.refusal else ''}{report}")
 
 

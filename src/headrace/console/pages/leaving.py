@@ -7,8 +7,10 @@ from typing import Any, Final, NamedTuple
 from headrace.base.errors import UsageError
 from headrace.base.reading import INT_MAX, natural
 from headrace.console.changes import Change
+from headrace.console.rendering import size
 from headrace.console.sheets import Field, Sheet
 from headrace.console.state import Console
+from headrace.operations.changes.costs import Cost
 from headrace.operations.changes.leaving import cancelling, draining
 from headrace.operations.changes.plan import Plan
 from headrace.wire.moves import AskedView
@@ -48,6 +50,12 @@ def _way(one: AskedView) -> tuple[Any, ...]:
     return f"{one.topic}-{one.partition}", one.source, one.target if one.target >= 0 else None, refusal
 
 
+def _left(plan: Plan, one: AskedView) -> tuple[str]:
+    """The bytes that are to be exported or copied."""
+    known: Cost = plan.known
+    return (size(known.bytes_left.get(one)),)
+
+
 CANCEL: Final = Change(
     path="/move-cancel",
     title=lambda asked: f"Cancel the move of {asked.topic}-{asked.partition}",
@@ -77,8 +85,9 @@ DRAIN: Final = Change(
         heading=lambda asked: f"Drain broker {asked.broker}" if asked.broker else "Drain a broker",
         about="All its partitions move away, so that it can be stopped for good; the controller chooses where to.",
         fields=(Field("broker", "Broker", "number", is_required=True),),
-        columns=("Partition", "From", "To", "How"),
+        columns=("Partition", "From", "To", "How", "Still to go"),
         cells=_way,
+        more=_left,
         verb=lambda asked: f"drain broker {asked.broker}",
         nothing="It holds nothing, or all of it is on its way.",
     ),

@@ -12,13 +12,14 @@ from pydantic import Field
 from headrace.base.errors import UsageError
 from headrace.base.limits import MCP_HEADERS_MAX, MCP_PLAN_MS_MAX, MCP_PRODUCED_BYTES_MAX, MCP_ROWS_MAX
 from headrace.base.reading import INT_MAX
-from headrace.mcp.answers import Answer, call
+from headrace.mcp.answers import Answer, Part, call
 from headrace.mcp.desk import Desk
 from headrace.mcp.plain import plain
 from headrace.mcp.plans import Make
 from headrace.mcp.tools.topics import Topic
 from headrace.metadata.access.quotas import CLIENT_ID, IP, USER
 from headrace.operations.changes.configs import setting
+from headrace.operations.changes.costs import Cost
 from headrace.operations.changes.leaving import cancelling, draining
 from headrace.operations.changes.moves import moving
 from headrace.operations.changes.offsets import WITHOUT_VALUE, Aim, reset
@@ -32,6 +33,26 @@ from headrace.operations.changes.trimming import trimming
 Group = Annotated[str, Field(description="The group's name.")]
 
 
+class GoingTo(Part):
+    """The partitions of a plan that go to one broker."""
+
+    broker: int | None = Field(description="Its id; null: none is chosen yet.")
+    partitions: int
+    bytes: int = Field(description="Bytes to export or to copy, of those that are known.")
+    partitions_of_unknown_size: int
+
+
+class MovesCost(Part):
+    """The cost of moves, as far as it is known before."""
+
+    targets: list[GoingTo]
+    bytes: int = Field(description="Bytes to export or to copy, all together, as far as they are known.")
+    writes_wait: bool = Field(description="Whether writes wait while a partition is handed over through the store.")
+    finished_moves: int = Field(description="Finished moves that tell how long writes waited in them.")
+    waited_ms_median: int | None = Field(description="null: none tells.")
+    waited_ms_most: int | None = Field(description="null: none tells.")
+
+
 class Planned(Answer):
     """The effect that a change would have now. Nothing is changed yet."""
 
@@ -42,6 +63,7 @@ class Planned(Answer):
     obstacle: str = Field(description="Why it cannot be carried out; empty: it can.")
     loses: str = Field(description="What is gone with its data afterwards; empty: nothing is.")
     records_lost: int | None = Field(description="Records that would be gone, as far as it is known.")
+    cost: MovesCost | None = Field(description="The cost of a plan that moves partitions; null: it moves none.")
 
 
 class Applied(Answer):
@@ -219,8 +241,29 @@ class ChangeTools:
             obstacle=plain(plan.obstacle, 500),
             loses=plan.loses,
             records_lost=plan.known if plan.loses and isinstance(plan.known, int) else None,
+            cost=_cost(plan.known) if isinstance(plan.known, Cost) else None,
             next=["See to the obstacle, then ask for the plan again."] if plan.obstacle else [person],
         )
+
+
+def _cost(known: Cost) -> MovesCost:
+    pause = known.pause
+    return MovesCost(
+        targets=[
+            GoingTo(
+                broker=None if share.target < 0 else share.target,
+                partitions=share.partitions,
+                bytes=share.bytes,
+                partitions_of_unknown_size=share.unknown,
+            )
+            for share in known.by_target
+        ],
+        bytes=sum(share.bytes for share in known.by_target),
+        writes_wait=known.waits,
+        finished_moves=0 if pause is None else pause.moves,
+        waited_ms_median=None if pause is None else pause.median_ms,
+        waited_ms_most=None if pause is None else pause.most_ms,
+    )
 
 
 def _effect(plan: Plan) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from headrace.base.errors import HeadraceError
 from headrace.net.client.cluster import Cluster
 from headrace.net.client.moves import move, under_way
 from headrace.net.client.replicas.reassignments import reassign
+from headrace.operations.changes.costs import cost_of
 from headrace.operations.changes.plan import Plan
 from headrace.wire.moves import MOVE, MoveRequest
 
@@ -45,10 +46,13 @@ async def _stay(cluster: Cluster, row: Cancelled) -> None:
 
 
 async def draining(cluster: Cluster, broker: int) -> Plan:
-    """All partitions leave the broker; the controller chooses where to. Raises ClientError."""
+    """All partitions leave the broker; the controller chooses where to. `known` has the cost, which changes all the
+    time. Raises ClientError.
+    """
     request = MoveRequest(MOVE, broker=broker, dry_run=True)
     asked = (await move(cluster, request)).asked
     going = any(not one.refusal for one in asked)
     obstacle = "" if going or not asked else "Nothing of this can be moved."
+    cost = await cost_of(cluster, [one for one in asked if not one.refusal])
     words = ["broker", "drain", str(broker), "--wait"]
-    return Plan(words, asked, lambda: move(cluster, request._replace(dry_run=False)), obstacle)
+    return Plan(words, asked, lambda: move(cluster, request._replace(dry_run=False)), obstacle, cost)
