@@ -20,11 +20,10 @@ from headrace.broker.partitions.intake import earlier, overtaking, repacking
 from headrace.broker.partitions.intake.gate import Gate
 from headrace.broker.partitions.intake.repacking import RepackLine
 from headrace.broker.partitions.partition import Partition
-from headrace.controller import topics
+from headrace.broker.shards.coordinator import Coordinator
 from headrace.controller.asks.history import DeleteHistory
 from headrace.controller.asks.moves import FailTarget, FinishMove, ProveMove, SealMove
 from headrace.controller.leaders import Election
-from headrace.controller.topics import NewTopic
 from headrace.metadata import values
 from headrace.net.client.admin import Admin
 from headrace.net.client.cluster import Cluster as Client
@@ -120,7 +119,7 @@ def test_a_new_replica_has_all_that_groups_have_committed_though_earlier_version
 ) -> None:
     """Coordinators read logs, not history."""
     configs = {"segment.bytes": "1024", "retention.ms": "-1"}
-    monkeypatch.setattr(topics, "NewTopic", lambda **known: NewTopic(**{**known, "configs": configs}))
+    monkeypatch.setattr(Coordinator, "_topic_configs", lambda _: configs)
 
     async def work(world: Moving) -> None:
         await begin(world)
