@@ -1161,6 +1161,10 @@ CONSOLE_VERIFICATIONS_MAX: Final = 2
 """Histories that are proven at once; others wait."""
 CONSOLE_PROOFS_MAX: Final = 100
 """Proofs of histories that a viewer's console remembers."""
+CONSOLE_PIPELINES_MS: Final = 5_000
+"""Interval between looks at the files and tables of pipelines while somebody views them."""
+CONSOLE_REPORTS_KEPT_MAX: Final = 4
+"""Pipelines whose commits and pictures a console of one user keeps, with at most 32 MB for a report."""
 CONSOLE_PIPELINE_COMMITS_MAX: Final = 20
 """Newest commits of a pipeline's table that are read for its page."""
 CONSOLE_REPORT_BYTES_MAX: Final = 32 * 1024 * 1024

@@ -74,6 +74,8 @@ PAGES: Final = (
     transactions.ONE,
     access.PAGE,
     quotas.PAGE,
+    pipelines.PAGE,
+    pipelines.ONE,
 )
 
 

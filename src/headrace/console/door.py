@@ -36,7 +36,7 @@ RETURN: Final = "/login/oidc/done"
 """The address that the identity provider sends browsers back to; it knows it beforehand."""
 OPEN: Final = re.compile(r"/login(/oidc(/done)?)?|/static/.*|/favicon\.ico")
 """Paths for those who have no session."""
-BY_ITSELF: Final = re.compile(r"/live/.*|/tail/.*|/charts/.*|/session|/history/.*/proof")
+BY_ITSELF: Final = re.compile(r"/live/.*|/tail/.*|/charts/.*|/session|/history/.*/proof|/pipelines/.*/plots/.*")
 """Paths that an open page asks for by itself: nobody need sit before it."""
 _OWN_PATH: Final = re.compile(r"/(?![/\\])[^\x00-\x20\\]*")
 NOT_LET_IN: Final = "The cluster does not let this user in: the name or the password is wrong."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from headrace.base.limits import (
     CONSOLE_IDLE_LOOK_MS,
     CONSOLE_LOOK_MS,
     CONSOLE_MOVES_MS,
+    CONSOLE_PIPELINES_MS,
     CONSOLE_READERS_MAX,
     CONSOLE_SIZES_MS,
     CONSOLE_STREAMS_MAX,
@@ -47,6 +49,7 @@ from headrace.operations.finding import Finding
 from headrace.operations.flows import Counted, Flow, counted, flow
 from headrace.operations.histories import History, summaries
 from headrace.operations.masking import Masks
+from headrace.operations.pipelines import PipelineState, states
 from headrace.operations.reaching import Reach
 from headrace.operations.schemas.records import Schemas
 from headrace.wire.moves import FinishedView, MoveView
@@ -99,6 +102,14 @@ class Moves(NamedTuple):
     finished: Sequence[FinishedView]
 
 
+class Pipelines(NamedTuple):
+    """The pipelines of the directory."""
+
+    states: Sequence[PipelineState]
+    trouble: str = ""
+    """Why they are not known; empty: they are."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Settings:
     """The settings and bounds that all viewers of a console share."""
@@ -138,6 +149,8 @@ class Console:
     policies: Policies = field(default_factory=Policies)
     proofs: dict[tuple[str, int], Any] = field(default_factory=dict)
     """Proofs of histories that were asked for, by topic and partition."""
+    reports: OrderedDict[Path, Any] = field(default_factory=OrderedDict)
+    """The last reports of pipelines that were shown, by their files."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     _working: set[asyncio.Task[None]] = field(default_factory=set)
     seen: Feed[Seen] = field(init=False)
@@ -150,6 +163,7 @@ class Console:
     users: Feed[Mapping[str, Credentials]] = field(init=False)
     acls: Feed[Sequence[Acl]] = field(init=False)
     quotas: Feed[Mapping[QuotaEntity, Quotas]] = field(init=False)
+    pipelines: Feed[Pipelines] = field(init=False)
     _before: Look | None = None
     _counted: tuple[float, Mapping[int, Counted]] | None = None
     _alarms: object = None
@@ -172,6 +186,7 @@ class Console:
         self.users = Feed(lambda: users(self.cluster), every_ms=CONSOLE_CHECK_MS)
         self.acls = Feed(lambda: access.found(self.cluster, AclFilter()), every_ms=CONSOLE_CHECK_MS)
         self.quotas = Feed(lambda: quotas(self.cluster, {}, strict=False), every_ms=CONSOLE_CHECK_MS)
+        self.pipelines = Feed(self._pipelines, every_ms=CONSOLE_PIPELINES_MS)
         for feed in self.feeds:
             feed.on_trouble = self._on_trouble
 
@@ -188,6 +203,7 @@ class Console:
             self.users,
             self.acls,
             self.quotas,
+            self.pipelines,
         )
 
     @property
@@ -295,3 +311,12 @@ class Console:
         found = await summaries(self.cluster, ())
         ends = {} if self.seen.value is None else self.seen.value.look.ends
         return [replace(each, log_end=ends.get((each.topic, each.partition))) for each in found]
+
+    async def _pipelines(self) -> Pipelines:
+        """They are no part of the cluster: where they cannot be read it may well answer."""
+        if (directory := self.settings.pipelines) is None:
+            return Pipelines(())
+        try:
+            return Pipelines(await asyncio.to_thread(states, directory))
+        except (HeadraceError, OSError) as error:
+            return Pipelines((), str(error))

@@ -6,6 +6,8 @@ are taken that are inside it. All of it blocks.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +31,16 @@ class Plot(NamedTuple):
     title: str
     source: str
     """A `data:` address of a PNG."""
+
+    @property
+    def digest(self) -> str:
+        """A name for it, which is another picture's never."""
+        return hashlib.sha256(self.source.encode()).hexdigest()[:32]
+
+    @property
+    def png(self) -> bytes:
+        """Its bytes."""
+        return base64.b64decode(self.source.partition(",")[2] + "==")
 
 
 class Run(NamedTuple):

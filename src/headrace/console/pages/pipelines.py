@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.base.errors import HeadraceError
-from headrace.base.limits import CONSOLE_FIRST_MS
-from headrace.console.page import console_of, framed
-from headrace.console.rendering import rendered
+from headrace.base.limits import CONSOLE_FIRST_MS, CONSOLE_REPORTS_KEPT_MAX
+from headrace.console.page import NotFoundError, Page, console_of
 from headrace.console.state import Console
 from headrace.metadata.access.acls import AclOperation
 from headrace.net.client.access.own import operations
 from headrace.operations.pipeline_reports import Plot, Run, plots_in, problems_in, runs_of
-from headrace.operations.pipelines import PipelineState, states
+from headrace.operations.pipelines import PipelineState
 
 WORDS: Final = {
     "materialise": "makes a table",
@@ -43,16 +43,30 @@ class More:
     troubles: list[str] = field(default_factory=list)
 
 
-async def visible(console: Console, directory: Path) -> list[PipelineState]:
+async def visible(console: Console) -> list[PipelineState]:
     """The pipelines that the viewer may see: all, for those who may describe the cluster; else those that read topics
-    which the viewer sees. Raises HeadraceError.
+    which the viewer sees. Raises NotFoundError, HeadraceError.
     """
-    found = [each for each in await asyncio.to_thread(states, directory) if each.kind in WORDS or each.trouble]
+    known = console.pipelines.value
+    if console.settings.pipelines is None or known is None:
+        raise NotFoundError(NONE)
+    if known.trouble:
+        raise HeadraceError(known.trouble)
+    await console.seen.settled(CONSOLE_FIRST_MS)
+    found = [each for each in known.states if each.kind in WORDS or each.trouble]
     if not console.user or AclOperation.DESCRIBE in await operations(console.cluster):
         return found
     seen = console.seen.value
     topics = () if seen is None else seen.look.view.topics
     return [each for each in found if _reads(each) and all(topic in topics for topic in _reads(each))]
+
+
+async def _visible_one(console: Console, request: Request) -> PipelineState:
+    """The one that the path names. Raises NotFoundError, HeadraceError."""
+    for each in await visible(console):
+        if each.file.stem == request.path_params["id"]:
+            return each
+    raise NotFoundError("There is no pipeline of this name.")
 
 
 def _reads(state: PipelineState) -> set[str]:
@@ -75,46 +89,71 @@ def more_of(state: PipelineState) -> More:
     return found
 
 
-async def _list(request: Request) -> Response:
-    console = console_of(request)
-    if (directory := console.settings.pipelines) is None:
-        return _told(request, "parts/not_found.html", NONE, 404)
-    await console.seen.settled(CONSOLE_FIRST_MS)
-    try:
-        found = await visible(console, directory)
-    except (HeadraceError, OSError, TimeoutError) as error:
-        return _told(request, "parts/failed.html", str(error) or "No answer came in time.", 502)
-    return framed(request, "pipelines.html", {"title": "Pipelines", "states": found, "words": WORDS})
+async def _more(console: Console, state: PipelineState) -> More:
+    """That of this state. It is read once, and again where the state is another one, or there was trouble."""
+    kept: OrderedDict[Path, tuple[PipelineState, More]] = console.reports
+    if (known := kept.get(state.file)) is not None and known[0] == state:
+        kept.move_to_end(state.file)
+        return known[1]
+    more = await asyncio.to_thread(more_of, state)
+    kept.pop(state.file, None)
+    if not more.troubles:
+        kept[state.file] = (state, more)
+    while len(kept) > CONSOLE_REPORTS_KEPT_MAX:
+        kept.popitem(last=False)
+    return more
 
 
-async def _one(request: Request) -> Response:
-    console = console_of(request)
-    if (directory := console.settings.pipelines) is None:
-        return _told(request, "parts/not_found.html", NONE, 404)
-    await console.seen.settled(CONSOLE_FIRST_MS)
-    try:
-        found = [each for each in await visible(console, directory) if each.file.stem == request.path_params["id"]]
-        if not found:
-            return _told(request, "parts/not_found.html", "There is no pipeline of this name.", 404)
-        more = await asyncio.to_thread(more_of, found[0])
-    except (HeadraceError, OSError, TimeoutError) as error:
-        return _told(request, "parts/failed.html", str(error) or "No answer came in time.", 502)
+async def values(console: Console, _: Request) -> dict[str, Any]:
+    return {"states": await visible(console), "words": WORDS}
+
+
+async def one(console: Console, request: Request) -> dict[str, Any]:
+    found = await _visible_one(console, request)
     seen = console.seen.value
-    values = {
-        "title": found[0].name,
-        "one": found[0],
-        "more": more,
+    return {
+        "one": found,
+        "more": await _more(console, found),
         "words": WORDS,
         "ends": {} if seen is None else seen.look.ends,
         "topics": {} if seen is None else seen.look.view.topics,
-        "run": console.command("pipeline", "run", found[0].file.name),
+        "run": console.command("pipeline", "run", found.file.name),
     }
-    return framed(request, "pipeline.html", values)
 
 
-def _told(request: Request, template: str, text: str, status: int) -> Response:
-    part = rendered(template, {"text": text})
-    return framed(request, "page.html", {"title": "Pipelines", "part": part}, status)
+async def _plot(request: Request) -> Response:
+    """A picture of the last report. It is no part of its page, which is sent again with each change."""
+    console = console_of(request)
+    await console.pipelines.settled(CONSOLE_FIRST_MS)
+    try:
+        more = await _more(console, await _visible_one(console, request))
+    except (HeadraceError, OSError, TimeoutError):
+        return Response(status_code=404)
+    try:
+        found = [plot.png for plot in more.plots if plot.digest == request.path_params["digest"]]
+    except ValueError:  # it is no base64
+        found = []
+    if not found:
+        return Response(status_code=404)
+    return Response(found[0], media_type="image/png", headers={"cache-control": "private, max-age=3600"})
 
 
-ROUTES: Final = (Route("/pipelines", _list), Route("/pipelines/{id}", _one))
+def feeds(console: Console) -> tuple[Any, ...]:
+    return (console.pipelines, console.seen)
+
+
+ROUTES: Final = (Route("/pipelines/{id}/plots/{digest}", _plot, methods=["GET"]),)
+PAGE: Final = Page(
+    path="/pipelines",
+    template="parts/pipelines.html",
+    title=lambda _: "Pipelines",
+    feeds=feeds,
+    values=values,
+)
+ONE: Final = Page(
+    path="/pipelines/{id}",
+    template="parts/pipeline.html",
+    title=lambda request: f"Pipeline {request.path_params['id']}",
+    feeds=feeds,
+    values=one,
+)
