@@ -89,8 +89,10 @@ def test_new_records_come_with_their_state(headrace_broker: RunningBroker) -> No
                 assert ("o1", "open") in tagged(Answer(200, {}, await everything.get()))
                 assert committed.empty()
                 await asyncio.to_thread(opened.commit_transaction, DEADLINE_S)
-                while ("o1", "committed") not in tagged(Answer(200, {}, await committed.get())):
-                    pass
+                came: list[tuple[str, str | None]] = []
+                while ("o1", "committed") not in came:
+                    came += tagged(Answer(200, {}, await committed.get()))
+                assert {("o0", "committed"), ("p1", None)} <= {*came}, "they were not to be seen before"
 
     with mixed(headrace_broker.bootstrap, "t") as opened:
         loops.run(work(opened))

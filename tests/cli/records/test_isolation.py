@@ -23,6 +23,9 @@ def test_committed_records_alone_are_printed(headrace: Headrace, headrace_broker
         assert values("-n", 2, *only) == ["p0", "c0"]
         assert values("--to", "P0D", *only) == ["p0", "c0"]
         assert values("--from", "latest", "--end", *only) == []
+        assert values("--offset", -4, "--end", *only) == ["c0"], "four offsets before the end that it sees"
+        last = headrace.json("consume", "t", "--tail", 1)[0]["timestamp"]
+        assert values("--to", last, *only) == ["p0", "c0"]
         opened.commit_transaction(60)
         assert values("-n", 5, *only) == ["p0", "c0", "o0", "c1", "p1"], "it waits for the markers"
     assert "it is not read_committed or read_uncommitted" in headrace.refused(

@@ -75,11 +75,11 @@ async def print_records(bootstrap: str, orders: Orders) -> None:
         for index in partitions:
             if not 0 <= index < len(view.partitions):
                 raise UsageError(f"Topic '{orders.topic}' has partitions 0 to {len(view.partitions) - 1}, not {index}.")
-        first = await starts(cluster, orders.topic, partitions, orders.start, named=bool(orders.partitions))
+        named, only = bool(orders.partitions), orders.committed_only
+        first = await starts(cluster, orders.topic, partitions, orders.start, named=named, committed_only=only)
         stop = orders.stop_at_end or orders.before_ms is not None or orders.tail is not None
         last = None
         if stop:
-            only = orders.committed_only
             last = await ends(cluster, orders.topic, partitions, orders.before_ms, committed_only=only)
         if orders.tail is not None:
             assert last is not None, "it stops"

@@ -74,15 +74,15 @@ def parse_time(text: str, option: str, others: str = "") -> int:
 
 
 async def starts(
-    cluster: Cluster, topic: str, partitions: Sequence[int], start: Start, *, named: bool
+    cluster: Cluster, topic: str, partitions: Sequence[int], start: Start, *, named: bool, committed_only: bool
 ) -> dict[int, int]:
-    """The first offset to read in each partition. `named`: the user has named these."""
+    """The first offset to read in each partition. `named`: the user has named these. `committed_only`: as in `ends`."""
     if start.offset is not None and named:
         return dict.fromkeys(partitions, start.offset)
     if start.at is not None:
-        return await _at(cluster, topic, partitions, start.at)
+        return await _at(cluster, topic, partitions, start.at, committed_only=committed_only)
     first = await _at(cluster, topic, partitions, _EARLIEST)
-    end = await _at(cluster, topic, partitions, _LATEST)
+    end = await _at(cluster, topic, partitions, _LATEST, committed_only=committed_only)
     wanted = {index: end[index] - start.last if start.last is not None else start.offset or 0 for index in partitions}
     return {index: max(first[index], min(offset, end[index])) for index, offset in wanted.items()}
 
@@ -90,14 +90,11 @@ async def starts(
 async def ends(
     cluster: Cluster, topic: str, partitions: Sequence[int], before_ms: int | None, *, committed_only: bool
 ) -> dict[int, int]:
-    """The offset behind the last one to read in each partition: the present end, or the first record of a time.
-    `committed_only`: none is above the last stable offset."""
-    at = _LATEST if before_ms is None else before_ms
-    found = await _at(cluster, topic, partitions, at, committed_only=committed_only)
-    if not (committed_only and before_ms is not None):
-        return found
-    stable = await _at(cluster, topic, partitions, _LATEST, committed_only=True)
-    return {index: min(end, stable[index]) for index, end in found.items()}
+    """The offset behind the last one to read in each partition: the present end, or the first record of a time. With
+    `committed_only` the last stable offset is the end."""
+    return await _at(
+        cluster, topic, partitions, _LATEST if before_ms is None else before_ms, committed_only=committed_only
+    )
 
 
 async def _at(
